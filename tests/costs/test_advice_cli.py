@@ -58,6 +58,21 @@ def test_the_command_prints_choices_hints_and_writes_a_page(measured: Path) -> N
     assert "vega-lite" in text
 
 
+def test_hints_that_say_the_same_of_several_tariffs_are_printed_once(measured: Path) -> None:
+    command = ["cost", "advice", str(measured), "--function", "f"]
+    for tariff in ("aws-lambda-x86", "gcp-run-request", "ibm-code-engine", "azure-flex"):
+        command += ["--tariff", tariff]
+    printed = CliRunner().invoke(build(), [*command, "--top", "50"])
+    assert printed.exit_code == 0, printed.output
+    hints = [line for line in printed.stdout.splitlines() if "merge requests: handle" in line]
+    assert len(hints) == 1
+    found = json.loads(CliRunner().invoke(build(), [*command, "--json"]).stdout)
+    others = [one["tariff"] for one in found if one.get("hint") == "merge requests"][1:]
+    assert len(others) >= 1
+    likewise = hints[0].split("; likewise ")[1]
+    assert [part.split("(")[1].rstrip(")") for part in likewise.split(", ")] == others
+
+
 def test_without_a_tariff_in_use_savings_are_those_under_the_same_tariff(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     pq.write_table(table(rows("f", [10 * MS] * 8, memory=512, platform="embedded")), path)

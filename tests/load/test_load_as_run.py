@@ -13,6 +13,7 @@ from pathlib import Path
 from subprocess import Popen
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from load_helpers import OK, Inside, Server, engines, finish, wait_until
@@ -271,6 +272,20 @@ def test_sizes_that_are_said_are_billed(inside: Inside, tmp_path: Path) -> None:
     assert bills.code == 1
     assert "azure-consumption: memory_avg is null" in bills.out
     assert "Rows need what the function used" in bills.out
+
+
+def test_rows_without_cpu_time_need_it_and_no_execution(inside: Inside, tmp_path: Path) -> None:
+    columns: dict[str, list[object]] = {
+        "function": ["f"],
+        "outcome": ["ok"],
+        "execution": [10**7],
+        "memory_avg": [64 * MIB],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    bills = inside("bill", tmp_path / "rows.parquet", "--fit", "used-peak", "-t", "sim")
+    assert "CPU time over execution is not known" in bills.out
+    assert "Rows need what the function used" in bills.out
+    assert "Rows need how long" not in bills.out
 
 
 def test_contradicting_sizes_fail_and_the_rows_keep_the_answers(

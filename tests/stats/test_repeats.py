@@ -173,6 +173,14 @@ def test_shares_of_none_are_known_from_all_rows() -> None:
     assert finding.verdict == "not judged"
     assert finding.repeats is not None
     assert finding.repeats > 15
+    # Rows are what is missing then, however noisy the machine was; with enough, noise is a reason.
+    noisy = Noise("other processes used 40 % and 41 %", None)
+    (finding,) = judged("failed>1%", changed(few, few, FAILED), noisy)
+    assert "100 rows a side are too few to exclude 1 %" in finding.reason
+    assert "noisy" not in finding.reason
+    once = changed(none, counted([110, 0, 0, 0, 0]), FAILED)
+    (finding,) = judged("failed>1%", once, noisy)
+    assert "noisy: other processes" in finding.reason
     assert verdict("failed>1%", changed(none, counted([20, 25, 22, 18, 24]), FAILED)) == "violated"
     # All failures in one run: a mishap, or a fault that comes and goes. More runs tell.
     assert verdict("failed>1%", changed(none, counted([110, 0, 0, 0, 0]), FAILED)) == "not judged"

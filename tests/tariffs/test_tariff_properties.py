@@ -97,9 +97,29 @@ def test_a_sum_of_wide_products_is_exact(values: list[int], factor: int) -> None
 def test_wide_and_decimal_arithmetic_bill_the_same(some: list[dict[str, Any]]) -> None:
     data = ibis.duckdb.connect().create_table("t", table(some))
     tariffs = [get(name) for name in billable()]
-    wide, narrow = (query(data, tariffs, ["function"], wide=wide)[0] for wide in (True, False))
+    wide, narrow = (
+        query(data, tariffs, ["function"], wide=wide).aggregation() for wide in (True, False)
+    )
     with unfused_selects():
         assert _sorted(wide) == _sorted(narrow)
+
+
+@fewer
+@given(st.lists(rows(), max_size=60), st.sampled_from([(), ("function",)]))
+def test_cells_add_up_to_the_same_without_the_engine(
+    some: list[dict[str, Any]], groups: tuple[str, ...]
+) -> None:
+    data = ibis.duckdb.connect().create_table("t", table(some))
+    planned = query(data, [get(name) for name in billable()], groups, wide=True)
+    with unfused_selects():
+        cells = planned.cells.to_pyarrow().to_pylist()
+        of_engine = planned.aggregation().to_pyarrow().to_pylist()
+
+    def ordered(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        plain = [{name: value or 0 for name, value in one.items()} for one in found]
+        return sorted(plain, key=lambda one: str(one.get("g_function")))
+
+    assert ordered(planned.add_up(cells)) == ordered(of_engine)
 
 
 def _sorted(expression: Any) -> list[dict[str, Any]]:
@@ -429,11 +449,11 @@ def test_what_does_not_fit_38_digits_is_an_error_not_a_number() -> None:
 def test_the_query_is_the_same_for_spark_and_free_of_floating_point(dialect: str) -> None:
     schema = dict.fromkeys(("outcome", "start", "function"), "string")
     schema |= dict.fromkeys((*INTEGERS,), "int64")
-    expression, plans = query(
+    planned = query(
         ibis.table(schema, name="invocations"), [get(name) for name in billable()], ["function"]
     )
-    sql = str(ibis.to_sql(expression, dialect=dialect)).upper()
-    assert len(plans) == len(billable())
+    sql = str(ibis.to_sql(planned.aggregation(), dialect=dialect)).upper()
+    assert len(planned.plans) == len(billable())
     assert "DECIMAL(38, 0)" in sql
     for word in ("DOUBLE", "FLOAT", "REAL", "FLOOR", "CEIL", "ROUND("):
         assert word not in sql, word

@@ -140,6 +140,13 @@ def test_openwhisk_is_where_the_command_says(write: Callable[..., Path]) -> None
     assert len(ignored) == 4, "url and data of both"
 
 
+def test_keys_that_faasprofiler_never_reads_are_left_out(write: Callable[..., Path]) -> None:
+    path = write(PROFILER, serverless_platform="generic", instances=instance(host="example.org"))
+    warnings = importers.convert(path).warnings
+    assert "serverless_platform: the original never reads it; left out" in warnings
+    assert "instances.one.host: the original never reads it; left out" in warnings
+
+
 def test_a_stellar_experiment(write: Callable[..., Path]) -> None:
     imported = importers.convert(write(STELLAR))
     file = read(imported)
@@ -341,6 +348,32 @@ def test_what_would_be_refused_is_not_suggested(write: Callable[..., Path], tmp_
         assert ("Next:" in done.stderr) == bool(extra)
 
 
+def test_replicas_that_cannot_run_are_refused_once(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    # Bursts of several requests at random gaps make a function of each replica.
+    changed = sub(
+        Runtime="go1.x", Function="hellogo", Parallelism=50, BurstSizes=[2], IATType="stochastic"
+    )
+    out = tmp_path / "out.yaml"
+    command = ["workload", "import", str(write(STELLAR, SubExperiments=changed)), "--out", str(out)]
+    done = CliRunner().invoke(build(), command)
+    assert done.exit_code == 0, done.output
+    last = done.stderr.splitlines()[-1]
+    assert "cannot run as it is" in last
+    assert last.endswith("(and 11 more lines like it)")
+    assert done.stderr.count("does not exist") == 1
+
+
+def test_a_function_of_all_sub_experiments_is_ignored_as_in_the_original(
+    write: Callable[..., Path],
+) -> None:
+    entry = {key: value for key, value in sub()[0].items() if key != "Function"}
+    imported = importers.convert(write(STELLAR, Function="chameleon", SubExperiments=[entry]))
+    assert any(warning.startswith("Function: the original") for warning in imported.warnings)
+    assert list(imported.data["functions"]) == ["producer-consumer-128"]
+
+
 def test_a_plan_of_many_replicas_fits_a_screen(write: Callable[..., Path], tmp_path: Path) -> None:
     from uncia.experiment.plan import plan
     from uncia.experiment.progress import sends
@@ -359,6 +392,9 @@ def test_a_plan_of_many_replicas_fits_a_screen(write: Callable[..., Path], tmp_p
 def test_what_is_not_to_be_had_can_be_skipped(write: Callable[..., Path]) -> None:
     chain = {**STELLAR["SubExperiments"][0], "Title": "chain", "DataTransferChainLength": 2}
     path = write(STELLAR, SubExperiments=[*sub(), chain])
+    with pytest.raises(UnciaError, match="lacks chains") as refused:
+        importers.convert(path)
+    assert "--skip-unsupported" in str(refused.value.hint)
     imported = importers.convert(path, options=importers.Options(skip=True))
     assert list(imported.data["experiments"]) == ["warm"]
     assert any("left out" in warning for warning in imported.warnings)

@@ -12,14 +12,21 @@ from uncia.text import plural
 if TYPE_CHECKING:
     from uncia.tariffs import Line
 
-# Columns that a reason for no price names -> what to do about it.
+# How reasons for no price begin -> what to do about it.
 _REMEDIES: Final = {
-    ("execution",): "how long the function ran: a platform or function that says so (the key uncia"
+    (
+        "execution is null",
+    ): "how long the function ran: a platform or function that says so (the key uncia"
     " of its answer), or `uncia load --execution response`, which counts the response time",
     ("allocated_memory", "allocated_cpu"): "the memory and the CPU of an instance: `uncia load"
     " --memory 512MB --vcpu 0.5`, or the keys memory and vcpu of the function in the file",
-    ("memory_avg", "memory_peak", "cpu_user", "cpu_time"): "what the function used, which only a"
-    " platform says that measures it; --tariff names others",
+    (
+        "memory_avg",
+        "memory_peak",
+        "cpu_user",
+        "cpu_time",
+        "CPU time",
+    ): "what the function used, which only a platform says that measures it; --tariff names others",
 }
 
 
@@ -58,7 +65,7 @@ def empty_bills(lines: Sequence[Line]) -> list[str]:
 
 def remedies(lines: Iterable[Line]) -> Iterator[str]:
     """Write what to add so that tariffs that price no row can do so."""
-    reasons = " ".join(reason for line in lines if line.rows == 0 for reason in line.unpriced)
-    for columns, remedy in _REMEDIES.items():
-        if any(column in reasons for column in columns):
+    reasons = {reason for line in lines if line.rows == 0 for reason in line.unpriced}
+    for beginnings, remedy in _REMEDIES.items():
+        if any(reason.startswith(beginnings) for reason in reasons):
             yield f"Rows need {remedy}."

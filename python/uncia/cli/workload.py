@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from uncia.errors import UnciaError
+from uncia.text import plural
 
 if TYPE_CHECKING:
     from uncia.workload.importers import Imported
@@ -99,7 +100,9 @@ def _refusal(out: Path, imported: Imported) -> str | None:
         file, document = model.load(out)
         plan(file, Sources(document, out.resolve().parent))
     except UnciaError as error:
-        return error.message
+        # Replicas are refused alike: the first stands for all.
+        first, *more = error.message.splitlines()
+        return f"{first} (and {plural(len(more), 'more line')} like it)" if more else first
     return None
 
 

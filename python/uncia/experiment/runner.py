@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -278,6 +278,14 @@ class Execution:
         )
         return join(client, record.merge(self.collected)).rows if self.collected else client
 
+    def _deploying(self, keys: Collection[str]) -> str:
+        """Say what is deployed: functions of the file, which sizes and replicas make more of."""
+        plans = [self.plan.deployments[key] for key in keys]
+        functions = len({plan.alias for plan in plans})
+        deployments = sum(plan.function.replicas for plan in plans)
+        count = f" ({deployments} deployments)" if deployments > functions else ""
+        return f"Deploying {plural(functions, 'function')}{count}."
+
     def _deploy(self, platform: Platform, since: int = 0) -> None:
         """Deploy everything before the first request, so that a broken function costs no time.
 
@@ -292,8 +300,7 @@ class Execution:
         }
         if not missing:
             return
-        replicas = sum(self.plan.deployments[key].function.replicas for key in missing)
-        self.reporter.note(f"Deploying {plural(replicas, 'function')}.")
+        self.reporter.note(self._deploying(missing))
         if adapter(self.plan.platform).CAPABILITIES.http_events and not self.deployed:
             self.reporter.note(
                 "Their URLs deliver HTTP events: handlers get the parameters as JSON in"

@@ -8,14 +8,14 @@ noisier on the side that looks worse. Counts (``failed>0``) have no interval by 
 value decides. What cannot be computed is not judged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import partial
 from typing import Final, Literal
 
-from uncia.stats import comparison, repeats
+from uncia.stats import comparison, repeats, shares
 from uncia.stats.bootstrap import interval
 from uncia.stats.comparison import SHARES, WHOLE_RUN, Change
 from uncia.stats.gates import Gate, unit_of
@@ -209,7 +209,7 @@ def _judge_change(
 
 
 def _undecided(
-    finding: Callable[..., Finding],
+    finding: partial[Finding],
     gate: Gate,
     text: str,
     measured: _Measurement,
@@ -221,7 +221,10 @@ def _undecided(
     reason = f"{text}; the interval includes the bound"
     if _is_beyond(gate, _near(gate, measured.interval)):
         reason = f"{text}; of {together} metrics judged together, one may be so by chance"
-    if noise.sentence:
+    if rows := _too_few_for_share(gate, finding.keywords["change"]):
+        # Not noise is the reason: with no failure at all the interval would include the bound.
+        reason = f"{text}; {rows:,} rows a side are too few to exclude {gate.bound:g} %"
+    elif noise.sentence:
         reason += f"; noisy: {noise.sentence}"
     if measured.estimate is None:
         return finding("not judged", reason)
@@ -230,6 +233,16 @@ def _undecided(
     if needed is None:
         return finding("not judged", f"{reason}; too near it for any number of repeats")
     return finding("not judged", f"{reason}; about {needed} repeats would decide", repeats=needed)
+
+
+def _too_few_for_share(gate: Gate, change: Change) -> int:
+    """The rows of the side that has fewer, if a share of 0 in both could not be judged; else 0."""
+    before, after = change.baseline.share, change.candidate.share
+    if gate.metric not in SHARES or gate.measure != "change" or before is None or after is None:
+        return 0
+    clean = shares.difference(before._replace(hits=0), after._replace(hits=0))
+    in_points = 100 * clean[0], 100 * clean[1]
+    return min(before.rows, after.rows) if _is_beyond(gate, _far(gate, in_points)) else 0
 
 
 def _bound(gate: Gate, estimate: Estimate) -> float:

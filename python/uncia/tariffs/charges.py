@@ -16,7 +16,7 @@ import ibis
 from uncia.tariffs.billable_time import actual_time, measured
 from uncia.tariffs.cells import Cells
 from uncia.tariffs.columns import Col, Columns, Step
-from uncia.tariffs.exact import cases, integer, product
+from uncia.tariffs.exact import cases, decimal, product
 from uncia.tariffs.model import BillableTime, Charge, Tariff
 from uncia.tariffs.rows import MAX_TIME
 from uncia.tariffs.rules import Granularity, Level, Maximum, Minimum, Rules
@@ -32,8 +32,7 @@ INT64_LIMIT: Final = 1 << 63
 
 def micro_vcpu(cpu_time: Any) -> Any:
     """CPU time in ns as micro-vCPU x ns."""
-    million = integer(MICRO_PER_VCPU).cast("decimal(18, 0)")
-    return (cpu_time * million).cast("decimal(38, 0)")
+    return (cpu_time * decimal(MICRO_PER_VCPU, cpu_time)).cast("decimal(38, 0)")
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def _minus(first: Any, second: Any) -> Any:
 
 
 def _or_zero(total: Any) -> Any:
-    return total.fill_null(integer(0).cast("decimal(38, 0)"))
+    return total.fill_null(decimal(0, total, 38))
 
 
 def _product_total(cells: Cells, amount: Col, rules: Rules, time: Col) -> Total:
@@ -169,4 +168,4 @@ def _steps_x_time(amount: Any, time: Any, *, bits: int) -> Any:
 
 
 def _scaled(steps: Any, *, step: int) -> Any:
-    return (steps * integer(step).cast("decimal(18, 0)")).cast("decimal(38, 0)")
+    return (steps * decimal(step, steps)).cast("decimal(38, 0)")

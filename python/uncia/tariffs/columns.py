@@ -11,8 +11,9 @@ one level above the columns that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -97,6 +98,29 @@ class Columns:
                 }
             )
         return table
+
+    def numbers(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute every column for one row of the table, without the engine.
+
+        Args:
+            row: the table's columns; whole numbers, truth values, or None.
+
+        Returns:
+            The row and the columns, by name.
+        """
+        values = {name: Number(_plain(value)) for name, value in row.items()}
+        for (step, inputs, constants), column in self._columns.items():
+            if step is literal:
+                result = dict(constants)["value"]
+            else:
+                result = step(*(values[source.name] for source in inputs), **dict(constants))
+            values[column.name] = result if isinstance(result, Number) else Number(result)
+        return {name: number.value for name, number in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A whole number of any type as an integer of Python."""
+    return int(value) if isinstance(value, Decimal) else value
 
 
 class Numbers:

@@ -16,8 +16,10 @@ granularities and minimums. Every row is either priced or counted under a reason
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Final
 
 import ibis
@@ -27,7 +29,7 @@ from uncia.tariffs import charges
 from uncia.tariffs.cells import Cells
 from uncia.tariffs.charges import Total, micro_vcpu
 from uncia.tariffs.columns import Col, Columns
-from uncia.tariffs.exact import cases, integer
+from uncia.tariffs.exact import cases, decimal, integer
 from uncia.tariffs.facts import Facts
 from uncia.tariffs.fit import Fit, fit, fitted
 from uncia.tariffs.model import Charge, Tariff
@@ -74,6 +76,111 @@ class _Amounts:
     beyond: Col | None
 
 
+@dataclass(frozen=True)
+class Query:
+    """The aggregation that bills a table under all tariffs in one scan.
+
+    Beside the tariffs' own columns (`Plan`) its rows have ``g_<column>`` for each grouping column,
+    ``rows`` (all rows) and ``none_<code>`` for each code of `NOT_BILLABLE`.
+
+    Attributes:
+        cells: the rows of the table, aggregated to cells.
+        plans: the meaning of the columns, for each tariff.
+    """
+
+    cells: ir.Table
+    plans: Sequence[Plan]
+    _group_by: tuple[str, ...]
+    _columns: Columns
+    _amounts: Sequence[_Amounts]
+    _used: Mapping[str, Col]
+
+    def aggregation(self) -> ir.Table:
+        """Add up the cells, as an expression."""
+        full = self._columns.table(self.cells)
+        metrics: dict[str, Any] = {}
+        for name, metric in self._metrics().items():
+            condition = metric.of_column(full)
+            metrics[name] = (
+                _count(full, condition)
+                if metric.quantity is None
+                else _total(full[metric.quantity], condition)
+            )
+        return full.aggregate(metrics, by=self.groups)
+
+    def add_up(self, cells: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Add up the cells without the engine, which takes longer to plan than to add a few.
+
+        Args:
+            cells: rows of `cells`.
+
+        Returns:
+            The rows of `aggregation`, where a sum of no rows is 0.
+        """
+        metrics = self._metrics()
+        zeros = dict.fromkeys(metrics, 0)
+        sums: dict[tuple[Any, ...], dict[str, Any]] = {} if self.groups else {(): dict(zeros)}
+        for cell in cells:
+            group = {name: cell[name] for name in self.groups}
+            total = sums.setdefault(tuple(group.values()), {**group, **zeros})
+            values = self._columns.numbers(
+                {name: value for name, value in cell.items() if name not in group}
+            )
+            for name, metric in metrics.items():
+                if metric.holds(values):
+                    total[name] += values[metric.quantity or "n"] or 0
+        return list(sums.values())
+
+    @property
+    def groups(self) -> list[str]:
+        """The grouping columns of the rows."""
+        return [f"g_{name}" for name in self._group_by]
+
+    def _metrics(self) -> dict[str, _Metric]:
+        metrics = {"rows": _Metric()}
+        for code in NOT_BILLABLE:
+            metrics[f"none_{code}"] = _Metric("common", code)
+        for plan, amounts in zip(self.plans, self._amounts, strict=True):
+            metrics |= _tariff_metrics(plan, amounts, self._used)
+        return metrics
+
+
+@dataclass(frozen=True)
+class _Metric:
+    """A sum over cells.
+
+    Attributes:
+        status: the column with the code that selects the cells; all without one.
+        code: the code.
+        flag: a truth value that selects the cells besides.
+        known: columns that are not null in the selected cells.
+        quantity: the column that is added up; by default the rows of the cells are counted.
+    """
+
+    status: str | None = None
+    code: int = PRICED
+    flag: str | None = None
+    known: tuple[str, ...] = ()
+    quantity: str | None = None
+
+    def of_column(self, cells: ir.Table) -> Any:
+        """Whether a cell is selected, as an expression."""
+        conditions = [cells[name].notnull() for name in self.known]
+        if self.status is not None:
+            conditions.insert(0, cells[self.status] == self.code)
+        if self.flag is not None:
+            conditions.append(cells[self.flag])
+        return reduce(operator.and_, conditions) if conditions else None
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether a cell with these values is selected."""
+        return (
+            (self.status is None or values[self.status] == self.code)
+            and (self.flag is None or bool(values[self.flag]))
+            and all(values[name] is not None for name in self.known)
+        )
+
+
 def query(
     table: ir.Table,
     tariffs: Sequence[Tariff],
@@ -81,8 +188,8 @@ def query(
     facts: Facts | None = None,
     *,
     wide: bool = False,
-) -> tuple[ir.Table, list[Plan]]:
-    """The aggregation that bills a table under all tariffs in one scan.
+) -> Query:
+    """Plan the aggregation that bills a table under all tariffs in one scan.
 
     Args:
         table: invocations; integer columns; one that is absent counts as null.
@@ -91,11 +198,6 @@ def query(
         facts: what is known of the table's columns (see `uncia.tariffs.facts`).
         wide: whether the engine adds up and multiplies int64 in 128 bits, as DuckDB does, so that
             values need no cast to decimals before.
-
-    Returns:
-        The expression, and the meaning of its columns for each tariff. Beside the tariffs' own it
-        has ``g_<column>`` for each grouping column, ``rows`` (all rows) and ``none_<code>`` for
-        each code of `NOT_BILLABLE`.
 
     Raises:
         UnciaError: a needed column is missing or not of whole numbers.
@@ -107,20 +209,13 @@ def query(
         cells.flag(Flag("gap", name))
     cpu = cells.sum(cells.row("cpu_time"))
     memory = cells.sum(cells.product(cells.row("memory_avg"), cells.row("execution")))
-    columns = Columns(cells.table())
+    columns = Columns()
     billed = [
         _amounts(columns, tariff_sums, f"t{index}_") for index, tariff_sums in enumerate(sums)
     ]
     used = {"cpu": columns.add(micro_vcpu, columns.base(cpu)), "memory": columns.base(memory)}
-    full = columns.table()
-    metrics: dict[str, Any] = {"rows": full["n"].sum().cast("int64")}
-    for code in NOT_BILLABLE:
-        metrics[f"none_{code}"] = _count(full, full["common"] == code)
-    for plan, amounts in billed:
-        metrics |= _metrics(full, plan, amounts, used)
-    return full.aggregate(metrics, by=[f"g_{name}" for name in group_by]), [
-        plan for plan, _ in billed
-    ]
+    plans, amounts = [plan for plan, _ in billed], [amount for _, amount in billed]
+    return Query(cells.table(), plans, tuple(group_by), columns, amounts, used)
 
 
 @dataclass(frozen=True)
@@ -189,8 +284,7 @@ def _amount_x_time(amount: Any, time: Any) -> Any:
 
 
 def _if_preemptible(quantity: Any, preemptible: Any, unknown: Any, *, wanted: bool) -> Any:
-    nothing = ibis.null("decimal(38, 0)")
-    zero = integer(0).cast("decimal(38, 0)")
+    nothing, zero = decimal(None, quantity, 38), decimal(0, quantity, 38)
     applies = preemptible if wanted else ~preemptible
     return cases((unknown, nothing), (applies, quantity), otherwise=zero)
 
@@ -211,52 +305,48 @@ def status(columns: Columns, tariff: Tariff, size: Fit[Col]) -> tuple[Col, dict[
 
 
 def _first_reason(common: Any, *flags: Any, first: int) -> Any:
-    return ibis.cases(
-        (common != PRICED, common),
+    # The codes of reasons are above that of none.
+    return cases(
+        (common > PRICED, common),
         *((flag, first + index) for index, flag in enumerate(flags)),
-        else_=PRICED,
+        otherwise=PRICED,
     ).cast("int16")
 
 
 def _any(*values: Any) -> Any:
-    return ibis.or_(*values)
+    return reduce(operator.or_, values)
 
 
-def _metrics(
-    cells: ir.Table, plan: Plan, amounts: _Amounts, used: Mapping[str, Col]
-) -> dict[str, Any]:
-    prefix = plan.prefix
-    status = cells[amounts.status.name]
-    priced = status == PRICED
-    billed = [cells[column.name] for column in amounts.billed]
-    metrics: dict[str, Any] = {f"{prefix}rows": _count(cells, priced)}
+def _tariff_metrics(plan: Plan, amounts: _Amounts, used: Mapping[str, Col]) -> dict[str, _Metric]:
+    prefix, status = plan.prefix, amounts.status.name
+    billed = [column.name for column in amounts.billed]
+    metrics = {f"{prefix}rows": _Metric(status)}
     for code in plan.reasons:
-        metrics[f"{prefix}no_{code}"] = _count(cells, status == code)
+        metrics[f"{prefix}no_{code}"] = _Metric(status, code)
     if amounts.beyond is not None:
-        metrics[f"{prefix}beyond"] = _count(cells, priced & cells[amounts.beyond.name])
+        metrics[f"{prefix}beyond"] = _Metric(status, flag=amounts.beyond.name)
     for index, quantity in enumerate(billed):
-        metrics[f"{prefix}billed_{index}"] = _total(quantity, priced)
-        metrics[f"{prefix}known_{index}"] = _count(cells, priced & quantity.notnull())
+        metrics[f"{prefix}billed_{index}"] = _Metric(status, quantity=quantity)
+        metrics[f"{prefix}known_{index}"] = _Metric(status, known=(quantity,))
         if plan.tariff.rounds:
-            plain = cells[amounts.unrounded[index].name]
-            metrics[f"{prefix}unrounded_{index}"] = _total(plain, priced)
+            plain = amounts.unrounded[index].name
+            metrics[f"{prefix}unrounded_{index}"] = _Metric(status, quantity=plain)
     for resource, column in used.items():
         # Inflation compares the same rows: those whose use and whose billed amounts are all known.
-        quantity = cells[column.name]
         indices = [
             index for index, charge in enumerate(plan.tariff.charges) if charge.resource == resource
         ]
-        both = priced & quantity.notnull()
+        both = (column.name, *(billed[index] for index in indices))
+        metrics[f"{prefix}used_{resource}"] = _Metric(status, known=both, quantity=column.name)
+        metrics[f"{prefix}used_{resource}_rows"] = _Metric(status, known=both)
         for index in indices:
-            both = both & billed[index].notnull()
-        metrics[f"{prefix}used_{resource}"] = _total(quantity, both)
-        metrics[f"{prefix}used_{resource}_rows"] = _count(cells, both)
-        for index in indices:
-            metrics[f"{prefix}same_{index}"] = _total(billed[index], both)
+            metrics[f"{prefix}same_{index}"] = _Metric(status, known=both, quantity=billed[index])
     return metrics
 
 
 def _count(cells: ir.Table, condition: Any) -> Any:
+    if condition is None:
+        return cells["n"].sum().cast("int64")
     return ibis.ifelse(condition, cells["n"], integer(0)).sum().cast("int64")
 
 

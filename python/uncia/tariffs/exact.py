@@ -73,9 +73,18 @@ class Number:
             return Number(True)
         return self._with(other, operator.or_)
 
-    def fill_null(self, value: int) -> Number:
+    def __invert__(self) -> Number:
+        return Number(None if self.value is None else not self.value)
+
+    def cast(self, _dtype: str) -> Number:
+        """This number: integers of Python have no width."""
+        return self
+
+    def fill_null(self, value: Number | int) -> Number:
         """This number, or `value` if it is null."""
-        return Number(value) if self.value is None else self
+        if self.value is not None:
+            return self
+        return value if isinstance(value, Number) else Number(value)
 
     def isnull(self) -> Number:
         """Whether this number is null."""
@@ -121,6 +130,16 @@ def integer(value: int) -> ir.IntegerScalar:
     import ibis
 
     return ibis.literal(value, "int64")
+
+
+def decimal(value: int | None, beside: Any, digits: int = 18) -> Any:
+    """An integer or null as a decimal, for a formula with a column; a `Number` beside another."""
+    if isinstance(beside, Number):
+        return Number(value)
+    import ibis
+
+    dtype = f"decimal({digits}, 0)"
+    return ibis.null(dtype) if value is None else integer(value).cast(dtype)
 
 
 def round_up(value: Any, granularity: int, *, wide: bool = False) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from uncia.cli import pages
 from uncia.cli.cost import options
+from uncia.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,10 +144,11 @@ def _print(
         options.emit(_readable(function_choices), as_json=False, columns=_columns(bound))
         _print_notes(function_choices)
         function_hints = hints[hints["function"] == function]
-        for hint in records(function_hints.head(top)):
-            typer.echo(f"  {_sentence(hint)}")
-        if len(function_hints) > top:
-            typer.echo(f"  {len(function_hints) - top} more hints: --top {len(function_hints)}")
+        alike = _alike(records(function_hints))
+        for group in alike[:top]:
+            typer.echo(f"  {_sentence(group)}")
+        if len(alike) > top:
+            typer.echo(f"  {plural(len(alike) - top, 'more hint')}: --top {len(alike)}")
         typer.echo("")
     notes = list(choices.attrs["notes"])
     if len(functions) > _MAX_FUNCTIONS:
@@ -234,13 +236,28 @@ def _number(value: Any) -> str:
     return "-" if value is None else figure(float(value), 4)
 
 
-def _sentence(hint: Mapping[str, Any]) -> str:
+def _alike(hints: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Group the hints that say the same of several tariffs, each group where its first was."""
+    groups: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
+    for hint in hints:
+        judged = hint["saving_usd_per_million"] is not None
+        same = (hint["hint"], hint["advice"], hint["assumption"], judged or hint["note"])
+        groups.setdefault(same, []).append(hint)
+    return list(groups.values())
+
+
+def _sentence(alike: Sequence[Mapping[str, Any]]) -> str:
+    hint, *others = alike
     if hint["saving_usd_per_million"] is None:
         return f"{hint['hint']}: {hint['note']}"
     share = f", {hint['saving_share']:.1%}" if hint["saving_share"] is not None else ""
     qualifier = {"at most": "at most ", "estimated": "about "}.get(hint["basis"], "")
-    return (
+    text = (
         f"{hint['hint']}: {hint['advice']}; saves {qualifier}"
         f"{_number(hint['saving_usd_per_million'])} USD a million{share} ({hint['tariff']}), if"
         f" {hint['assumption']} ({hint['note']})"
     )
+    if others:
+        more = (f"{_number(o['saving_usd_per_million'])} ({o['tariff']})" for o in others)
+        text += f"; likewise {', '.join(more)}"
+    return text

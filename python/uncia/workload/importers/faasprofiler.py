@@ -39,6 +39,7 @@ class Instance(Form):
     interarrivals_list: list[Number] | None = None
     param_file: str | None = None
     data_file: str | None = None
+    host: Any = None
 
 
 class Monitoring(Form):
@@ -58,6 +59,7 @@ class Config(Form):
     endpoint: Literal["local_openwhisk", "generic"] = "local_openwhisk"
     instances: dict[str, Instance]
     perf_monitoring: Monitoring | None = None
+    serverless_platform: Any = None
 
 
 def recognises(data: dict[str, Any]) -> bool:
@@ -115,6 +117,8 @@ def _warn_of_the_whole(config: Config, options: Options, imported: Imported) -> 
         warn("OpenWhisk asks who calls: add an authorization header to the functions")
         if options.openwhisk is None:
             warn(f"the file does not say where OpenWhisk is: {_OPENWHISK} taken (--openwhisk)")
+    if "serverless_platform" in config.model_fields_set:
+        warn("serverless_platform: the original never reads it; left out")
     monitoring = config.perf_monitoring
     if monitoring is not None and monitoring.post_script is not None:
         warn("perf_monitoring.post_script: the original never reads it; left out")
@@ -132,6 +136,8 @@ def _function(
 ) -> dict[str, Any]:
     entry = f"instances.{key_path[1]}"
     warn = imported.warnings.append
+    if "host" in instance.model_fields_set:
+        warn(f"{entry}.host: the original never reads it; left out")
     if config.endpoint == "generic":
         if instance.url is None:
             raise document.error(key_path, "an instance of a generic endpoint needs a url")

@@ -86,6 +86,7 @@ class Config(Form):
     Sequential: bool = False
     Provider: str = "aws"
     Runtime: str | None = None
+    Function: Any = None
     SubExperiments: list[SubExperiment] = Field(min_length=1)
 
 
@@ -152,6 +153,10 @@ def _warn_of_the_whole(config: Config, options: Options, imported: Imported) -> 
             "Sequential is false: the original runs the sub-experiments at the same time, in which"
             " they disturb one another; here they run one after another"
         )
+    if "Function" in config.model_fields_set:
+        imported.warnings.append(
+            "Function: the original reads it in sub-experiments, and ignores it here; left out"
+        )
     imported.warnings.append(
         f"Provider {config.Provider!r}: the file is for the platform {options.platform!r}"
         " (--platform)"
@@ -185,7 +190,10 @@ class _Builder:
             service = self._service_times(key_path, sub)
         except UnciaError as error:
             if not self.options.skip:
-                raise
+                if len(self.config.SubExperiments) == 1:
+                    raise
+                hint = "Leave such sub-experiments out with --skip-unsupported."
+                raise UnciaError(error.message, hint) from error
             self.imported.warnings.append(f"{error}; the sub-experiment is left out")
             return
         self._warn(key_path, sub)

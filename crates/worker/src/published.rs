@@ -9,6 +9,13 @@ use crate::function::Function;
 /// The version that changes.
 pub(crate) const LATEST: &str = "$LATEST";
 
+/// The version that a qualifier means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Latest,
+    Number(u32),
+}
+
 /// The versions and aliases of one function.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Published {
@@ -59,16 +66,21 @@ impl Alias {
     }
 }
 
+impl From<Option<u32>> for Version {
+    fn from(number: Option<u32>) -> Self {
+        number.map_or(Self::Latest, Self::Number)
+    }
+}
+
 impl Published {
     /// The version that a qualifier means for one request; None if there is no such version or alias.
-    /// The inner None is `$LATEST`.
-    pub(crate) fn resolve(&self, qualifier: &str, draw: f64) -> Option<Option<u32>> {
+    pub(crate) fn resolve(&self, qualifier: &str, draw: f64) -> Option<Version> {
         if qualifier == LATEST {
-            return Some(None);
+            return Some(Version::Latest);
         }
         match version_number(qualifier) {
-            Some(number) => self.versions.contains_key(&number).then_some(Some(number)),
-            None => self.aliases.get(qualifier).map(|alias| alias.choose(draw)),
+            Some(number) => self.versions.contains_key(&number).then_some(Version::Number(number)),
+            None => self.aliases.get(qualifier).map(|alias| Version::from(alias.choose(draw))),
         }
     }
 
@@ -100,7 +112,7 @@ impl Function {
                     || version.configuration.reserved_concurrency != reserved
             })
             .map(|(number, version, provisioned)| {
-                let mut version = Function::clone(version);
+                let mut version = Self::clone(version);
                 version.provisioned = provisioned;
                 version.configuration.reserved_concurrency = reserved;
                 (number, Arc::new(version))

@@ -14,7 +14,7 @@ use super::{Api, pages};
 use crate::clock;
 use crate::dispatch::Readiness;
 use crate::function::Function;
-use crate::published::{LATEST, Provisioned, Published, version_number};
+use crate::published::{LATEST, Provisioned, Published, Version};
 
 pub(super) fn put(
     api: &Arc<Api>,
@@ -87,11 +87,9 @@ fn qualified(reference: &str, query: &str) -> Result<(String, String), ApiError>
 }
 
 /// The version that a qualifier means first.
-fn target(published: &Published, qualifier: &str) -> Option<Option<u32>> {
-    match version_number(qualifier) {
-        Some(number) => published.versions.contains_key(&number).then_some(Some(number)),
-        None => published.aliases.get(qualifier).map(|alias| alias.version),
-    }
+fn target(published: &Published, qualifier: &str) -> Option<Version> {
+    // No draw is below a weight, so that it is never the second version.
+    published.resolve(qualifier, 1.0)
 }
 
 /// Instances can be kept of a published version only, and through one name.
@@ -99,14 +97,15 @@ fn check_target(function: &Function, qualifier: &str) -> Result<(), ApiError> {
     let published = &function.published;
     let missing =
         || ApiError::not_found(format!("Function not found: {}:{qualifier}", function.arn));
-    let Some(version) = target(published, qualifier).ok_or_else(missing)? else {
+    let version = target(published, qualifier).ok_or_else(missing)?;
+    if version == Version::Latest {
         return Err(ApiError::invalid(
             "Provisioned Concurrency Configs cannot be applied to unpublished function version.",
         ));
-    };
+    }
     let is_alias = published.aliases.contains_key(qualifier);
     let mut others = published.provisioned.keys().filter(|other| *other != qualifier);
-    if others.any(|other| target(published, other) == Some(Some(version))) {
+    if others.any(|other| target(published, other) == Some(version)) {
         return Err(ApiError::conflict(if is_alias {
             "Alias can't be used for Provisioned Concurrency configuration on an already \
              Provisioned version"
@@ -155,8 +154,11 @@ fn check_limits(
 }
 
 async fn readiness(api: &Api, function: &Function, qualifier: &str) -> Readiness {
-    let number = target(&function.published, qualifier).flatten();
-    match number.and_then(|number| function.published.versions.get(&number)) {
+    let version = match target(&function.published, qualifier) {
+        Some(Version::Number(number)) => function.published.versions.get(&number),
+        _ => None,
+    };
+    match version {
         Some(version) => api.dispatcher.readiness(version.id).await,
         None => Readiness::default(),
     }

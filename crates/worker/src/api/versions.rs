@@ -13,7 +13,7 @@ use super::{ARN_PREFIX, Api, pages};
 use crate::clock;
 use crate::function::Function;
 use crate::ids;
-use crate::published::{LATEST, version_number};
+use crate::published::{LATEST, Version, version_number};
 
 /// A function as a request names it.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,8 +67,8 @@ impl Reference {
         };
         let resolved = function.published.resolve(qualifier, ids::fraction());
         let version = match resolved.ok_or_else(missing)? {
-            Some(number) => function.published.versions.get(&number).cloned(),
-            None => Some(function),
+            Version::Number(number) => function.published.versions.get(&number).cloned(),
+            Version::Latest => Some(function),
         };
         Ok(Target { version: version.ok_or_else(missing)?, qualified_arn: Some(self.arn()) })
     }

@@ -377,7 +377,7 @@ pub(super) struct StoredFunction {
     pub tags: BTreeMap<String, String>,
     /// Aliases and provisioned concurrency, without the versions.
     pub published: Published,
-    pub versions: BTreeMap<u32, StoredFunction>,
+    pub versions: BTreeMap<u32, Self>,
 }
 
 impl StoredFunction {

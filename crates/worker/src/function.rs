@@ -10,6 +10,7 @@ use uncia_record::Invocation;
 
 use crate::config::Config;
 use crate::instance::{Enforcement, InstanceSpec, Network, Runtime, StartFrom};
+use crate::published::{LATEST, Published};
 pub(crate) use crate::settings::Overrides;
 use crate::settings::Target;
 use crate::store::Code;
@@ -75,6 +76,11 @@ pub(crate) struct Function {
     /// Stays the same for the life of the function, but not across restarts.
     pub id: FunctionId,
     pub name: Arc<str>,
+    /// The number of a published version, which never changes; None is `$LATEST`.
+    pub version: Option<u32>,
+    /// The name, with the number of a published version behind a colon: what tells versions apart.
+    pub qualified_name: Arc<str>,
+    /// With the version, as [`Self::qualified_name`].
     pub arn: String,
     pub configuration: Configuration,
     pub tags: BTreeMap<String, String>,
@@ -85,9 +91,23 @@ pub(crate) struct Function {
     pub broken: Option<String>,
     /// Whether it is the configuration that was lost, so that it can only be deleted.
     pub unreadable: bool,
+    /// Its versions and aliases; a version has none.
+    pub published: Arc<Published>,
+    /// Instances of a version that provisioned concurrency keeps ready.
+    pub provisioned: u32,
 }
 
 impl Function {
+    /// The version as Lambda names it.
+    pub(crate) fn version_name(&self) -> String {
+        self.version.map_or_else(|| LATEST.to_owned(), |number| number.to_string())
+    }
+
+    /// The function and its versions.
+    pub(crate) fn versions(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+        std::iter::once(self).chain(self.published.versions.values())
+    }
+
     pub(crate) fn runtime(&self) -> Runtime {
         Runtime::serving(&self.configuration.runtime)
             .expect("the runtime was checked before the function was stored")
@@ -116,6 +136,10 @@ impl Function {
     pub(crate) fn settings(&self, config: &Config) -> FunctionSettings {
         let mut settings = self.base_settings();
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_policy(&mut settings));
+        if self.version.is_some() {
+            // The tag keeps instances of `$LATEST` ready; each version would keep as many more.
+            settings.min_instances = self.provisioned;
+        }
         if settings.max_in_flight == u32::MAX {
             settings.max_in_flight = config.max_instances;
         }
@@ -148,9 +172,9 @@ impl Function {
     pub(crate) fn instance_spec(&self, id: &str, config: &Config) -> InstanceSpec {
         let mut spec = InstanceSpec {
             id: id.to_owned(),
-            function: self.name.to_string(),
+            function: self.qualified_name.to_string(),
             function_arn: self.arn.clone(),
-            version: "$LATEST".to_owned(),
+            version: self.version_name(),
             runtime: self.runtime(),
             handler: self.configuration.handler.clone(),
             code: self.code.folder(),
@@ -170,6 +194,21 @@ impl Function {
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));
         spec
+    }
+
+    /// Whether publishing both would make the same version.
+    pub(crate) fn same_version(&self, other: &Self) -> bool {
+        // What is not a version's own: when and how it was described, and what all versions share.
+        let shared = |configuration: &Configuration| Configuration {
+            description: String::new(),
+            modified_unix_ms: 0,
+            revision: String::new(),
+            reserved_concurrency: None,
+            ..configuration.clone()
+        };
+        self.code.sha256() == other.code.sha256()
+            && shared(&self.configuration) == shared(&other.configuration)
+            && self.overrides == other.overrides
     }
 
     /// Whether instances of `other` can serve this one.

@@ -12,6 +12,16 @@ pub(crate) fn uuid() -> String {
     uuid::Builder::from_random_bytes(random()).into_uuid().to_string()
 }
 
+/// A number that is uniform in 0 to 1, without the 1.
+pub(crate) fn fraction() -> f64 {
+    // As many bits as the result holds exactly.
+    const BITS: u32 = f64::MANTISSA_DIGITS;
+    let bits = u64::from_le_bytes(random()) >> (u64::BITS - BITS);
+    #[expect(clippy::cast_precision_loss, reason = "there are no more bits than it holds")]
+    let numerator = bits as f64;
+    numerator / (1_u64 << BITS) as f64
+}
+
 /// Names an instance: short, because it becomes part of paths and cgroup names.
 pub(crate) fn instance() -> String {
     hex::encode(random::<8>())
@@ -30,6 +40,15 @@ pub(crate) fn staging() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fractions_are_below_one_and_spread() {
+        let draws: Vec<f64> = std::iter::repeat_with(fraction).take(1_000).collect();
+        assert!(draws.iter().all(|draw| (0.0..1.0).contains(draw)));
+        let low = draws.iter().filter(|draw| **draw < 0.5).count();
+        // Fifteen standard deviations.
+        assert!((260..=740).contains(&low), "{low}");
+    }
 
     #[test]
     fn uuids_have_their_form() {

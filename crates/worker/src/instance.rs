@@ -85,11 +85,11 @@ pub struct HostConfig {
 pub struct InstanceSpec {
     /// Letters, digits and hyphens; unique on the host.
     pub id: String,
-    /// The function's name.
+    /// The function's name; of a published version with its number behind a colon.
     pub function: String,
     /// The function's ARN, which the runtime passes to the handler.
     pub function_arn: String,
-    /// The function's version, as Lambda names it: `$LATEST`.
+    /// The function's version, as Lambda names it: `$LATEST` or a number.
     pub version: String,
     /// The runtime that is started in the sandbox.
     pub runtime: Runtime,
@@ -165,6 +165,8 @@ pub struct Request {
     pub timeout: Duration,
     /// Base64 of the client context header, as Lambda passes it on.
     pub client_context: Option<String>,
+    /// The ARN that it was invoked by, where that is not the version's own.
+    pub invoked_arn: Option<String>,
 }
 
 /// How an invocation ended.

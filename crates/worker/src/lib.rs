@@ -17,6 +17,7 @@ mod ids;
 pub mod instance;
 mod json;
 mod meterlog;
+mod published;
 mod reception;
 pub mod runtime;
 mod sandbox;

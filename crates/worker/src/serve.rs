@@ -11,6 +11,7 @@ use uncia_policy::{PolicyNames, Resources, UnknownPolicy};
 use crate::api::{ARN_PREFIX, Api, ApiError};
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
+use crate::function::Function;
 use crate::instance::{ChainService, Host, HostConfig, HostError};
 use crate::meterlog::{LogError, MeterLog, Retention};
 use crate::store::{LockError, Registry, StateLock, StoreError};
@@ -77,7 +78,7 @@ impl Worker {
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),
         })
         .await?;
-        for function in registry.all() {
+        for function in registry.all().iter().flat_map(Function::versions) {
             function.code.find_byte_code(&host, function.runtime());
         }
         let policies = config.policies()?;
@@ -92,8 +93,8 @@ impl Worker {
             policies,
             Resources::UNBOUNDED,
         );
-        for function in registry.all() {
-            dispatcher.configure(&function);
+        for function in registry.all().iter().flat_map(Function::versions) {
+            dispatcher.configure(function);
         }
         let api = Arc::new(Api { config, address, host, registry, dispatcher, log });
         tokio::spawn(compile(api.clone()));
@@ -148,7 +149,7 @@ impl Worker {
 /// Makes the byte code that is missing: of packages that an earlier version stored, or for another
 /// version of the interpreter.
 async fn compile(api: Arc<Api>) {
-    for function in api.registry.all() {
+    for function in api.registry.all().iter().flat_map(Function::versions) {
         if function.broken.is_none() {
             function.code.compile(&api.host, function.runtime()).await;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::admission::{Candidate, WaitFor};
 use crate::state::list::{List, OfFunction};
-use crate::state::nine_tenths;
+use crate::state::most_kept;
 use crate::state::statistics::{Mean, Statistics};
 use crate::{FunctionId, FunctionSettings, InstanceId, Nanos, RequestId};
 
@@ -171,7 +171,7 @@ impl Function {
 
     /// Whether one more of its instances is to be kept ready, where so many of all functions' are.
     pub(crate) fn may_keep_more(&self, kept_of_all: u32, limit: u64) -> bool {
-        self.kept < self.settings.min_instances && u64::from(kept_of_all) < nine_tenths(limit)
+        self.kept < self.settings.min_instances && u64::from(kept_of_all) < most_kept(limit)
     }
 
     /// Where a start for it queues.

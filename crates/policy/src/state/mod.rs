@@ -97,6 +97,13 @@ pub(crate) struct State {
     last_arrival: u64,
 }
 
+/// How many instances of all functions are kept ready, however many they are to have, where so many
+/// requests may be in flight.
+#[must_use]
+pub fn most_kept(limit: u64) -> u64 {
+    nine_tenths(limit)
+}
+
 /// So many places are left to some when others are to find one, too; at least one is, of several.
 pub(crate) fn nine_tenths(limit: u64) -> u64 {
     if limit > 1 { limit - limit.div_ceil(10) } else { limit }

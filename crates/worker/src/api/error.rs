@@ -67,6 +67,11 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "UnknownOperationException", message)
     }
 
+    pub(crate) fn not_provisioned() -> Self {
+        let message = "No Provisioned Concurrency Config found for this function";
+        Self::new(StatusCode::NOT_FOUND, "ProvisionedConcurrencyConfigNotFoundException", message)
+    }
+
     /// Says why a function that was damaged cannot be used.
     pub(crate) fn broken(function: &Function) -> Self {
         let reason = function.broken.as_deref().unwrap_or("it was damaged");

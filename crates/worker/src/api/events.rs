@@ -25,7 +25,7 @@ pub(super) async fn accept(
         .map_err(|_| ApiError::throttled("As many events wait as the platform takes"))?;
     let mut event = AcceptedEvent {
         id: 0,
-        function: function.name.to_string(),
+        function: function.qualified_name.to_string(),
         function_key: function.configuration.key.clone(),
         request_id: names.request_id,
         invocation: names.invocation,

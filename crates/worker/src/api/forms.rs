@@ -114,6 +114,41 @@ pub(super) struct UpdateConfiguration {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(non_snake_case)]
+pub(super) struct PublishVersion {
+    pub CodeSha256: Option<String>,
+    pub Description: Option<String>,
+    pub RevisionId: Option<String>,
+}
+
+/// Of CreateAlias and UpdateAlias.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub(super) struct AliasForm {
+    pub Name: Option<String>,
+    pub FunctionVersion: Option<String>,
+    pub Description: Option<String>,
+    pub RoutingConfig: Option<RoutingConfig>,
+    pub RevisionId: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub(super) struct RoutingConfig {
+    pub AdditionalVersionWeights: Option<BTreeMap<String, f64>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub(super) struct ProvisionedForm {
+    pub ProvisionedConcurrentExecutions: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
 pub(super) struct Environment {
     pub Variables: BTreeMap<String, String>,
 }
@@ -300,11 +335,7 @@ impl Settings<'_> {
             role.clone_into(&mut configuration.role);
         }
         if let Some(description) = self.description {
-            if description.len() > MAX_DESCRIPTION {
-                return Err(ApiError::invalid(format!(
-                    "Description must have at most {MAX_DESCRIPTION} bytes"
-                )));
-            }
+            check_description(description)?;
             description.clone_into(&mut configuration.description);
         }
         if let Some(timeout) = self.timeout {
@@ -322,6 +353,15 @@ impl Settings<'_> {
         }
         Ok(())
     }
+}
+
+pub(super) fn check_description(description: &str) -> Result<(), ApiError> {
+    if description.len() > MAX_DESCRIPTION {
+        return Err(ApiError::invalid(format!(
+            "Description must have at most {MAX_DESCRIPTION} bytes"
+        )));
+    }
+    Ok(())
 }
 
 fn check_environment(environment: &BTreeMap<String, String>) -> Result<(), ApiError> {

@@ -15,54 +15,42 @@ use super::forms::{
     UpdateConfiguration, check_architectures, check_name, check_runtime, check_tags, zip_file,
 };
 use super::route::query_values;
-use super::{ARN_PREFIX, Api};
+use super::versions::{self, Reference, Target, find_version};
+use super::{ARN_PREFIX, Api, pages};
 use crate::clock;
 use crate::function::{Configuration, Function};
 use crate::ids;
 use crate::instance::Runtime;
+use crate::published::LATEST;
 use crate::store::{Code, check_handler};
 
 const DEFAULT_TIMEOUT_S: u64 = 3;
 const DEFAULT_MEMORY_MB: u64 = 128;
 const DEFAULT_EPHEMERAL_MB: u64 = 512;
-const MAX_ITEMS: usize = 50;
 
 /// How long CreateFunction waits for what instances start from, on however busy a machine.
 const EXPECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The name in a name, a partial ARN, or an ARN; the only version there is may be named.
-pub(super) fn name_of(reference: &str) -> Result<&str, ApiError> {
-    let rest = reference.strip_prefix(ARN_PREFIX).unwrap_or_else(|| {
-        // `000000000000:function:NAME`, and ARNs of other accounts and regions.
-        reference.split_once(":function:").map_or(reference, |(_, name)| name)
-    });
-    let (name, version) = match rest.split_once(':') {
-        Some((name, version)) => (name, Some(version)),
-        None => (rest, None),
-    };
-    if version.is_some_and(|version| version != "$LATEST") {
-        return Err(ApiError::not_found(format!(
-            "Function not found: {reference}: only $LATEST exists on this platform"
-        )));
+/// The name of the function that a request is about as a whole, whatever version it may name otherwise.
+pub(super) fn name_of(reference: &str) -> Result<String, ApiError> {
+    let Reference { name, qualifier } = Reference::read(reference, "")?;
+    match qualifier {
+        Some(qualifier) if qualifier != LATEST => Err(ApiError::invalid(format!(
+            "This operation is about the whole function {name}, not about {qualifier:?}: leave the \
+             version or alias out"
+        ))),
+        _ => Ok(name),
     }
-    Ok(name)
 }
 
 /// The function that a request names.
 pub(super) fn find(api: &Api, reference: &str) -> Result<Arc<Function>, ApiError> {
     let name = name_of(reference)?;
-    api.registry
-        .get(name)
-        .ok_or_else(|| ApiError::not_found(format!("Function not found: {ARN_PREFIX}{name}")))
+    api.registry.get(&name).ok_or_else(|| missing(&name))
 }
 
-fn check_qualifier(query: &str) -> Result<(), ApiError> {
-    match query_values(query, "Qualifier").first() {
-        Some(version) if version != "$LATEST" => Err(ApiError::not_found(format!(
-            "There is no version {version:?}: only $LATEST exists on this platform"
-        ))),
-        _ => Ok(()),
-    }
+fn missing(name: &str) -> ApiError {
+    ApiError::not_found(format!("Function not found: {ARN_PREFIX}{name}"))
 }
 
 /// Changes a function and makes the change known; `revision` must be the current one, if given.
@@ -72,11 +60,23 @@ pub(super) fn change(
     revision: Option<&str>,
     edit: impl FnOnce(&mut Function) -> Result<(), ApiError>,
 ) -> Result<Arc<Function>, ApiError> {
+    change_published(api, reference, revision, |function| {
+        edit(function)?;
+        touch(function);
+        Ok(())
+    })
+}
+
+/// Changes what is published of a function, which leaves the function itself as it is.
+pub(super) fn change_published(
+    api: &Arc<Api>,
+    reference: &str,
+    revision: Option<&str>,
+    edit: impl FnOnce(&mut Function) -> Result<(), ApiError>,
+) -> Result<Arc<Function>, ApiError> {
     let name = name_of(reference)?;
     let mut changes = api.registry.change();
-    let old = changes
-        .get(name)
-        .ok_or_else(|| ApiError::not_found(format!("Function not found: {ARN_PREFIX}{name}")))?;
+    let old = changes.get(&name).ok_or_else(|| missing(&name))?;
     if revision.is_some_and(|revision| revision != old.configuration.revision) {
         return Err(ApiError::precondition(
             "The RevisionId provided does not match the latest RevisionId",
@@ -87,15 +87,19 @@ pub(super) fn change(
     }
     let mut function = (*old).clone();
     edit(&mut function)?;
+    let function = changes.put(function, |version| api.dispatcher.configure(version))?;
+    Ok(function)
+}
+
+/// Gives a changed function a new revision.
+fn touch(function: &mut Function) {
     function.configuration.modified_unix_ms = clock::unix_ns() / 1_000_000;
     function.configuration.revision = ids::uuid();
-    let function = changes.put(function, |function| api.dispatcher.configure(function))?;
-    Ok(function)
 }
 
 pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     let form: CreateFunction = forms::read(body, &NO_CONFIGURATION)?;
-    let name = name_of(&form.FunctionName)?.to_owned();
+    let name = name_of(&form.FunctionName)?;
     check_name(&name)?;
     if form.PackageType.as_deref().is_some_and(|kind| kind != "Zip") {
         return Err(ApiError::invalid("PackageType must be Zip: images are not supported"));
@@ -146,11 +150,13 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     if changes.get(&name).is_some() {
         return Err(exists());
     }
-    let function = api.registry.new_function(&name, configuration, tags, overrides, code);
+    let mut function = api.registry.new_function(&name, configuration, tags, overrides, code);
+    let version = form.Publish.unwrap_or_default().then(|| versions::add(api, &mut function, None));
+    let version = version.transpose()?;
     let function = changes.put(function, |function| api.dispatcher.configure(function))?;
     drop(changes);
     expect(api, &function);
-    Ok(json_answer(StatusCode::CREATED, &describe(api, &function)))
+    Ok(json_answer(StatusCode::CREATED, &describe_published(api, &function, version)?))
 }
 
 pub(super) fn update_code(
@@ -173,12 +179,17 @@ pub(super) fn update_code(
         return Ok(json_answer(StatusCode::OK, &describe(api, &old)));
     }
     compile(api, &code, old.runtime());
-    let function = change(api, reference, form.RevisionId.as_deref(), |function| {
+    let mut version = None;
+    let function = change_published(api, reference, form.RevisionId.as_deref(), |function| {
         function.code = code;
         function.broken = None;
+        touch(function);
+        if form.Publish == Some(true) {
+            version = Some(versions::add(api, function, None)?);
+        }
         Ok(())
     })?;
-    Ok(json_answer(StatusCode::OK, &describe(api, &function)))
+    Ok(json_answer(StatusCode::OK, &describe_published(api, &function, version)?))
 }
 
 pub(super) fn update_configuration(
@@ -220,12 +231,13 @@ pub(super) fn update_configuration(
 }
 
 pub(super) fn get(api: &Api, reference: &str, query: &str) -> Result<Answer, ApiError> {
-    check_qualifier(query)?;
-    let function = find(api, reference)?;
-    let sha256 = function.code.sha256();
+    let Target { version, qualified_arn } = find_version(api, reference, query)?;
+    let sha256 = version.code.sha256();
     let location = format!("http://{}/uncia/v1/code/{sha256}", api.address);
+    // Tags and concurrency are the function's, not a version's.
+    let function = find(api, &version.name)?;
     let mut body = json!({
-        "Configuration": describe(api, &function),
+        "Configuration": describe_as(api, &version, qualified_arn.as_ref().unwrap_or(&version.arn)),
         "Code": {"RepositoryType": "S3", "Location": location},
         "Tags": function.tags,
     });
@@ -240,48 +252,45 @@ pub(super) fn get_configuration(
     reference: &str,
     query: &str,
 ) -> Result<Answer, ApiError> {
-    check_qualifier(query)?;
-    Ok(json_answer(StatusCode::OK, &describe(api, &*find(api, reference)?)))
-}
-
-pub(super) fn list(api: &Api, query: &str) -> Result<Answer, ApiError> {
-    let most = match query_values(query, "MaxItems").first() {
-        None => MAX_ITEMS,
-        Some(text) => match text.parse() {
-            Ok(number @ 1..=10_000) => usize::min(number, MAX_ITEMS),
-            _ => {
-                return Err(ApiError::invalid(format!(
-                    "MaxItems must be 1 to 10000, not {text:?}"
-                )));
-            }
-        },
-    };
-    let marker = query_values(query, "Marker").into_iter().next().unwrap_or_default();
-    let mut later = api.registry.all();
-    later.retain(|function| *function.name > *marker);
-    let page: Vec<Value> = later.iter().take(most).map(|it| describe(api, it)).collect();
-    let mut body = json!({"Functions": page});
-    if later.len() > most {
-        body["NextMarker"] = json!(&*later[most - 1].name);
-    }
+    let Target { version, qualified_arn } = find_version(api, reference, query)?;
+    let body = describe_as(api, &version, qualified_arn.as_ref().unwrap_or(&version.arn));
     Ok(json_answer(StatusCode::OK, &body))
 }
 
-pub(super) fn delete(api: &Arc<Api>, reference: &str, query: &str) -> Result<Answer, ApiError> {
-    check_qualifier(query)?;
-    let name = name_of(reference)?;
-    let mut changes = api.registry.change();
-    let function = changes
-        .get(name)
-        .ok_or_else(|| ApiError::not_found(format!("Function not found: {ARN_PREFIX}{name}")))?;
-    changes.remove(&function)?;
-    api.dispatcher.delete(&function);
-    Ok(empty_answer(StatusCode::NO_CONTENT))
+pub(super) fn list(api: &Api, query: &str) -> Result<Answer, ApiError> {
+    let with_versions = match query_values(query, "FunctionVersion").first().map(String::as_str) {
+        None => false,
+        Some("ALL") => true,
+        Some(other) => {
+            return Err(ApiError::invalid(format!("FunctionVersion must be ALL, not {other:?}")));
+        }
+    };
+    let mut rows = BTreeMap::new();
+    for function in api.registry.all() {
+        let versions = if with_versions { usize::MAX } else { 1 };
+        for version in function.versions().take(versions) {
+            // So that versions sort by number.
+            let number = version.version.map(|number| format!(":{number:010}"));
+            let marker = format!("{}{}", version.name, number.unwrap_or_default());
+            rows.insert(marker, version.clone());
+        }
+    }
+    let rows = rows.into_iter().map(|(marker, version)| (marker, describe(api, &version)));
+    pages::answer("Functions", rows, query)
 }
 
-pub(super) fn versions(api: &Api, reference: &str) -> Result<Answer, ApiError> {
-    let function = find(api, reference)?;
-    Ok(json_answer(StatusCode::OK, &json!({"Versions": [describe(api, &function)]})))
+pub(super) fn delete(api: &Arc<Api>, reference: &str, query: &str) -> Result<Answer, ApiError> {
+    let reference = Reference::read(reference, query)?;
+    if reference.qualifier.is_some() {
+        return versions::delete(api, &reference);
+    }
+    let mut changes = api.registry.change();
+    let function = changes.get(&reference.name).ok_or_else(|| missing(&reference.name))?;
+    changes.remove(&function)?;
+    for version in function.versions() {
+        api.dispatcher.delete(version);
+    }
+    Ok(empty_answer(StatusCode::NO_CONTENT))
 }
 
 pub(super) fn policy(api: &Api, reference: &str) -> Result<Answer, ApiError> {
@@ -312,6 +321,13 @@ pub(super) fn delete_concurrency(api: &Arc<Api>, reference: &str) -> Result<Answ
 
 fn reserve(api: &Arc<Api>, reference: &str, reserved: Option<u32>) -> Result<(), ApiError> {
     change(api, reference, None, |function| {
+        let provisioned = function.published.provisioned_instances();
+        if let Some(reserved) = reserved.filter(|reserved| u64::from(*reserved) < provisioned) {
+            return Err(ApiError::invalid(format!(
+                "ReservedConcurrentExecutions {reserved} should not be lower than function's total \
+                 provisioned concurrency [{provisioned}]."
+            )));
+        }
         function.configuration.reserved_concurrency = reserved;
         Ok(())
     })?;
@@ -327,13 +343,30 @@ pub(super) fn get_concurrency(api: &Api, reference: &str) -> Result<Answer, ApiE
     Ok(json_answer(StatusCode::OK, &body))
 }
 
+/// What CreateFunction and UpdateFunctionCode answer: the version that they published, or the function.
+fn describe_published(
+    api: &Api,
+    function: &Function,
+    version: Option<u32>,
+) -> Result<Value, ApiError> {
+    match version {
+        Some(number) => versions::describe_number(api, function, number),
+        None => Ok(describe(api, function)),
+    }
+}
+
 /// A function as Lambda describes it.
-fn describe(api: &Api, function: &Function) -> Value {
+pub(super) fn describe(api: &Api, function: &Function) -> Value {
+    describe_as(api, function, &function.arn)
+}
+
+/// A function by the ARN that was asked for.
+pub(super) fn describe_as(api: &Api, function: &Function, arn: &str) -> Value {
     let configuration = &function.configuration;
     let version = api.host.runtime_version(function.runtime()).unwrap_or_default();
     let mut body = json!({
         "FunctionName": &*function.name,
-        "FunctionArn": function.arn,
+        "FunctionArn": arn,
         "Runtime": configuration.runtime,
         "Role": configuration.role,
         "Handler": configuration.handler,
@@ -343,7 +376,7 @@ fn describe(api: &Api, function: &Function) -> Value {
         "MemorySize": configuration.memory_mb,
         "LastModified": clock::iso_8601(configuration.modified_unix_ms),
         "CodeSha256": base64_sha256(&function.code),
-        "Version": "$LATEST",
+        "Version": function.version_name(),
         "TracingConfig": {"Mode": "PassThrough"},
         "RevisionId": configuration.revision,
         "State": "Active",
@@ -387,7 +420,7 @@ fn compile(api: &Arc<Api>, code: &Arc<Code>, runtime: Runtime) {
     Handle::current().block_on(code.compile(&api.host, runtime));
 }
 
-fn base64_sha256(code: &Code) -> String {
+pub(super) fn base64_sha256(code: &Code) -> String {
     let bytes: Vec<u8> = code
         .sha256()
         .as_bytes()
@@ -395,23 +428,4 @@ fn base64_sha256(code: &Code) -> String {
         .filter_map(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())
         .collect();
     base64::engine::general_purpose::STANDARD.encode(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn functions_go_by_name_or_arn() {
-        for reference in [
-            "resize",
-            "resize:$LATEST",
-            "000000000000:function:resize",
-            "arn:aws:lambda:us-east-1:000000000000:function:resize",
-            "arn:aws:lambda:us-east-1:000000000000:function:resize:$LATEST",
-        ] {
-            assert_eq!(name_of(reference).unwrap(), "resize");
-        }
-        assert_eq!(name_of("resize:3").unwrap_err().kind, "ResourceNotFoundException");
-    }
 }

@@ -12,8 +12,8 @@ use serde_json::json;
 use uncia_record::Invocation;
 
 use super::error::{Answer, ApiError, empty_answer};
-use super::functions::find;
-use super::route::{decode, query_values};
+use super::route::decode;
+use super::versions::{Target, find_version};
 use super::{Api, events};
 use crate::dispatch::{self, Disposition, Submission};
 use crate::failure::Failure;
@@ -66,14 +66,16 @@ impl Names {
 /// Runs a function to its end even if the client goes away meanwhile.
 pub(super) async fn run(
     api: &Arc<Api>,
-    function: Arc<Function>,
+    target: Target,
     names: Names,
     payload: Bytes,
     client_context: Option<String>,
 ) -> Result<dispatch::Completion, ApiError> {
+    let Target { version: function, qualified_arn } = target;
     if function.broken.is_some() {
         return Err(ApiError::broken(&function));
     }
+    let invoked_arn = qualified_arn.filter(|arn| *arn != function.arn);
     let submission = Submission {
         function,
         request_id: names.request_id,
@@ -81,6 +83,7 @@ pub(super) async fn run(
         parent: names.parent,
         payload,
         client_context,
+        invoked_arn,
     };
     let answer = api.dispatcher.submit(submission).await;
     answer.map_err(|stopped| ApiError::unavailable(stopped.to_string()))
@@ -92,10 +95,9 @@ pub(super) async fn answer(
     head: &Parts,
     body: Bytes,
 ) -> Result<Answer, ApiError> {
-    let function = find(api, &decode(reference))?;
-    if query_values(head.uri.query().unwrap_or(""), "Qualifier").iter().any(|q| q != "$LATEST") {
-        return Err(ApiError::not_found("Only the version $LATEST exists on this platform"));
-    }
+    let query = head.uri.query().unwrap_or("");
+    let target = find_version(api, &decode(reference), query)?;
+    let function = target.version.clone();
     let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
     let kind = header("x-amz-invocation-type").unwrap_or("RequestResponse");
     let most = if kind == "Event" { MAX_EVENT_BYTES } else { MAX_PAYLOAD_BYTES };
@@ -116,10 +118,10 @@ pub(super) async fn answer(
     }
     match kind {
         "RequestResponse" => {
-            let answer = run(api, function, names, payload, context).await?;
+            let answer = run(api, target, names, payload, context).await?;
             let tail = header("x-amz-log-type") == Some("Tail");
             let is_measured = head.headers.contains_key(INVOCATION_HEADER);
-            Ok(respond(&answer, tail, is_measured))
+            Ok(respond(&answer, &function, tail, is_measured))
         }
         "Event" if function.broken.is_some() => Err(ApiError::broken(&function)),
         "Event" => {
@@ -138,13 +140,18 @@ pub(super) async fn answer(
 
 /// What the caller of Invoke gets, with the end of the output if it asked for that, or if it
 /// measures and the function failed.
-fn respond(answer: &dispatch::Completion, tail: bool, is_measured: bool) -> Answer {
+fn respond(
+    answer: &dispatch::Completion,
+    function: &Function,
+    tail: bool,
+    is_measured: bool,
+) -> Answer {
     let request_id = answer.row().request_id.clone().unwrap_or_default();
     let (payload, failed) = match payload(&answer.disposition, answer.row(), &request_id) {
         Ok(found) => found,
         Err(error) => {
             let mut refused = error.answer();
-            describe(refused.headers_mut(), answer.row());
+            describe(refused.headers_mut(), answer.row(), function);
             return refused;
         }
     };
@@ -160,7 +167,7 @@ fn respond(answer: &dispatch::Completion, tail: bool, is_measured: bool) -> Answ
     if failed && is_measured {
         put_output(headers, &answer.log_tail);
     }
-    describe(headers, answer.row());
+    describe(headers, answer.row(), function);
     response
 }
 
@@ -226,11 +233,11 @@ pub(super) fn payload(
 }
 
 /// Puts what the platform measured into an answer's headers.
-pub(super) fn describe(headers: &mut HeaderMap, row: &Invocation) {
+pub(super) fn describe(headers: &mut HeaderMap, row: &Invocation, function: &Function) {
     if let Some(request_id) = &row.request_id {
         put(headers, "x-amzn-requestid", request_id);
     }
-    put(headers, "x-amz-executed-version", "$LATEST");
+    put(headers, "x-amz-executed-version", &function.version_name());
     put(headers, "x-uncia-outcome", &row.outcome);
     let texts = [("x-uncia-start", &row.start), ("x-uncia-instance", &row.instance)];
     for (name, text) in texts {

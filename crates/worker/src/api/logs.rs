@@ -12,6 +12,7 @@ use super::error::{Answer, ApiError, json_answer};
 use super::route::query_values;
 use super::{Api, body, bytes_answer};
 use crate::features::Features;
+use crate::function::Function;
 use crate::meterlog::{LogError, MAX_PAGE_ROWS, Page, Query, Reader};
 use crate::reception::OWN_ANSWERS;
 
@@ -153,7 +154,9 @@ async fn health(api: &Api) -> Answer {
 }
 
 async fn code(api: &Api, sha256: &str, head: &Parts) -> Result<Answer, ApiError> {
-    let function = api.registry.all().into_iter().find(|it| it.code.sha256() == sha256);
+    let functions = api.registry.all();
+    let mut all = functions.iter().flat_map(Function::versions);
+    let function = all.find(|it| it.code.sha256() == sha256).cloned();
     let function = function.ok_or_else(|| ApiError::not_found("There is no such package"))?;
     if function.broken.is_some() {
         return Err(ApiError::broken(&function));

@@ -1,5 +1,6 @@
 //! The Lambda API, function URLs, and the platform's own log, over HTTP.
 
+mod aliases;
 mod body;
 mod error;
 mod events;
@@ -8,9 +9,12 @@ mod functions;
 mod guard;
 mod invoke;
 mod logs;
+mod pages;
+mod provisioned;
 mod route;
 mod tags;
 mod urls;
+mod versions;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -10,7 +10,8 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::Semaphore;
 
 use super::error::{Answer, ApiError};
-use super::{Api, functions, invoke, logs, tags, urls};
+use super::{Api, aliases, functions, invoke, logs, provisioned, tags, urls, versions};
+use crate::published::LATEST;
 
 /// Finds the operation and does it.
 pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<Answer, ApiError> {
@@ -23,6 +24,15 @@ pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<
             invoke::answer(api, name, head, body).await
         }
         (&Method::GET, ["uncia", "v1", rest @ ..]) => logs::answer(api, rest, head).await,
+        // It asks the dispatcher.
+        (&Method::GET, ["2019-09-30", "functions", name, "provisioned-concurrency"]) => {
+            let (name, query) = (decode(name), head.uri.query().unwrap_or(""));
+            if query_values(query, "List").is_empty() {
+                provisioned::get(api, &name, query).await
+            } else {
+                provisioned::list(api, &name, query).await
+            }
+        }
         // Everything else changes or reads the registry, which waits for the disk.
         (method, ["2015-03-31", "functions"]) => {
             let (api, query) = (api.clone(), head.uri.query().unwrap_or("").to_owned());
@@ -70,7 +80,27 @@ fn managed(
         ("PUT", ["2015-03-31", "functions", name, "code"]) => {
             functions::update_code(api, name, body)
         }
-        ("GET", ["2015-03-31", "functions", name, "versions"]) => functions::versions(api, name),
+        ("GET", ["2015-03-31", "functions", name, "versions"]) => versions::list(api, name, query),
+        ("POST", ["2015-03-31", "functions", name, "versions"]) => {
+            versions::publish(api, name, body)
+        }
+        ("POST", ["2015-03-31", "functions", name, "aliases"]) => aliases::create(api, name, body),
+        ("GET", ["2015-03-31", "functions", name, "aliases"]) => aliases::list(api, name, query),
+        ("GET", ["2015-03-31", "functions", name, "aliases", alias]) => {
+            aliases::get(api, name, alias)
+        }
+        ("PUT", ["2015-03-31", "functions", name, "aliases", alias]) => {
+            aliases::update(api, name, alias, body)
+        }
+        ("DELETE", ["2015-03-31", "functions", name, "aliases", alias]) => {
+            aliases::delete(api, name, alias)
+        }
+        ("PUT", ["2019-09-30", "functions", name, "provisioned-concurrency"]) => {
+            provisioned::put(api, name, query, body)
+        }
+        ("DELETE", ["2019-09-30", "functions", name, "provisioned-concurrency"]) => {
+            provisioned::delete(api, name, query)
+        }
         ("GET", ["2015-03-31", "functions", name, "policy"]) => functions::policy(api, name),
         ("GET", ["2020-06-30", "functions", name, "code-signing-config"]) => {
             functions::code_signing(api, name)
@@ -83,6 +113,13 @@ fn managed(
         }
         ("GET", ["2019-09-30", "functions", name, "concurrency"]) => {
             functions::get_concurrency(api, name)
+        }
+        (_, ["2021-10-31", "functions", _, "url" | "urls"])
+            if query_values(query, "Qualifier").iter().any(|it| it != LATEST) =>
+        {
+            Err(ApiError::invalid(
+                "URLs are the function's on this platform, not an alias's: leave Qualifier out",
+            ))
         }
         ("POST", ["2021-10-31", "functions", name, "url"]) => urls::create(api, name, body),
         ("PUT", ["2021-10-31", "functions", name, "url"]) => urls::update(api, name, body),

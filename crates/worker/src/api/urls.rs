@@ -17,6 +17,7 @@ use super::forms::{self, UrlForm};
 use super::functions::{change, find};
 use super::invoke::{self, MAX_PAYLOAD_BYTES, Names};
 use super::route::decode;
+use super::versions::Target;
 use crate::clock;
 use crate::function::{Function, UrlConfig};
 use crate::ids;
@@ -117,7 +118,8 @@ pub(super) async fn serve(
     if payload.len() > MAX_PAYLOAD_BYTES {
         return Err(ApiError::too_large(payload.len(), MAX_PAYLOAD_BYTES));
     }
-    let answer = invoke::run(api, function, names, payload, None).await?;
+    let target = Target { version: function.clone(), qualified_arn: None };
+    let answer = invoke::run(api, target, names, payload, None).await?;
     let request_id = answer.row().request_id.clone().unwrap_or_default();
     let mut response = match invoke::payload(&answer.disposition, answer.row(), &request_id) {
         Ok((payload, false)) => in_proportion(payload.len(), move || respond(&payload)).await,
@@ -132,7 +134,7 @@ pub(super) async fn serve(
         }
         Err(error) => error.answer(),
     };
-    invoke::describe(response.headers_mut(), answer.row());
+    invoke::describe(response.headers_mut(), answer.row(), &function);
     Ok(response)
 }
 

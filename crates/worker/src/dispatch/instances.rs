@@ -29,6 +29,8 @@ pub(super) struct InstanceState {
     pub spans: Vec<Span>,
     pub invocations: i64,
     pub idle_cpu: Option<i64>,
+    /// Whether it was ordered to end.
+    pub is_stopping: bool,
     ready: bool,
     idle_since: Option<Moment>,
 }
@@ -50,6 +52,7 @@ impl InstanceState {
             spans: Vec::new(),
             invocations: 0,
             idle_cpu: None,
+            is_stopping: false,
             ready: false,
             idle_since: None,
         }

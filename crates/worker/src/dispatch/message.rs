@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use uncia_clock::Moment;
-use uncia_policy::{Counts, CpuAssignment, Event, InstanceId, Pause, RequestId, StopReason};
+use uncia_policy::{
+    Counts, CpuAssignment, Event, FunctionId, InstanceId, Pause, RequestId, StopReason,
+};
 use uncia_record::Instance as InstanceRow;
 
 use super::events::QueuedEvent;
@@ -45,12 +47,23 @@ pub(super) enum Message {
     Counts(oneshot::Sender<Counts>),
     /// The rows of the instances that live, of one function or all.
     Living(Option<String>, oneshot::Sender<Vec<InstanceRow>>),
+    /// How many instances of a function are ready.
+    Readiness(FunctionId, oneshot::Sender<Readiness>),
     /// Let nothing in any more; answered when the last instance is gone.
     ShutDown(oneshot::Sender<()>),
     /// Instances are killed from now on: what they served was not theirs to end.
     Close,
     /// End; answered when every request has been.
     Finish(oneshot::Sender<()>),
+}
+
+/// How far a function is with the instances that it is to have ready.
+#[derive(Debug, Default)]
+pub(crate) struct Readiness {
+    /// Instances that have started and are not ordered to end.
+    pub instances: usize,
+    /// Why its last start failed, if no later one succeeded.
+    pub start_error: Option<String>,
 }
 
 /// A start that failed.

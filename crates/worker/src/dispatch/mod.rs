@@ -34,7 +34,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use uncia_clock::Moment;
-use uncia_policy::{Capacity, Counts, Event, Policies, Rejection, Resources, Scheduler, WorkerId};
+use uncia_policy::{
+    Capacity, Counts, Event, FunctionId, Policies, Rejection, Resources, Scheduler, WorkerId,
+};
 use uncia_record::{Instance as InstanceRow, Invocation};
 
 pub(crate) use host::{InstanceHost, Log};
@@ -45,6 +47,7 @@ use crate::instance::{Outcome, StartError};
 use crate::meterlog::{AcceptedEvent, LogError, Recorded, WaitingEvent};
 use events::{INLINE_BYTES, QueuedEvent};
 use message::Message;
+pub(crate) use message::Readiness;
 use owner::Owner;
 
 /// Beyond so many functions, those of which no event waits are forgotten.
@@ -60,6 +63,8 @@ pub(crate) struct Submission {
     pub parent: Option<String>,
     pub payload: Bytes,
     pub client_context: Option<String>,
+    /// The ARN that it was invoked by, where that is not the version's own.
+    pub invoked_arn: Option<String>,
 }
 
 /// What became of a request.
@@ -233,6 +238,13 @@ impl Dispatcher {
         let (answer, counts) = oneshot::channel();
         self.send(Message::Counts(answer));
         counts.await.unwrap_or_default()
+    }
+
+    /// How many instances of a function, or of one of its versions, are ready.
+    pub(crate) async fn readiness(&self, function: FunctionId) -> Readiness {
+        let (answer, readiness) = oneshot::channel();
+        self.send(Message::Readiness(function, answer));
+        readiness.await.unwrap_or_default()
     }
 
     /// The rows of the instances that live.

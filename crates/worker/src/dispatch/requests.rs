@@ -25,6 +25,8 @@ pub(super) struct PendingRequest {
     /// The request that caused this one.
     pub parent: Option<Arc<str>>,
     pub client_context: Option<Arc<str>>,
+    /// The ARN that it was invoked by, where that is not the version's own.
+    pub invoked_arn: Option<Arc<str>>,
     /// None if it is to be read from the log.
     pub payload: Option<Bytes>,
     pub payload_bytes: usize,
@@ -53,6 +55,7 @@ impl PendingRequest {
             invocation: event.invocation.clone(),
             parent: event.parent.clone(),
             client_context: event.client_context.clone(),
+            invoked_arn: None,
             payload: event.payload.take(),
             payload_bytes: event.payload_bytes,
             attempt: event.attempt + 1,
@@ -74,6 +77,7 @@ impl PendingRequest {
             payload: self.payload.clone().unwrap_or_default(),
             timeout: function.timeout(),
             client_context: self.client_context.as_deref().map(str::to_owned),
+            invoked_arn: self.invoked_arn.as_deref().map(str::to_owned),
         };
         Work { id, request, stored }
     }

@@ -54,6 +54,8 @@ pub(super) fn build(
         set(name, value);
     }
 
+    // Versions share the name of their function.
+    let name = spec.function.split_once(':').map_or(&*spec.function, |(name, _)| name);
     set("_HANDLER", &spec.handler);
     set("LAMBDA_TASK_ROOT", TASK);
     set("LAMBDA_RUNTIME_DIR", "/var/runtime");
@@ -61,11 +63,11 @@ pub(super) fn build(
     set("AWS_DEFAULT_REGION", region);
     set("AWS_EXECUTION_ENV", &spec.runtime.definition().execution_environment(version));
     set("AWS_LAMBDA_RUNTIME_API", runtime_api);
-    set("AWS_LAMBDA_FUNCTION_NAME", &spec.function);
+    set("AWS_LAMBDA_FUNCTION_NAME", name);
     set("AWS_LAMBDA_FUNCTION_VERSION", &spec.version);
     set("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", &(spec.memory_bytes / BYTES_PER_MIB).to_string());
     set("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand");
-    set("AWS_LAMBDA_LOG_GROUP_NAME", &format!("/aws/lambda/{}", spec.function));
+    set("AWS_LAMBDA_LOG_GROUP_NAME", &format!("/aws/lambda/{name}"));
     set("AWS_LAMBDA_LOG_STREAM_NAME", &format!("[{}]{}", spec.version, spec.id));
     if spec.network == Network::Platform {
         set("AWS_ENDPOINT_URL_LAMBDA", &format!("http://127.0.0.1:{CHAIN_PORT}"));

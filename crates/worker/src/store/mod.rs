@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lock              held while a worker uses the folder
-//! registry.sqlite   the functions: configurations, tags, URLs
+//! registry.sqlite   the functions: configurations, tags, URLs, versions, aliases
 //! meter.sqlite      the log of invocations, spans and instances; accepted asynchronous invocations
 //! journal/          rows on their way into meter.sqlite
 //! code/<sha256>/    deployment packages, unpacked
@@ -20,6 +20,7 @@ mod folders;
 mod lock;
 mod package;
 mod packages;
+mod published;
 mod registry;
 
 pub(crate) use database::DatabaseError;

@@ -10,10 +10,13 @@ use uncia_policy::FunctionId;
 
 use super::database::{self, DatabaseError, Format};
 use super::packages::{Code, PackageStore};
+use super::published::{PUBLISHED, read_published, read_versions, save_published};
 use crate::function::{Configuration, Function, Overrides, UrlConfig};
 use crate::instance::Runtime;
+use crate::published::Published;
 
-const FORMAT: Format = Format { version: 1, table: "functions", synchronous: "FULL" };
+const FORMAT: Format = Format { version: 2, table: "functions", synchronous: "FULL" };
+/// Version 1 of the tables.
 const TABLES: &str = "
     BEGIN;
     CREATE TABLE functions (
@@ -92,6 +95,9 @@ impl Registry {
         if damage != "ok" {
             return Err(DatabaseError::Damaged { path, message: damage }.into());
         }
+        if version < 2 {
+            connection.execute_batch(PUBLISHED).map_err(refused)?;
+        }
         // A journal that is torn later takes only later changes with it, and never the tables. Where
         // there is no room for that, the journal is as good.
         let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -115,40 +121,62 @@ impl Registry {
         let rows = read_rows(&connection).map_err(|error| self.refused(&error))?;
         let mut used = HashSet::new();
         for row in rows {
-            let function = self.restore(row);
-            used.insert(function.code.sha256().to_owned());
-            self.show(Arc::new(function));
+            let function = Arc::new(self.restore(row));
+            used.extend(function.versions().map(|version| version.code.sha256().to_owned()));
+            self.show(function);
         }
         self.packages
             .sweep(&used)
             .map_err(|source| StoreError::Folder { path: self.path.clone(), source })
     }
 
-    fn restore(&self, row: StoredFunction) -> Function {
+    fn restore(&self, mut row: StoredFunction) -> Function {
+        let mut published = std::mem::take(&mut row.published);
+        let versions = std::mem::take(&mut row.versions);
+        let mut function = self.restore_version(row, None);
+        for (number, row) in versions {
+            let version = self.restore_version(row, Some(number));
+            published.versions.insert(number, Arc::new(version));
+        }
+        function.published = Arc::new(published);
+        function.update_versions();
+        function
+    }
+
+    fn restore_version(&self, row: StoredFunction, version: Option<u32>) -> Function {
         let (configuration, url, overrides, unreadable) = match row.parse() {
             Ok((configuration, url, overrides)) => (configuration, url, overrides, None),
             Err(reason) => (Configuration::unreadable(), None, Overrides::default(), Some(reason)),
         };
         let code = self.packages.restore(&row.sha256);
+        let (renew, heal) = match version {
+            None => ("delete the function and create it again", "update the function's code"),
+            Some(_) => {
+                ("delete the version and publish another", "delete the version and publish another")
+            }
+        };
         let broken = match (&unreadable, &code) {
             (Some(reason), _) => Some(format!(
-                "its configuration in {} cannot be read ({reason}): delete the function and \
-                 create it again",
+                "its configuration in {} cannot be read ({reason}): {renew}",
                 self.path.display()
             )),
             (None, Err(error)) => Some(format!(
-                "its package {} is missing or damaged ({error}): update the function's code",
+                "its package {} is missing or damaged ({error}): {heal}",
                 self.packages.zip(&row.sha256).display()
             )),
             (None, Ok(_)) => None,
         };
         let code = code.unwrap_or_else(|_| self.packages.missing(&row.sha256));
         code.set_used(true);
-        Function {
+        let function = Function {
             url,
             broken,
             unreadable: unreadable.is_some(),
             ..self.new_function(&row.name, configuration, row.tags, overrides, code)
+        };
+        match version {
+            Some(number) => self.new_version(&function, number),
+            None => function,
         }
     }
 
@@ -168,6 +196,8 @@ impl Registry {
         Function {
             id: FunctionId(self.next_id.fetch_add(1, Ordering::Relaxed)),
             name: Arc::from(name),
+            version: None,
+            qualified_name: Arc::from(name),
             arn: format!("{}{name}", self.arn_prefix),
             configuration,
             tags,
@@ -176,6 +206,21 @@ impl Registry {
             code,
             broken: None,
             unreadable: false,
+            published: Arc::default(),
+            provisioned: 0,
+        }
+    }
+
+    /// A function as it is now, as a version with this number.
+    pub(crate) fn new_version(&self, function: &Function, number: u32) -> Function {
+        Function {
+            id: FunctionId(self.next_id.fetch_add(1, Ordering::Relaxed)),
+            version: Some(number),
+            qualified_name: format!("{}:{number}", function.name).into(),
+            arn: format!("{}:{number}", function.arn),
+            url: None,
+            published: Arc::default(),
+            ..function.clone()
         }
     }
 
@@ -225,8 +270,8 @@ impl Registry {
 
     /// Tells every package whether a function uses it.
     fn mark_code(&self, code: &Code) {
-        let used =
-            self.read().by_name.values().any(|function| function.code.sha256() == code.sha256());
+        let is_it = |version: &Arc<Function>| version.code.sha256() == code.sha256();
+        let used = self.read().by_name.values().any(|function| function.versions().any(is_it));
         code.set_used(used);
     }
 
@@ -249,20 +294,27 @@ impl Changes<'_> {
     }
 
     /// Stores a function, new or changed, and shows it to everybody; `before_shown` runs once it is
-    /// on disk.
+    /// on disk, for the function and for each version that is new or changed.
     pub(crate) fn put(
         &mut self,
-        function: Function,
-        before_shown: impl FnOnce(&Arc<Function>),
+        mut function: Function,
+        before_shown: impl Fn(&Arc<Function>),
     ) -> Result<Arc<Function>, StoreError> {
+        function.update_versions();
         save(&mut self.connection, &function).map_err(|error| self.registry.refused(&error))?;
         let function = Arc::new(function);
         let old = self.registry.get(&function.name);
-        before_shown(&function);
+        let is_known = |version: &Arc<Function>| {
+            let number = version.version.unwrap_or_default();
+            let before = old.as_ref().and_then(|old| old.published.versions.get(&number));
+            before.is_some_and(|before| Arc::ptr_eq(before, version))
+        };
+        for version in function.versions().filter(|version| !is_known(version)) {
+            before_shown(version);
+        }
         self.registry.show(function.clone());
-        self.registry.mark_code(&function.code);
-        if let Some(old) = old {
-            self.registry.mark_code(&old.code);
+        for version in function.versions().chain(old.iter().flat_map(Function::versions)) {
+            self.registry.mark_code(&version.code);
         }
         Ok(function)
     }
@@ -274,6 +326,9 @@ impl Changes<'_> {
             .map_err(|error| self.registry.refused(&error))?;
         self.registry.hide(function);
         self.registry.mark_code(&function.code);
+        for version in function.published.versions.values() {
+            self.registry.mark_code(&version.code);
+        }
         Ok(())
     }
 }
@@ -281,9 +336,15 @@ impl Changes<'_> {
 fn save(connection: &mut Connection, function: &Function) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     transaction.execute(
-        "INSERT INTO functions (name, configuration, code_sha256) VALUES (?1, ?2, ?3)
-         ON CONFLICT (name) DO UPDATE SET configuration = ?2, code_sha256 = ?3",
-        params![&*function.name, json(&function.configuration), function.code.sha256()],
+        "INSERT INTO functions (name, configuration, code_sha256, last_version)
+         VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (name) DO UPDATE SET configuration = ?2, code_sha256 = ?3, last_version = ?4",
+        params![
+            &*function.name,
+            json(&function.configuration),
+            function.code.sha256(),
+            function.published.last_version
+        ],
     )?;
     transaction.execute("DELETE FROM tags WHERE function = ?1", [&*function.name])?;
     for (key, value) in &function.tags {
@@ -299,20 +360,24 @@ fn save(connection: &mut Connection, function: &Function) -> rusqlite::Result<()
             params![url.id, &*function.name, json(url)],
         )?;
     }
+    save_published(&transaction, &function.name, &function.published)?;
     transaction.commit()
 }
 
-fn json(value: &impl serde::Serialize) -> String {
+pub(super) fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("text and numbers always serialize")
 }
 
 /// A function's rows.
-struct StoredFunction {
-    name: String,
-    configuration: String,
-    sha256: String,
-    url: Option<String>,
-    tags: BTreeMap<String, String>,
+pub(super) struct StoredFunction {
+    pub name: String,
+    pub configuration: String,
+    pub sha256: String,
+    pub url: Option<String>,
+    pub tags: BTreeMap<String, String>,
+    /// Aliases and provisioned concurrency, without the versions.
+    pub published: Published,
+    pub versions: BTreeMap<u32, Self>,
 }
 
 impl StoredFunction {
@@ -331,7 +396,7 @@ impl StoredFunction {
 
 fn read_rows(connection: &Connection) -> rusqlite::Result<Vec<StoredFunction>> {
     let mut functions = connection.prepare(
-        "SELECT name, f.configuration, code_sha256, u.configuration
+        "SELECT name, f.configuration, code_sha256, u.configuration, last_version
          FROM functions f LEFT JOIN urls u ON u.function = f.name",
     )?;
     let mut tags = connection.prepare("SELECT key, value FROM tags WHERE function = ?1")?;
@@ -340,6 +405,8 @@ fn read_rows(connection: &Connection) -> rusqlite::Result<Vec<StoredFunction>> {
         let pairs = tags.query_map([&name], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(StoredFunction {
             tags: pairs.collect::<rusqlite::Result<_>>()?,
+            published: read_published(connection, &name, row.get(4)?)?,
+            versions: read_versions(connection, &name)?,
             name,
             configuration: lossy_text(row, 1)?.unwrap_or_default(),
             sha256: row.get(2)?,
@@ -350,7 +417,7 @@ fn read_rows(connection: &Connection) -> rusqlite::Result<Vec<StoredFunction>> {
 }
 
 /// Text of a column, even if its bytes were damaged.
-fn lossy_text(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+pub(super) fn lossy_text(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
     let text = row.get_ref(column)?.as_bytes_or_null()?;
     Ok(text.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }

@@ -265,6 +265,7 @@ pub(crate) fn request(payload: &str) -> Request {
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         timeout: PATIENCE,
         client_context: None,
+        invoked_arn: None,
     }
 }
 

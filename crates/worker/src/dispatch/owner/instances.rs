@@ -53,6 +53,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let Some(state) = self.instances.get_mut(&id) else { return };
         state.become_ready(phases, restored, start_ns);
         self.log.instance(state.row());
+        if let Some(function) = self.functions.get_mut(&state.function.id) {
+            function.start_error = None;
+        }
         let initialization = start_ns.try_into().unwrap_or_default();
         self.notify_scheduler(Event::InstanceReady { instance: id, initialization });
     }
@@ -63,6 +66,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         self.forget_if_deleted(&state);
         state.end_start(&start.phases, start.restored, start.initialization_ns);
         self.log.instance(state.ended_row("init_error", None));
+        if let Some(function) = self.functions.get_mut(&state.function.id) {
+            function.start_error = Some(start.error.to_string());
+        }
         self.failed_starts.insert(id, Arc::new(FailedInstance { state, start }));
         self.notify_scheduler(Event::InstanceFailed { instance: id });
         // If it is still there, its request was served by another instance.
@@ -202,8 +208,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
 
     /// An instance that was being started when its function was deleted has asked for others like it.
     fn forget_if_deleted(&self, state: &InstanceState) {
-        if !self.function_ids.contains_key(&state.function.name) {
-            self.host.forget(&state.function.name);
+        if !self.function_ids.contains_key(&state.function.qualified_name) {
+            self.host.forget(&state.function.qualified_name);
         }
     }
 
@@ -213,6 +219,14 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         instance.assigned.push(request);
         let work = pending.work(request, &instance.function);
         self.order(id, Order::Serve(Box::new(work)));
+    }
+
+    /// Orders an instance to end.
+    pub(super) fn stop(&mut self, id: InstanceId, order: Order) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.is_stopping = true;
+        }
+        self.order(id, order);
     }
 
     pub(super) fn order(&self, id: InstanceId, order: Order) {

@@ -20,7 +20,7 @@ use uncia_policy::{
 use super::events::{Delayed, DelayedEvents, QueuedEvent};
 use super::host::{InstanceHost, Log};
 use super::instances::InstanceState;
-use super::message::{FailedStart, Message, Order};
+use super::message::{FailedStart, Message, Order, Readiness};
 use super::requests::PendingRequest;
 use crate::config::Config;
 use crate::function::Function;
@@ -34,6 +34,8 @@ struct FunctionState {
     /// Its requests that are not answered.
     pending: usize,
     deleted: bool,
+    /// Why its last start failed, until one succeeds.
+    start_error: Option<String>,
 }
 
 /// What became of a request that did not run.
@@ -60,6 +62,7 @@ pub(super) struct Owner<H: InstanceHost, L: Log> {
     origin: Instant,
     wake_at: Option<Nanos>,
     functions: HashMap<FunctionId, FunctionState>,
+    /// By their names, of versions with the number.
     function_ids: HashMap<Arc<str>, FunctionId>,
     requests: HashMap<RequestId, PendingRequest>,
     next_request: u64,
@@ -199,6 +202,16 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 // Whoever asked may have gone away.
                 let _ = answer.send(rows);
             }
+            Message::Readiness(function, answer) => {
+                let of_it = |state: &&InstanceState| {
+                    state.function.id == function && state.is_ready() && !state.is_stopping
+                };
+                let instances = self.instances.values().filter(of_it).count();
+                let state = self.functions.get(&function);
+                let start_error = state.and_then(|state| state.start_error.clone());
+                // Whoever asked may have gone away.
+                let _ = answer.send(Readiness { instances, start_error });
+            }
             Message::ShutDown(waiter) => {
                 self.shutting_down = true;
                 self.shutdown_waiters.push(waiter);
@@ -212,7 +225,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     fn configure(&mut self, function: Arc<Function>) {
         let id = function.id;
         let settings = function.settings(&self.config);
-        let name = function.name.clone();
+        let name = function.qualified_name.clone();
         let expected = function.broken.is_none().then(|| function.instance_spec("", &self.config));
         self.function_ids.insert(name.clone(), id);
         let stale = match self.functions.get_mut(&id) {
@@ -221,7 +234,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 !old.same_instances(&state.function)
             }
             None => {
-                let state = FunctionState { function, pending: 0, deleted: false };
+                let state =
+                    FunctionState { function, pending: 0, deleted: false, start_error: None };
                 self.functions.insert(id, state);
                 false
             }
@@ -241,12 +255,12 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     }
 
     fn delete(&mut self, function: &Function) {
-        if self.function_ids.get(&function.name) == Some(&function.id) {
-            self.function_ids.remove(&function.name);
-            self.host.forget(&function.name);
+        if self.function_ids.get(&function.qualified_name) == Some(&function.id) {
+            self.function_ids.remove(&function.qualified_name);
+            self.host.forget(&function.qualified_name);
         }
-        self.dropped.extend(self.delayed.remove_function(&function.name));
-        let broken = self.events_of_broken.remove(&function.name).unwrap_or_default();
+        self.dropped.extend(self.delayed.remove_function(&function.qualified_name));
+        let broken = self.events_of_broken.remove(&function.qualified_name).unwrap_or_default();
         self.dropped.extend(broken.iter().map(|event| event.id));
         if let Some(state) = self.functions.get_mut(&function.id) {
             state.deleted = true;
@@ -293,8 +307,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 self.refuse(request, &refusal.unwrap_or(Refusal::Rejected(reason)));
             }
             Decision::Pause { instance, how } => self.order(instance, Order::Pause(how)),
-            Decision::Stop { instance, reason } => self.order(instance, Order::Stop(reason)),
-            Decision::Preempt { instance } => self.order(instance, Order::Preempt),
+            Decision::Stop { instance, reason } => self.stop(instance, Order::Stop(reason)),
+            Decision::Preempt { instance } => self.stop(instance, Order::Preempt),
             Decision::SetCpu { instance, assignment } => {
                 self.order(instance, Order::SetCpu(assignment));
             }

@@ -17,14 +17,22 @@ use crate::meterlog::Recorded;
 
 impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn submit(&mut self, submission: Submission, answer: oneshot::Sender<Completion>) {
-        let Submission { function, request_id, invocation, parent, payload, client_context } =
-            submission;
+        let Submission {
+            function,
+            request_id,
+            invocation,
+            parent,
+            payload,
+            client_context,
+            invoked_arn,
+        } = submission;
         let request = PendingRequest {
             function,
             request_id: Arc::from(request_id),
             invocation: Arc::from(invocation),
             parent: parent.map(Arc::from),
             client_context: client_context.map(Arc::from),
+            invoked_arn: invoked_arn.map(Arc::from),
             payload_bytes: payload.len(),
             payload: Some(payload),
             attempt: 1,

@@ -52,6 +52,7 @@ impl Platform {
             parent: None,
             payload: Bytes::from_static(b"{}"),
             client_context: None,
+            invoked_arn: None,
         }
     }
 

@@ -14,11 +14,12 @@ pub(super) fn event(request: &Request, function_arn: &str, now: i64) -> Vec<u8> 
     let limit = i64::try_from(request.timeout.as_nanos()).unwrap_or(i64::MAX);
     let deadline = (now.saturating_add(limit) / NS_PER_MS).to_string();
     let trace = trace_id(&request.request_id);
+    let arn = request.invoked_arn.as_deref().unwrap_or(function_arn);
     let context = request.client_context.as_deref().and_then(plain_context);
     let mut headers = vec![
         ("Lambda-Runtime-Aws-Request-Id", request.request_id.as_str()),
         ("Lambda-Runtime-Deadline-Ms", deadline.as_str()),
-        ("Lambda-Runtime-Invoked-Function-Arn", function_arn),
+        ("Lambda-Runtime-Invoked-Function-Arn", arn),
         ("Lambda-Runtime-Trace-Id", trace.as_str()),
     ];
     if let Some(context) = &context {

@@ -37,6 +37,7 @@ from uncia import cli, yamlio
 from uncia.experiment import model as experiments
 from uncia.experiment.plan import plan
 from uncia.experiment.sources import Sources
+from uncia.profiles import Profile
 from uncia.tariffs import Tariff
 from uncia.workload import model as workloads
 
@@ -184,6 +185,8 @@ def _check(data: Any, block: Block, folder: Path) -> None:
     document = yamlio.load(yamlio.dump(data), str(block))
     if "charges" in data:
         yamlio.validate(Tariff, document)
+    elif "product" in data:
+        yamlio.validate(Profile, document)
     elif "experiments" in data:
         file = experiments.check(document)
         plan(file, Sources(document, folder))

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -229,9 +230,14 @@ def test_runs_that_all_failed_are_a_failure(
 ) -> None:
     # Nothing listens there.
     path = write(tmp_path / "a.yaml", "http://127.0.0.1:9/", arrivals="{kind: burst, sizes: [2]}")
-    arguments = ("gate", path, path, "--repeat", "4", "--quiet", "--fail-on", "p50>10%")
+    arguments = ("gate", path, path, "--repeat", "4", "--fail-on", "p50>10%")
     code, out, err = command(*arguments, "--out", tmp_path / "out", "--allow-not-judged")
     assert code == 1
+    # Each run has its line and its outcome; what all of them say is there once.
+    for number in range(1, 9):
+        assert err.count(f"Run {number} of 8: ") == 1
+    assert err.count("Pricing the rows.") == 1
+    assert len(re.findall(r"^ +\[1/1\] only: 2 requests: 2 .* in", err, re.MULTILINE)) == 8
     assert "4 of 4 runs: no request succeeded" in out
     assert "8 of 8 runs failed" in err
     code, _, err = command(

@@ -97,7 +97,7 @@ def register(app: typer.Typer) -> None:
         repeating.check(sides["base"].plan, sides["change"].plan, conditions)
         priced = _tariffs(tariff, conditions)
         folder = out or _new_folder()
-        reporter = progress.reporter(quiet=quiet)
+        reporter = progress.reporter(quiet=quiet, repeats=True)
         try:
             repeats = repeating.interleave(
                 sides,

@@ -63,6 +63,12 @@ def register(app: typer.Typer) -> None:
         )
         if outcome is not None:
             finish(outcome, allow_failures=allow_failures)
+            if path.is_dir() and not quiet:
+                typer.echo(
+                    f"Other sizes: uncia cost matrix {outcome.folder} estimates them; an experiment"
+                    f" file with source: {file} and sweep: {{memory: [...]}} measures them.",
+                    err=True,
+                )
 
 
 def perform(

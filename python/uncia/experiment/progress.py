@@ -69,16 +69,34 @@ class Silent:
         pass
 
 
+class _ShownLines:
+    """The lines that were shown, where runs repeat and each has the same."""
+
+    def __init__(self, *, repeats: bool) -> None:
+        self._lines: set[str] | None = set() if repeats else None
+
+    def is_repeated(self, line: str) -> bool:
+        """Whether an earlier run had this line; remembers it."""
+        if self._lines is None:
+            return False
+        repeated = line in self._lines
+        self._lines.add(line)
+        return repeated
+
+
 class Plain:
     """Lines without any control characters, for logs and pipes."""
 
-    def __init__(self, every_s: float = _PLAIN_EVERY_S) -> None:
+    def __init__(self, every_s: float = _PLAIN_EVERY_S, *, repeats: bool = False) -> None:
         self._every_s = every_s
+        self._repeats = repeats
+        self._shown = _ShownLines(repeats=repeats)
         self._last = 0.0
         self._began = 0.0
 
     def note(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        if not self._shown.is_repeated(line):
+            print(line, file=sys.stderr, flush=True)
 
     def begin(self, name: str, sends: str, expected: int) -> None:
         del expected
@@ -94,8 +112,10 @@ class Plain:
             self.note(f"    {status(event)}")
 
     def end(self, name: str, done: dict[str, Any]) -> None:
-        del name
-        self.note(f"    {outcomes(done)} in {time.monotonic() - self._began:.1f} s")
+        # What is sent, which begins with the name, is not shown of later runs.
+        which = f"{name}: " if self._repeats else ""
+        seconds = time.monotonic() - self._began
+        print(f"    {which}{outcomes(done)} in {seconds:.1f} s", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         pass
@@ -104,11 +124,12 @@ class Plain:
 class Live:
     """A bar, and below it what the generator is doing: rates, in flight, latency, lag, errors."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, repeats: bool = False) -> None:
         from rich.live import Live as Screen
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._console = console
+        self._shown = _ShownLines(repeats=repeats)
         self._progress: Progress = Progress(
             TextColumn("[bold]{task.fields[name]:<16}"),
             BarColumn(bar_width=24),
@@ -125,7 +146,8 @@ class Live:
         self._screen.start()
 
     def note(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, style="dim")
+        if not self._shown.is_repeated(line):
+            self._console.print(line, highlight=False, markup=False, style="dim")
 
     def begin(self, name: str, sends: str, expected: int) -> None:
         from rich.markup import escape
@@ -170,19 +192,24 @@ class Live:
         return Group(self._progress, grid) if self._below else Group(self._progress)
 
 
-def reporter(*, quiet: bool = False, every_s: float = _PLAIN_EVERY_S) -> Reporter:
+def reporter(
+    *, quiet: bool = False, every_s: float = _PLAIN_EVERY_S, repeats: bool = False
+) -> Reporter:
     """The reporter that suits standard error: live on a terminal, plain lines elsewhere.
 
     Args:
         quiet: one that says nothing.
         every_s: how often plain lines come, at most.
+        repeats: it is of several runs, and shows a line that each has once.
     """
     if quiet:
         return Silent()
     from rich.console import Console
 
     console = Console(stderr=True)
-    return Live(console) if console.is_terminal else Plain(every_s)
+    if console.is_terminal:
+        return Live(console, repeats=repeats)
+    return Plain(every_s, repeats=repeats)
 
 
 @contextmanager

@@ -14,6 +14,11 @@ pub(crate) fn common_log(unix_ms: i64) -> String {
     format(unix_ms, "%d/%b/%Y:%H:%M:%S +0000")
 }
 
+/// A Unix time as signatures name it: `20240501T123000Z`.
+pub(crate) fn basic_iso_8601(unix_ms: i64) -> String {
+    format(unix_ms, "%Y%m%dT%H%M%SZ")
+}
+
 fn format(unix_ms: i64, form: &str) -> String {
     // Within the years that the calendar has, -9999 to 9999.
     let time = Timestamp::from_millisecond(unix_ms).unwrap_or_default();
@@ -31,6 +36,7 @@ mod tests {
         assert_eq!(iso_8601(951_868_800_000), "2000-03-01T00:00:00.000+0000");
         assert_eq!(iso_8601(1_714_566_600_123), "2024-05-01T12:30:00.123+0000");
         assert_eq!(iso_8601(4_102_444_799_999), "2099-12-31T23:59:59.999+0000");
+        assert_eq!(basic_iso_8601(1_714_566_600_123), "20240501T123000Z");
         assert_eq!(common_log(1_714_566_600_123), "01/May/2024:12:30:00 +0000");
     }
 }

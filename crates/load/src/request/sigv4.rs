@@ -6,21 +6,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
+use uncia_sigv4::{Key, Scope, hash};
 
-use super::encode::{is_unreserved, push_hex, push_keeping};
+use super::encode::{is_unreserved, push_keeping};
 use super::template::{Pieces, Values};
 use crate::config::{AwsSigv4, Secret};
 
 const NS_PER_S: i64 = 1_000_000_000;
 const S_PER_DAY: i64 = 86_400;
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-const END_OF_SCOPE: &str = "aws4_request";
-/// `20260501T120000Z`.
-const DATE_BYTES: usize = 16;
-/// `20260501`.
-const DAY_BYTES: usize = 8;
 
 pub(super) const AUTHORIZATION: &str = "authorization";
 pub(super) const DATE: &str = "x-amz-date";
@@ -50,16 +43,16 @@ pub(super) struct Unsigned<'a> {
 /// The headers that differ from request to request.
 #[derive(Clone)]
 pub(super) struct Stamp {
-    pub date: [u8; DATE_BYTES],
-    pub authorization: Vec<u8>,
+    pub date: String,
+    pub authorization: String,
     /// Of the body, in hexadecimal digits; only for services that want it in a header.
-    pub content_hash: Option<Vec<u8>>,
+    pub content_hash: Option<String>,
 }
 
 impl Stamp {
     pub(super) fn headers(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
-        let content_hash = self.content_hash.as_deref().map(|hash| (CONTENT_HASH, hash));
-        [(DATE, &self.date[..]), (AUTHORIZATION, &self.authorization)]
+        let content_hash = self.content_hash.as_ref().map(|hash| (CONTENT_HASH, hash.as_bytes()));
+        [(DATE, self.date.as_bytes()), (AUTHORIZATION, self.authorization.as_bytes())]
             .into_iter()
             .chain(content_hash)
     }
@@ -68,7 +61,7 @@ impl Stamp {
 #[derive(Default)]
 struct Cache {
     /// The day's key, by the day.
-    key: Option<(i64, Hmac<Sha256>)>,
+    key: Option<(i64, Key)>,
     /// The stamp of a request that is always the same, by the second.
     stamp: Option<(i64, Stamp)>,
 }
@@ -80,7 +73,7 @@ pub(super) struct Signer {
     /// In the order of their names.
     headers: Vec<(String, Signed)>,
     /// Of the body, if it is always the same.
-    body_hash: Option<Vec<u8>>,
+    body_hash: Option<String>,
     is_constant: bool,
     cache: Mutex<Cache>,
 }
@@ -133,7 +126,8 @@ impl Signer {
         let key = match &cache.key {
             Some((day, key)) if *day == second.div_euclid(S_PER_DAY) => key.clone(),
             _ => {
-                let key = signing_key(&self.sign, &date(second)[..DAY_BYTES]);
+                let secret = self.sign.secret_access_key.reveal();
+                let key = scope(&self.sign).key(secret, &date(second));
                 cache.key = Some((second.div_euclid(S_PER_DAY), key.clone()));
                 key
             }
@@ -146,26 +140,11 @@ impl Signer {
         taken
     }
 
-    fn sign(&self, second: i64, key: Hmac<Sha256>, request: &Unsigned) -> Stamp {
+    fn sign(&self, second: i64, key: Key, request: &Unsigned) -> Stamp {
         let date = date(second);
         let body_hash = self.body_hash.clone().unwrap_or_else(|| hash(request.body));
         let canonical = self.canonical_request(&date, &body_hash, request);
-        let scope = [
-            &date[..DAY_BYTES],
-            self.sign.region.as_bytes(),
-            self.sign.service.as_bytes(),
-            END_OF_SCOPE.as_bytes(),
-        ]
-        .join(&b'/');
-        let to_sign = [ALGORITHM.as_bytes(), &date, &scope, &hash(&canonical)].join(&b'\n');
-        let signature = key.chain_update(to_sign).finalize().into_bytes();
-        let mut authorization =
-            format!("{ALGORITHM} Credential={}/", self.sign.access_key_id).into_bytes();
-        authorization.extend_from_slice(&scope);
-        authorization.extend_from_slice(b", SignedHeaders=");
-        authorization.extend_from_slice(self.names().as_bytes());
-        authorization.extend_from_slice(b", Signature=");
-        push_hex(&mut authorization, &signature);
+        let authorization = scope(&self.sign).authorization(key, &date, &self.names(), &canonical);
         let content_hash = is_s3(&self.sign).then_some(body_hash);
         Stamp { date, authorization, content_hash }
     }
@@ -175,7 +154,7 @@ impl Signer {
         names.join(";")
     }
 
-    fn canonical_request(&self, date: &[u8], body_hash: &[u8], request: &Unsigned) -> Vec<u8> {
+    fn canonical_request(&self, date: &str, body_hash: &str, request: &Unsigned) -> Vec<u8> {
         let (path, query) = match request.target.iter().position(|&byte| byte == b'?') {
             Some(at) => (&request.target[..at], &request.target[at + 1..]),
             None => (&request.target[..], &[][..]),
@@ -198,15 +177,15 @@ impl Signer {
             match value {
                 Signed::Value(value) => push_squeezed(&mut out, &value.render(request.values)),
                 Signed::Secret(secret) => out.extend_from_slice(secret.reveal().as_bytes()),
-                Signed::Date => out.extend_from_slice(date),
-                Signed::ContentHash => out.extend_from_slice(body_hash),
+                Signed::Date => out.extend_from_slice(date.as_bytes()),
+                Signed::ContentHash => out.extend_from_slice(body_hash.as_bytes()),
             }
             out.push(b'\n');
         }
         out.push(b'\n');
         out.extend_from_slice(self.names().as_bytes());
         out.push(b'\n');
-        out.extend_from_slice(body_hash);
+        out.extend_from_slice(body_hash.as_bytes());
         out
     }
 }
@@ -216,24 +195,8 @@ pub(super) fn is_s3(sign: &AwsSigv4) -> bool {
     sign.service == "s3"
 }
 
-/// SHA-256 in hexadecimal digits.
-fn hash(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64);
-    push_hex(&mut out, &Sha256::digest(bytes));
-    out
-}
-
-fn hmac(key: &[u8]) -> Hmac<Sha256> {
-    Hmac::new_from_slice(key).expect("HMAC takes keys of any length")
-}
-
-fn signing_key(sign: &AwsSigv4, day: &[u8]) -> Hmac<Sha256> {
-    let mut key = format!("AWS4{}", sign.secret_access_key.reveal()).into_bytes();
-    let steps = [day, sign.region.as_bytes(), sign.service.as_bytes(), END_OF_SCOPE.as_bytes()];
-    for step in steps {
-        key = hmac(&key).chain_update(step).finalize().into_bytes().to_vec();
-    }
-    hmac(&key)
+fn scope(sign: &AwsSigv4) -> Scope<'_> {
+    Scope { access_key_id: &sign.access_key_id, region: &sign.region, service: &sign.service }
 }
 
 /// RFC 3986, 5.2.4, and no empty segments either.
@@ -288,12 +251,11 @@ fn push_squeezed(out: &mut Vec<u8>, value: &[u8]) {
 }
 
 /// `20260501T120000Z`, for the years 1677 to 2262 that times can be in.
-fn date(second: i64) -> [u8; DATE_BYTES] {
+fn date(second: i64) -> String {
     let (year, month, day) = civil(second.div_euclid(S_PER_DAY));
     let time = second.rem_euclid(S_PER_DAY);
     let (hour, minute, second) = (time / 3_600, time / 60 % 60, time % 60);
-    let text = format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z");
-    text.as_bytes().try_into().expect("years have four digits")
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
 /// Year, month and day of the day with this number since 1970-01-01, in the Gregorian calendar.
@@ -317,10 +279,6 @@ fn civil(days: i64) -> (i64, i64, i64) {
 mod tests {
     use super::*;
 
-    fn text(second: i64) -> String {
-        String::from_utf8(date(second).to_vec()).unwrap()
-    }
-
     #[test]
     fn dates_are_those_of_the_calendar() {
         for (second, expected) in [
@@ -333,7 +291,7 @@ mod tests {
             (i64::MAX / NS_PER_S, "22620411T234716Z"),
             (i64::MIN / NS_PER_S, "16770921T001244Z"),
         ] {
-            assert_eq!(text(second), expected);
+            assert_eq!(date(second), expected);
         }
     }
 

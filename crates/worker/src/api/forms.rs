@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::s3::{self, Object};
 use crate::function::{Configuration, Overrides};
 use crate::instance::{Host, Runtime};
 
@@ -55,8 +56,7 @@ pub(super) const NO_CONFIGURATION: [&str; 10] = [
     "LoggingConfig",
 ];
 /// Where Lambda can find code, and this platform can't.
-pub(super) const NO_CODE: [&str; 5] =
-    ["S3Bucket", "S3Key", "S3ObjectVersion", "ImageUri", "SourceKMSKeyArn"];
+pub(super) const NO_CODE: [&str; 2] = ["ImageUri", "SourceKMSKeyArn"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -83,6 +83,9 @@ pub(super) struct CreateFunction {
 #[allow(non_snake_case)]
 pub(super) struct Code {
     pub ZipFile: Option<String>,
+    pub S3Bucket: Option<String>,
+    pub S3Key: Option<String>,
+    pub S3ObjectVersion: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -90,6 +93,9 @@ pub(super) struct Code {
 #[allow(non_snake_case)]
 pub(super) struct UpdateCode {
     pub ZipFile: Option<String>,
+    pub S3Bucket: Option<String>,
+    pub S3Key: Option<String>,
+    pub S3ObjectVersion: Option<String>,
     pub Publish: Option<bool>,
     pub DryRun: Option<bool>,
     pub RevisionId: Option<String>,
@@ -182,6 +188,18 @@ pub(super) struct ConcurrencyForm {
     pub ReservedConcurrentExecutions: u32,
 }
 
+impl UpdateCode {
+    /// Where the package is, taken out of the form.
+    pub(super) fn take_code(&mut self) -> Code {
+        Code {
+            ZipFile: self.ZipFile.take(),
+            S3Bucket: self.S3Bucket.take(),
+            S3Key: self.S3Key.take(),
+            S3ObjectVersion: self.S3ObjectVersion.take(),
+        }
+    }
+}
+
 /// Reads a request's JSON body; an unknown key is an error that names it, and so is one of
 /// `unsupported` that asks for something.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8], unsupported: &[&str]) -> Result<T, ApiError> {
@@ -222,12 +240,24 @@ fn asks_for_something(value: &Value) -> bool {
     }
 }
 
-/// The bytes of a package given as base64.
-pub(super) fn zip_file(code: Option<&str>) -> Result<Vec<u8>, ApiError> {
-    let Some(text) = code else {
-        return Err(ApiError::invalid(
-            "Please provide the package as ZipFile; S3 and images are not supported",
-        ));
+/// The bytes of a package: given as base64, or in S3. Only for threads that may wait.
+pub(super) fn zip_file(code: &Code) -> Result<Vec<u8>, ApiError> {
+    let object = (code.S3Bucket.as_deref(), code.S3Key.as_deref());
+    let text = match (code.ZipFile.as_deref(), object) {
+        (Some(text), (None, None)) => text,
+        (None, (Some(bucket), Some(key))) => {
+            return s3::fetch(&Object { bucket, key, version: code.S3ObjectVersion.as_deref() });
+        }
+        (None, (None, None)) => {
+            return Err(ApiError::invalid(
+                "Please provide the package as ZipFile, or as S3Bucket and S3Key",
+            ));
+        }
+        _ => {
+            return Err(ApiError::invalid(
+                "Please provide either ZipFile, or S3Bucket and S3Key together",
+            ));
+        }
     };
     base64::engine::general_purpose::STANDARD
         .decode(text)
@@ -427,7 +457,7 @@ mod tests {
     fn what_asks_for_nothing_is_taken() {
         let read = |body: &[u8]| read::<CreateFunction>(body, &NO_CONFIGURATION);
         assert!(read(br#"{"VpcConfig": {"SubnetIds": [], "SecurityGroupIds": []}}"#).is_ok());
-        for body in [r#"{"Layers": ["arn:aws:x"]}"#, r#"{"Code": {"S3Bucket": "Layers"}}"#] {
+        for body in [r#"{"Layers": ["arn:aws:x"]}"#, r#"{"Code": {"ImageUri": "Layers"}}"#] {
             let error = read(body.as_bytes()).unwrap_err();
             assert!(error.message.contains("not supported"), "{error}");
         }

@@ -137,7 +137,7 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
         environment: form.Environment.as_ref().map(|environment| &environment.Variables),
     }
     .apply(&mut configuration)?;
-    let zip = zip_file(form.Code.ZipFile.as_deref())?;
+    let zip = zip_file(&form.Code)?;
     let exists = || ApiError::conflict(format!("Function already exist: {name}"));
     if api.registry.get(&name).is_some() {
         return Err(exists());
@@ -164,13 +164,13 @@ pub(super) fn update_code(
     reference: &str,
     body: &[u8],
 ) -> Result<Answer, ApiError> {
-    let form: UpdateCode = forms::read(body, &NO_CODE)?;
+    let mut form: UpdateCode = forms::read(body, &NO_CODE)?;
     let old = find(api, reference)?;
     if old.unreadable {
         return Err(ApiError::broken(&old));
     }
     check_architectures(form.Architectures.as_deref())?;
-    let zip = zip_file(form.ZipFile.as_deref())?;
+    let zip = zip_file(&form.take_code())?;
     let settings = &old.configuration;
     let code = api.registry.packages().store(&zip, |folder| {
         check_handler(folder, old.runtime(), &settings.runtime, &settings.handler)

@@ -12,6 +12,7 @@ mod logs;
 mod pages;
 mod provisioned;
 mod route;
+mod s3;
 mod tags;
 mod urls;
 mod versions;

@@ -25,7 +25,7 @@ mod registry;
 
 pub(crate) use database::DatabaseError;
 pub(crate) use lock::{LockError, StateLock};
-pub(crate) use package::{PackageError, check_handler};
+pub(crate) use package::{MAX_ZIPPED_BYTES, PackageError, check_handler};
 pub(crate) use packages::Code;
 pub(crate) use registry::{Registry, StoreError};
 

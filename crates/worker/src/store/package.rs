@@ -13,7 +13,7 @@ use super::folders;
 use crate::instance::Runtime;
 
 /// Largest package that Lambda takes in a request.
-pub(super) const MAX_ZIPPED_BYTES: usize = 50 * 1024 * 1024;
+pub(crate) const MAX_ZIPPED_BYTES: usize = 50 * 1024 * 1024;
 /// Most that Lambda lets a package unpack to.
 const MAX_UNZIPPED_BYTES: u64 = 250 * 1024 * 1024;
 /// Most entries that a zip file without the zip64 extension holds. Bounds the inodes that a

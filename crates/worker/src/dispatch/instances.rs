@@ -31,6 +31,8 @@ pub(super) struct InstanceState {
     pub idle_cpu: Option<i64>,
     ready: bool,
     idle_since: Option<Moment>,
+    /// When it was last given a request while it had none.
+    busy_from: Option<Moment>,
 }
 
 impl InstanceState {
@@ -52,6 +54,7 @@ impl InstanceState {
             idle_cpu: None,
             ready: false,
             idle_since: None,
+            busy_from: None,
         }
     }
 
@@ -88,6 +91,13 @@ impl InstanceState {
         self.ready
     }
 
+    pub(super) fn assign(&mut self, request: RequestId) {
+        if self.assigned.is_empty() {
+            self.busy_from = Some(Moment::now());
+        }
+        self.assigned.push(request);
+    }
+
     pub(super) fn unassign(&mut self, request: RequestId) {
         self.assigned.retain(|assigned| *assigned != request);
     }
@@ -96,8 +106,11 @@ impl InstanceState {
     pub(super) fn serve(&mut self, reply: &Reply, resume: Option<Resume>) -> Option<IdleInterval> {
         self.invocations += 1;
         let busy_from = resume.map_or(reply.started, |resume| resume.start);
+        // Of requests that overlap, another may have begun before this one.
+        let busy_from = self.busy_from.filter(|_| reply.shared).unwrap_or(busy_from);
         let idle = self.idle_until(busy_from);
-        self.idle_since = reply.outcome.instance_survives().then_some(reply.ended);
+        let idles = reply.outcome.instance_survives() && self.assigned.is_empty();
+        self.idle_since = idles.then_some(reply.ended);
         idle
     }
 

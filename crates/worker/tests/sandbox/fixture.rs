@@ -215,6 +215,7 @@ impl Function {
             network: Network::None,
             enforcement: Enforcement::Kernel,
             start_from: StartFrom::Fresh,
+            architecture: uncia_worker::instance::Architecture::Polling,
             init_throttled: false,
             init_timeout: PATIENCE,
         };

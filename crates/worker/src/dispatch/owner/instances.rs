@@ -210,7 +210,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn assign(&mut self, request: RequestId, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(pending) = self.requests.get(&request) else { return };
-        instance.assigned.push(request);
+        instance.assign(request);
         let work = pending.work(request, &instance.function);
         self.order(id, Order::Serve(Box::new(work)));
     }

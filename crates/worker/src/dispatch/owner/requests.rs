@@ -17,7 +17,7 @@ use crate::meterlog::Recorded;
 
 impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn submit(&mut self, submission: Submission, answer: oneshot::Sender<Completion>) {
-        let Submission { function, request_id, invocation, parent, payload, client_context } =
+        let Submission { function, request_id, invocation, parent, payload, head, client_context } =
             submission;
         let request = PendingRequest {
             function,
@@ -26,6 +26,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             parent: parent.map(Arc::from),
             client_context: client_context.map(Arc::from),
             payload_bytes: payload.len(),
+            head,
             payload: Some(payload),
             attempt: 1,
             accepted: Moment::now(),

@@ -27,6 +27,8 @@ pub(super) struct InstanceState {
     pub restored: bool,
     /// The phases of its start, until the first request's row has them.
     pub spans: Vec<Span>,
+    /// Whether a request's row has its start.
+    pub is_start_told: bool,
     pub invocations: i64,
     pub idle_cpu: Option<i64>,
     ready: bool,
@@ -50,6 +52,7 @@ impl InstanceState {
             start_ns: None,
             restored: false,
             spans: Vec::new(),
+            is_start_told: false,
             invocations: 0,
             idle_cpu: None,
             ready: false,

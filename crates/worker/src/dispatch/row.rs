@@ -123,7 +123,9 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
     let Execution { instance, reply, resume, .. } = *execution;
     // The start was this request's own if it waited for it; an instance that was started for
     // another request is warm for this one.
-    let cold = instance.invocations == 0 && instance.began.since(request.accepted) >= 0;
+    // Of several that waited for it, the first that ends.
+    let is_first = instance.invocations == 0 || reply.shared && !instance.is_start_told;
+    let cold = is_first && instance.began.since(request.accepted) >= 0;
     let initialization = instance.start_ns.filter(|_| cold);
     let execution_ns = reply.ended.since(reply.started).max(0);
     let waited = reply.started.since(request.accepted);

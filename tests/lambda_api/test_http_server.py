@@ -5,7 +5,6 @@ import http.client
 import json
 import shutil
 import textwrap
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,13 +14,14 @@ import pytest
 from .conftest import Platform, Serve
 from .test_serving import log, wait_for
 
-# Requests to /meet wait until as many as the query says have met.
+# Requests to /meet wait until as many as the query says have met, and /exit until so many hang.
 SERVER = """
 import http.server, json, os, sys, threading, time
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     barriers, lock = {}, threading.Lock()
+    hanging, changed = 0, threading.Condition()
 
     def serve(self):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -34,8 +34,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif path == "/status":
             status = int(query)
         elif path == "/hang":
+            with self.changed:
+                type(self).hanging += 1
+                self.changed.notify_all()
             time.sleep(3600)
         elif path == "/exit":
+            with self.changed:
+                self.changed.wait_for(lambda: self.hanging == int(query))
             os._exit(3)
         elif path == "/compute":
             end = time.thread_time() + 0.05
@@ -158,8 +163,9 @@ def test_invoke_is_a_post_to_the_root(platform: Platform) -> None:
 
 
 def test_an_instance_serves_as_many_as_its_concurrency_and_another_the_rest(
-    platform: Platform,
+    serve: Serve,
 ) -> None:
+    platform = serve({"shutdown_grace_ms": 0})
     url = create(platform, Tags={"uncia:concurrency": "3"})
     # Each answer waits for all the others: none could come if they were served one after the other.
     with in_flight(platform, *[f"{url}/meet?3"] * 3) as answers:
@@ -177,7 +183,7 @@ def test_an_instance_serves_as_many_as_its_concurrency_and_another_the_rest(
 def _serving(platform: Platform) -> int:
     answer, text = ask(platform, "/uncia/v1/health")
     assert answer.status == 200
-    return int(json.loads(text)["instances"]["active"])
+    return int(json.loads(text)["instances"]["busy"])
 
 
 def test_eighty_at_a_time_are_the_default(platform: Platform) -> None:
@@ -206,11 +212,12 @@ def test_what_overlaps_shares_the_cpu_time(platform: Platform) -> None:
     assert used >= 2 * 50_000_000
     # Of what overlaps only the CPU time can be told apart.
     assert {(row["memory_avg"], row["memory_peak"]) for row in shared} == {(None, None)}
-    # Idle times are those in which none was in flight.
+    # In the middle of one that computes for 50 ms, the instance does not idle.
     (instance,) = log(platform, "instances")
-    stamps = [(row["started"], row["ended"]) for row in log(platform)]
-    for idle in instance["idle"] or []:
-        assert all(end <= idle["start"] or idle["end"] <= start for start, end in stamps)
+    long = [row for row in rows if row["execution"] >= 50_000_000]
+    assert len(long) >= 2
+    for middle in [row["started"] + row["execution"] // 2 for row in long]:
+        assert not any(idle["start"] < middle < idle["end"] for idle in instance["idle"])
 
 
 def test_a_request_whose_time_is_up_leaves_the_others(platform: Platform) -> None:
@@ -228,13 +235,8 @@ def test_a_request_whose_time_is_up_leaves_the_others(platform: Platform) -> Non
 
 def test_an_instance_that_ends_fails_all_in_flight(platform: Platform) -> None:
     url = create(platform)
-    started = threading.Event()
     with in_flight(platform, *[f"{url}/hang"] * 3) as answers:
-        wait_for(lambda: _serving(platform) == 1)
-        # Another way to know that all have come: this meets nobody, and is answered beside them.
-        assert ask(platform, f"{url}/meet?1")[0].status == 200
-        started.set()
-        answer, text = ask(platform, f"{url}/exit")
+        answer, text = ask(platform, f"{url}/exit?3")
         assert (answer.status, message(text).endswith("exit status 3")) == (502, True)
     outcomes = [future.result()[0].status for future in answers]
     assert set(outcomes) == {502}
@@ -314,7 +316,8 @@ def test_a_frozen_server_goes_on_with_the_next_request(serve: Serve) -> None:
     assert answer.headers["x-uncia-instance"] == first.headers["x-uncia-instance"]
 
 
-def test_a_server_with_the_hosts_network_has_a_port_of_its_own(platform: Platform) -> None:
+def test_a_server_with_the_hosts_network_has_a_port_of_its_own(serve: Serve) -> None:
+    platform = serve({"shutdown_grace_ms": 0})
     url = create(platform, Tags={"uncia:network": "host", "uncia:concurrency": "1"})
     with in_flight(platform, *[f"{url}/hang"] * 2):
         wait_for(lambda: _serving(platform) == 2)

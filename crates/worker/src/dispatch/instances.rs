@@ -35,6 +35,8 @@ pub(super) struct InstanceState {
     idle_since: Option<Moment>,
     /// When it was last given a request while it had none.
     busy_from: Option<Moment>,
+    /// When the last of its requests so far has ended.
+    last_ended: Option<Moment>,
 }
 
 impl InstanceState {
@@ -58,6 +60,7 @@ impl InstanceState {
             ready: false,
             idle_since: None,
             busy_from: None,
+            last_ended: None,
         }
     }
 
@@ -113,7 +116,11 @@ impl InstanceState {
         let busy_from = self.busy_from.filter(|_| reply.shared).unwrap_or(busy_from);
         let idle = self.idle_until(busy_from);
         let idles = reply.outcome.instance_survives() && self.assigned.is_empty();
-        self.idle_since = idles.then_some(reply.ended);
+        // Nor is the one that is reported last the one that ended last.
+        let last = self.last_ended.filter(|last| reply.shared && last.since(reply.ended) > 0);
+        let last = last.unwrap_or(reply.ended);
+        self.last_ended = Some(last);
+        self.idle_since = idles.then_some(last);
         idle
     }
 

@@ -138,4 +138,3 @@ fn heap_limit(spec: &InstanceSpec) -> Vec<String> {
     let heap = spec.memory_bytes / BYTES_PER_MIB * V8_HEAP_PERCENT / 100;
     vec![format!("--max-old-space-size={heap}")]
 }
-

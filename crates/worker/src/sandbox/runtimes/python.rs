@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::{
     ByteCode, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor, module,
 };
-use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::instance::InstanceSpec;
+use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::sandbox::rootfs::{RootError, RootSpec, TASK, ask};
 
 /// The client of the Runtime API.

@@ -9,12 +9,14 @@ use uncia_policy::{FunctionId, FunctionSettings, Resources};
 use uncia_record::Invocation;
 
 use crate::config::Config;
-use crate::instance::{Enforcement, InstanceSpec, Network, Runtime, StartFrom};
+use crate::instance::{Architecture, Enforcement, InstanceSpec, Network, Runtime, StartFrom};
 use crate::published::{LATEST, Published};
 pub(crate) use crate::settings::Overrides;
 use crate::settings::Target;
 use crate::store::Code;
 
+/// Requests that an HTTP server gets at a time if nothing is said: as on Cloud Run.
+const SERVER_CONCURRENCY: u32 = 80;
 /// Memory that comes with one vCPU on Lambda, in MB.
 const MB_PER_VCPU: u64 = 1_769;
 const MICRO_VCPU: u64 = 1_000_000;
@@ -117,6 +119,11 @@ impl Function {
         Duration::from_secs(self.configuration.timeout_s)
     }
 
+    /// How its instances get their requests.
+    pub(crate) fn architecture(&self) -> Architecture {
+        self.overrides.serving().architecture
+    }
+
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.configuration.memory_mb * MIB
     }
@@ -136,12 +143,22 @@ impl Function {
     pub(crate) fn settings(&self, config: &Config) -> FunctionSettings {
         let mut settings = self.base_settings();
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_policy(&mut settings));
+        if self.architecture() == Architecture::Http {
+            // The limit is one of instances, and each serves several; reserved concurrency counts
+            // requests.
+            settings.max_in_flight = u32::MAX;
+            self.overrides
+                .apply_with(&config.function_defaults, &mut Target::of_policy(&mut settings));
+            let instances = settings.max_in_flight.min(config.max_instances);
+            settings.max_instances = instances;
+            let reserved = self.configuration.reserved_concurrency.unwrap_or(u32::MAX);
+            settings.max_in_flight = instances.saturating_mul(settings.concurrency).min(reserved);
+        } else if settings.max_in_flight == u32::MAX {
+            settings.max_in_flight = config.max_instances;
+        }
         if self.version.is_some() {
             // The tag keeps instances of `$LATEST` ready; each version would keep as many more.
             settings.min_instances = self.provisioned;
-        }
-        if settings.max_in_flight == u32::MAX {
-            settings.max_in_flight = config.max_instances;
         }
         settings
     }
@@ -152,6 +169,10 @@ impl Function {
         FunctionSettings {
             max_in_flight: self.configuration.reserved_concurrency.unwrap_or(u32::MAX),
             allocation: Resources { cpu, memory: self.memory_bytes() },
+            concurrency: match self.architecture() {
+                Architecture::Polling => 1,
+                Architecture::Http => SERVER_CONCURRENCY,
+            },
             ..FunctionSettings::default()
         }
     }
@@ -190,9 +211,14 @@ impl Function {
             network: Network::default(),
             enforcement: Enforcement::default(),
             start_from: StartFrom::default(),
+            architecture: Architecture::default(),
             init_throttled: false,
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));
+        if spec.architecture == Architecture::Http && spec.start_from.needs_polling() {
+            // What the platform's configuration says for functions that poll.
+            spec.start_from = StartFrom::Prepared;
+        }
         spec
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use uncia_clock::Moment;
@@ -31,6 +32,16 @@ pub enum Network {
     Host,
 }
 
+/// How an instance gets its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Architecture {
+    /// Its runtime asks for them at the Runtime API, one after the other.
+    #[default]
+    Polling,
+    /// It serves HTTP at the port that its environment names `PORT`, several at a time.
+    Http,
+}
+
 /// What an instance is started from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartFrom {
@@ -45,6 +56,13 @@ pub enum StartFrom {
     Zygote,
     /// A runtime that has run the function's imports, of which it is a copy.
     FunctionZygote,
+}
+
+impl StartFrom {
+    /// Whether it begins with a runtime that polls.
+    pub(crate) fn needs_polling(self) -> bool {
+        matches!(self, Self::Pool | Self::Zygote | Self::FunctionZygote)
+    }
 }
 
 /// Who sees to it that an instance gets no more than its CPU share.
@@ -93,6 +111,8 @@ pub struct InstanceSpec {
     pub version: String,
     /// The runtime that is started in the sandbox.
     pub runtime: Runtime,
+    /// How it gets its requests.
+    pub architecture: Architecture,
     /// What the runtime calls, written as this runtime takes it.
     pub handler: String,
     /// The unpacked deployment package; read-only at `/var/task`.
@@ -152,6 +172,35 @@ pub enum StartError {
     OutOfMemory,
 }
 
+/// A client's HTTP request without its body, for an instance that serves HTTP.
+#[derive(Debug, Clone)]
+pub struct HttpHead {
+    /// The method, whatever it is.
+    pub method: Method,
+    /// Path and query, as the client wrote them.
+    pub target: Uri,
+    /// All headers that are not of the client's connection.
+    pub headers: HeaderMap,
+}
+
+/// What an instance that serves HTTP has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpAnswer {
+    /// The status, 200 to 599.
+    pub status: StatusCode,
+    /// All headers that are not of the instance's connection.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl HttpAnswer {
+    /// Whether the status says that the server failed.
+    pub fn is_failure(&self) -> bool {
+        self.status.is_server_error()
+    }
+}
+
 /// One request to an instance.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
@@ -161,7 +210,10 @@ pub struct Request {
     pub invocation: String,
     /// The event, as the handler gets it.
     pub payload: Bytes,
-    /// How long the invocation may take before the instance is killed.
+    /// With which head the payload is sent to a server; None for one that Invoke made.
+    pub head: Option<Arc<HttpHead>>,
+    /// How long the invocation may take before the instance is killed, or, if that serves others, before
+    /// it is given up.
     pub timeout: Duration,
     /// Base64 of the client context header, as Lambda passes it on.
     pub client_context: Option<String>,
@@ -185,12 +237,34 @@ pub enum Outcome {
     OutOfMemory,
     /// The answer is larger than the platform takes; its size in bytes.
     ResponseTooLarge(u64),
+    /// An HTTP server's answer, whatever its status.
+    Answered(Box<HttpAnswer>),
+    /// The time was up, and the instance goes on with its other requests.
+    GivenUp,
+    /// The instance is gone: killed because what it answered is no HTTP, in this sentence.
+    NotHttp(String),
 }
 
 impl Outcome {
     /// Whether the instance can serve another request.
     pub fn instance_survives(&self) -> bool {
-        matches!(self, Self::Ok(_) | Self::FunctionError(_) | Self::ResponseTooLarge(_))
+        matches!(
+            self,
+            Self::Ok(_)
+                | Self::FunctionError(_)
+                | Self::ResponseTooLarge(_)
+                | Self::Answered(_)
+                | Self::GivenUp
+        )
+    }
+
+    /// Whether the function did what it was asked.
+    pub fn is_success(&self) -> bool {
+        match self {
+            Self::Ok(_) => true,
+            Self::Answered(answer) => !answer.is_failure(),
+            _ => false,
+        }
     }
 }
 
@@ -224,8 +298,10 @@ pub struct Reply {
     /// When its answer was there, or the instance was gone; its Unix time is by the same setting of
     /// the clock.
     pub ended: Moment,
-    /// What the invocation used.
+    /// What the invocation used; if it was `shared`, its part of what was used meanwhile.
     pub usage: Usage,
+    /// Whether the instance served another request at the same time.
+    pub shared: bool,
     /// The last 4 KiB of what the function printed during the invocation.
     pub log_tail: Bytes,
 }

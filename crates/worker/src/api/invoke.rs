@@ -19,7 +19,7 @@ use crate::dispatch::{self, Disposition, Submission};
 use crate::failure::Failure;
 use crate::function::Function;
 use crate::ids;
-use crate::instance::{Outcome, StartError};
+use crate::instance::{HttpHead, Outcome, StartError};
 use crate::json;
 use crate::runtime::in_proportion;
 
@@ -69,6 +69,7 @@ pub(super) async fn run(
     target: Target,
     names: Names,
     payload: Bytes,
+    head: Option<Arc<HttpHead>>,
     client_context: Option<String>,
 ) -> Result<dispatch::Completion, ApiError> {
     let Target { version: function, qualified_arn } = target;
@@ -82,6 +83,7 @@ pub(super) async fn run(
         invocation: names.invocation,
         parent: names.parent,
         payload,
+        head,
         client_context,
         invoked_arn,
     };
@@ -118,7 +120,7 @@ pub(super) async fn answer(
     }
     match kind {
         "RequestResponse" => {
-            let answer = run(api, target, names, payload, context).await?;
+            let answer = run(api, target, names, payload, None, context).await?;
             let tail = header("x-amz-log-type") == Some("Tail");
             let is_measured = head.headers.contains_key(INVOCATION_HEADER);
             Ok(respond(&answer, &function, tail, is_measured))
@@ -200,9 +202,12 @@ pub(super) fn payload(
     match result {
         Disposition::Ran(Outcome::Ok(payload)) => Ok((payload.clone(), false)),
         Disposition::Ran(Outcome::FunctionError(payload)) => Ok((payload.clone(), true)),
-        Disposition::Ran(Outcome::Timeout) | Disposition::NotReady(StartError::Timeout(_)) => {
-            timed_out()
+        Disposition::Ran(Outcome::Answered(answer)) => {
+            Ok((answer.body.clone(), answer.is_failure()))
         }
+        Disposition::Ran(Outcome::NotHttp(how)) => said("Server.NotHttp", how.clone()),
+        Disposition::Ran(Outcome::Timeout | Outcome::GivenUp)
+        | Disposition::NotReady(StartError::Timeout(_)) => timed_out(),
         Disposition::Ran(Outcome::Exited(how)) | Disposition::NotReady(StartError::Exited(how)) => {
             said("Runtime.ExitError", format!("Runtime exited with error: {how}"))
         }

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::Full;
 use serde_json::{Map, Value, json};
 
@@ -19,8 +19,11 @@ use super::invoke::{self, MAX_PAYLOAD_BYTES, Names};
 use super::route::decode;
 use super::versions::Target;
 use crate::clock;
+use crate::dispatch::Disposition;
+use crate::failure::Failure;
 use crate::function::{Function, UrlConfig};
 use crate::ids;
+use crate::instance::{Architecture, HttpHead, Outcome};
 use crate::runtime::in_proportion;
 
 /// Statuses that a function may answer with: those that end a request.
@@ -110,6 +113,9 @@ pub(super) async fn serve(
     body: Bytes,
 ) -> Result<Answer, ApiError> {
     let function = api.registry.by_url(id).ok_or_else(no_url)?;
+    if function.architecture() == Architecture::Http {
+        return pass_through(api, function, head, &format!("/url/{id}"), body).await;
+    }
     let (names, bytes) = (Names::of(&head.headers)?, body.len());
     let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
     let (id, head, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
@@ -119,7 +125,7 @@ pub(super) async fn serve(
         return Err(ApiError::too_large(payload.len(), MAX_PAYLOAD_BYTES));
     }
     let target = Target { version: function.clone(), qualified_arn: None };
-    let answer = invoke::run(api, target, names, payload, None).await?;
+    let answer = invoke::run(api, target, names, payload, None, None).await?;
     let request_id = answer.row().request_id.clone().unwrap_or_default();
     let mut response = match invoke::payload(&answer.disposition, answer.row(), &request_id) {
         Ok((payload, false)) => in_proportion(payload.len(), move || respond(&payload)).await,
@@ -136,6 +142,73 @@ pub(super) async fn serve(
     };
     invoke::describe(response.headers_mut(), answer.row(), &function);
     Ok(response)
+}
+
+/// Serves a request to the URL of a function that is an HTTP server: it passes as it is.
+async fn pass_through(
+    api: &Arc<Api>,
+    function: Arc<Function>,
+    head: &Parts,
+    prefix: &str,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let names = Names::of(&head.headers)?;
+    let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
+    let passed = HttpHead {
+        method: head.method.clone(),
+        target: target(&head.uri, prefix),
+        headers: head.headers.clone(),
+    };
+    let head = Some(Arc::new(passed));
+    let called = Target { version: function.clone(), qualified_arn: None };
+    let answer = invoke::run(api, called, names, body, head, None).await?;
+    let mut response = match &answer.disposition {
+        Disposition::Ran(Outcome::Answered(passed)) => {
+            let mut response = Response::new(Full::new(passed.body.clone()));
+            *response.status_mut() = passed.status;
+            *response.headers_mut() = passed.headers.clone();
+            // They would be taken for what the platform measured.
+            for name in passed.headers.keys().filter(|name| is_of_an_invocation(name.as_str())) {
+                response.headers_mut().remove(name);
+            }
+            response
+        }
+        disposition => {
+            let request_id = answer.row().request_id.clone().unwrap_or_default();
+            match invoke::payload(disposition, answer.row(), &request_id) {
+                Ok((payload, _)) => {
+                    let message = Failure::read(&payload).sentence();
+                    let mut failed =
+                        json_answer(status_of(disposition), &json!({"Message": message}));
+                    if is_measured {
+                        invoke::put_error(failed.headers_mut(), &payload);
+                        invoke::put_output(failed.headers_mut(), &answer.log_tail);
+                    }
+                    failed
+                }
+                Err(error) => error.answer(),
+            }
+        }
+    };
+    invoke::describe(response.headers_mut(), answer.row(), &function);
+    Ok(response)
+}
+
+/// The status of an answer that a server has not given.
+fn status_of(disposition: &Disposition) -> StatusCode {
+    match disposition {
+        Disposition::Ran(Outcome::GivenUp) => StatusCode::GATEWAY_TIMEOUT,
+        Disposition::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_GATEWAY,
+    }
+}
+
+/// What a client asks a function's URL for, without the part that names the function: `prefix`.
+fn target(uri: &Uri, prefix: &str) -> Uri {
+    let path = uri.path().strip_prefix(prefix).filter(|it| it.starts_with('/')).unwrap_or("/");
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    // It is a part of one that has been read.
+    format!("{path}{query}").parse().unwrap_or_default()
 }
 
 /// The event that a request becomes.
@@ -278,7 +351,7 @@ fn shaped(said: &Map<String, Value>) -> Option<Answer> {
 /// Whether a header of an answer is the platform's affair: those of the connection, and what it says
 /// of an invocation, of which it leaves out what it has not measured.
 fn is_the_platforms(name: &str) -> bool {
-    name.starts_with("x-uncia-")
+    is_of_an_invocation(name)
         || matches!(
             name,
             "connection"
@@ -289,7 +362,15 @@ fn is_the_platforms(name: &str) -> bool {
                 | "trailer"
                 | "transfer-encoding"
                 | "upgrade"
-                | "x-amz-executed-version"
+        )
+}
+
+/// Whether a header is what the platform says of an invocation.
+fn is_of_an_invocation(name: &str) -> bool {
+    name.starts_with("x-uncia-")
+        || matches!(
+            name,
+            "x-amz-executed-version"
                 | "x-amz-function-error"
                 | "x-amz-log-result"
                 | "x-amzn-requestid"
@@ -339,6 +420,20 @@ mod tests {
         };
         assert_eq!(answer(MAX_HEADERS), StatusCode::OK);
         assert_eq!(answer(32_768), StatusCode::BAD_GATEWAY);
+    }
+
+    #[test]
+    fn a_server_sees_the_path_behind_its_name() {
+        for (asked, seen) in [
+            ("/url/abc", "/"),
+            ("/url/abc/", "/"),
+            ("/url/abc/x/y%20z?q=%26&q", "/x/y%20z?q=%26&q"),
+            ("/url/abc?q", "/?q"),
+            ("/url/abc//x", "//x"),
+        ] {
+            let target = target(&asked.parse().unwrap(), "/url/abc");
+            assert_eq!(target.path_and_query().unwrap().as_str(), seen, "{asked}");
+        }
     }
 
     #[test]

@@ -83,7 +83,9 @@ impl QueuedEvent {
         let id = self.id;
         self.attempt = attempt;
         match end {
-            AttemptEnd::Ran(Outcome::Ok(_)) => (EventUpdate::Done { id }, NextAttempt::None),
+            AttemptEnd::Ran(outcome) if outcome.is_success() => {
+                (EventUpdate::Done { id }, NextAttempt::None)
+            }
             AttemptEnd::NotReady(StartError::Sandbox(_)) => {
                 (EventUpdate::Attempted { id, attempt }, NextAttempt::AfterMs(self.defer()))
             }

@@ -39,8 +39,13 @@ pub(crate) struct Started<I> {
     pub log_tail: Bytes,
 }
 
-/// A running instance. It serves one request at a time.
+/// A running instance.
 pub(crate) trait RunningInstance: Clone + Send + Sync + 'static {
+    /// Whether it serves several requests at a time, and not one after the other.
+    fn is_server(&self) -> bool {
+        false
+    }
+
     /// Serves a request. On an outcome that the instance does not survive, nothing of it is left
     /// when this returns.
     fn invoke(&self, request: Request) -> impl Future<Output = Reply> + Send;

@@ -1,18 +1,19 @@
 //! The task of an instance: starts it, carries out one order after the other, reports to the owner.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinSet;
 use uncia_clock::Moment;
 use uncia_policy::{InstanceId, Pause, StopReason};
 
 use super::host::{InstanceHost, Log, RunningInstance, Started};
 use super::message::{FailedStart, Message, Order, Resume, ServeResult, Served, Work};
-use crate::instance::{InstanceSpec, Outcome, StartError};
+use crate::instance::{InstanceSpec, Outcome, Reply, StartError};
 
 /// What the task of an instance needs.
 pub(super) struct InstanceTask<H: InstanceHost, L> {
@@ -118,7 +119,12 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
             };
             match order {
                 Some(Order::Serve(work)) => {
-                    if let Some(reason) = self.serve(*work).await {
+                    let ended = if self.instance.is_server() {
+                        self.serve_several(*work).await
+                    } else {
+                        self.serve(*work).await
+                    };
+                    if let Some(reason) = ended {
                         return reason;
                     }
                 }
@@ -159,33 +165,13 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
 
     /// Serves a request and reports; returns why the instance has ended, if it has.
     async fn serve(&mut self, mut work: Work) -> Option<&'static str> {
-        if let Some(event) = work.stored {
-            match self.log.clone().payload(event).await {
-                Ok(Some(payload)) => work.request.payload = payload,
-                Ok(None) => {
-                    self.served(&work, ServeResult::NoPayload(None));
-                    return None;
-                }
-                Err(error) => {
-                    self.served(&work, ServeResult::NoPayload(Some(error.to_string())));
-                    return None;
-                }
-            }
+        if !self.load_payload(&mut work).await {
+            return None;
         }
-        let start = Moment::now();
-        let paused = self.paused.take();
-        let resumed = match paused {
-            Some(Pause::Freeze) => self.instance.thaw().await,
-            Some(Pause::ScaleDown) => self.instance.scale_up(),
-            None => Ok(()),
-        };
-        if resumed.is_err() {
-            // It is gone, stays frozen, or would be given less than is paid for.
-            self.instance.stop(Duration::ZERO).await;
+        let Ok(resume) = self.resume().await else {
             self.served(&work, ServeResult::Undelivered { preempted: false });
             return Some("exit");
-        }
-        let resume = paused.map(|pause| Resume { pause, start, end: Moment::now() });
+        };
         let instance = self.instance.clone();
         let request = std::mem::take(&mut work.request);
         let mut invocation = pin!(instance.invoke(request));
@@ -203,9 +189,99 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                 },
             }
         };
+        self.replied(&work, reply, resume, preempted)
+    }
+
+    /// Serves a request, and those that come meanwhile beside it, and reports each; returns why the
+    /// instance has ended, if it has. Other orders wait until none is in flight.
+    async fn serve_several(&mut self, first: Work) -> Option<&'static str> {
+        let Ok(mut resume) = self.resume().await else {
+            self.served(&first, ServeResult::Undelivered { preempted: false });
+            return Some("exit");
+        };
+        let mut in_flight = JoinSet::new();
+        let mut works = HashMap::new();
+        let (mut preempted, mut gone) = (false, None);
+        let mut next = Some(first);
+        loop {
+            if let Some(mut work) = next.take()
+                && self.load_payload(&mut work).await
+            {
+                let (instance, id) = (self.instance.clone(), work.id);
+                let request = std::mem::take(&mut work.request);
+                works.insert(id, (work, resume.take()));
+                in_flight.spawn(async move { (id, instance.invoke(request).await) });
+            }
+            if in_flight.is_empty() {
+                return gone;
+            }
+            tokio::select! {
+                biased;
+                Some(ended) = in_flight.join_next() => match ended {
+                    Ok((id, reply)) => {
+                        if let Some((work, resume)) = works.remove(&id) {
+                            gone = self.replied(&work, reply, resume, preempted).or(gone);
+                        }
+                    }
+                    // As if this task had served it itself.
+                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                },
+                order = self.orders.recv(), if !preempted => match order {
+                    Some(Order::Serve(work)) if gone.is_none() && self.deferred.is_empty() => {
+                        next = Some(*work);
+                    }
+                    Some(Order::Preempt) | None => {
+                        preempted = true;
+                        self.instance.stop(Duration::ZERO).await;
+                    }
+                    Some(order) => self.deferred.push_back(order),
+                },
+            }
+        }
+    }
+
+    /// Reads the payload of a stored event; if it cannot be, reports that and returns false.
+    async fn load_payload(&self, work: &mut Work) -> bool {
+        let Some(event) = work.stored else { return true };
+        let missing = match self.log.clone().payload(event).await {
+            Ok(Some(payload)) => {
+                work.request.payload = payload;
+                return true;
+            }
+            Ok(None) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        self.served(work, ServeResult::NoPayload(missing));
+        false
+    }
+
+    /// Undoes the pause, if there is one; where that fails, ends the instance.
+    async fn resume(&mut self) -> Result<Option<Resume>, std::io::Error> {
+        let start = Moment::now();
+        let paused = self.paused.take();
+        let resumed = match paused {
+            Some(Pause::Freeze) => self.instance.thaw().await,
+            Some(Pause::ScaleDown) => self.instance.scale_up(),
+            None => Ok(()),
+        };
+        if resumed.is_err() {
+            // It is gone, stays frozen, or would be given less than is paid for.
+            self.instance.stop(Duration::ZERO).await;
+        }
+        resumed.map(|()| paused.map(|pause| Resume { pause, start, end: Moment::now() }))
+    }
+
+    /// Reports what became of a request; returns why the instance has ended, if it has.
+    fn replied(
+        &self,
+        work: &Work,
+        reply: Reply,
+        resume: Option<Resume>,
+        preempted: bool,
+    ) -> Option<&'static str> {
         // A runtime that does not ask for the request in time has used up the time.
         if !reply.delivered && reply.outcome != Outcome::Timeout {
-            self.served(&work, ServeResult::Undelivered { preempted });
+            self.served(work, ServeResult::Undelivered { preempted });
             return Some(if preempted { "preempted" } else { "exit" });
         }
         let gone = match &reply.outcome {
@@ -218,7 +294,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
         // An answer that came before the end counts.
         let preempted = preempted && !reply.outcome.instance_survives();
         let reply = Box::new(reply);
-        self.served(&work, ServeResult::Replied { reply, resume, preempted });
+        self.served(work, ServeResult::Replied { reply, resume, preempted });
         gone
     }
 

@@ -27,12 +27,18 @@ pub(super) struct InstanceState {
     pub restored: bool,
     /// The phases of its start, until the first request's row has them.
     pub spans: Vec<Span>,
+    /// Whether a request's row has its start.
+    pub is_start_told: bool,
     pub invocations: i64,
     pub idle_cpu: Option<i64>,
     /// Whether it was ordered to end.
     pub is_stopping: bool,
     ready: bool,
     idle_since: Option<Moment>,
+    /// When it was last given a request while it had none.
+    busy_from: Option<Moment>,
+    /// When the last of its requests so far has ended.
+    last_ended: Option<Moment>,
 }
 
 impl InstanceState {
@@ -50,11 +56,14 @@ impl InstanceState {
             start_ns: None,
             restored: false,
             spans: Vec::new(),
+            is_start_told: false,
             invocations: 0,
             idle_cpu: None,
             is_stopping: false,
             ready: false,
             idle_since: None,
+            busy_from: None,
+            last_ended: None,
         }
     }
 
@@ -91,6 +100,13 @@ impl InstanceState {
         self.ready
     }
 
+    pub(super) fn assign(&mut self, request: RequestId) {
+        if self.assigned.is_empty() {
+            self.busy_from = Some(Moment::now());
+        }
+        self.assigned.push(request);
+    }
+
     pub(super) fn unassign(&mut self, request: RequestId) {
         self.assigned.retain(|assigned| *assigned != request);
     }
@@ -99,8 +115,15 @@ impl InstanceState {
     pub(super) fn serve(&mut self, reply: &Reply, resume: Option<Resume>) -> Option<IdleInterval> {
         self.invocations += 1;
         let busy_from = resume.map_or(reply.started, |resume| resume.start);
+        // Of requests that overlap, another may have begun before this one.
+        let busy_from = self.busy_from.filter(|_| reply.shared).unwrap_or(busy_from);
         let idle = self.idle_until(busy_from);
-        self.idle_since = reply.outcome.instance_survives().then_some(reply.ended);
+        let idles = reply.outcome.instance_survives() && self.assigned.is_empty();
+        // Nor is the one that is reported last the one that ended last.
+        let last = self.last_ended.filter(|last| reply.shared && last.since(reply.ended) > 0);
+        let last = last.unwrap_or(reply.ended);
+        self.last_ended = Some(last);
+        self.idle_since = idles.then_some(last);
         idle
     }
 

@@ -43,7 +43,7 @@ pub(crate) use host::{InstanceHost, Log};
 
 use crate::config::Config;
 use crate::function::Function;
-use crate::instance::{Outcome, StartError};
+use crate::instance::{HttpHead, Outcome, StartError};
 use crate::meterlog::{AcceptedEvent, LogError, Recorded, WaitingEvent};
 use events::{INLINE_BYTES, QueuedEvent};
 use message::Message;
@@ -62,6 +62,8 @@ pub(crate) struct Submission {
     /// The request that caused this one.
     pub parent: Option<String>,
     pub payload: Bytes,
+    /// The head of an HTTP request, if it is for a server.
+    pub head: Option<Arc<HttpHead>>,
     pub client_context: Option<String>,
     /// The ARN that it was invoked by, where that is not the version's own.
     pub invoked_arn: Option<String>,

@@ -11,7 +11,7 @@ use super::Completion;
 use super::events::QueuedEvent;
 use super::message::Work;
 use crate::function::Function;
-use crate::instance::Request;
+use crate::instance::{HttpHead, Request};
 
 /// How often a request may be assigned to instances that are gone before they are given it.
 const MAX_UNDELIVERED: u32 = 3;
@@ -30,6 +30,8 @@ pub(super) struct PendingRequest {
     /// None if it is to be read from the log.
     pub payload: Option<Bytes>,
     pub payload_bytes: usize,
+    /// The head of an HTTP request, if it is for a server.
+    pub head: Option<Arc<HttpHead>>,
     /// The number of the current attempt, from 1.
     pub attempt: i64,
     pub accepted: Moment,
@@ -58,6 +60,7 @@ impl PendingRequest {
             invoked_arn: None,
             payload: event.payload.take(),
             payload_bytes: event.payload_bytes,
+            head: None,
             attempt: event.attempt + 1,
             accepted: event.accepted.take().unwrap_or_else(Moment::now),
             undelivered: 0,
@@ -75,6 +78,7 @@ impl PendingRequest {
             request_id: self.request_id.to_string(),
             invocation: self.invocation.to_string(),
             payload: self.payload.clone().unwrap_or_default(),
+            head: self.head.clone(),
             timeout: function.timeout(),
             client_context: self.client_context.as_deref().map(str::to_owned),
             invoked_arn: self.invoked_arn.as_deref().map(str::to_owned),

@@ -95,10 +95,16 @@ fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
     }
     match &execution.reply.outcome {
         Outcome::Ok(_) => ("ok", None),
+        Outcome::Answered(answer) if answer.is_failure() => (
+            "function_error",
+            Some(format!("the server answered with HTTP status {}", answer.status.as_u16())),
+        ),
+        Outcome::Answered(_) => ("ok", None),
+        Outcome::NotHttp(how) => ("function_error", Some(how.clone())),
         Outcome::FunctionError(payload) => {
             ("function_error", Some(Failure::read(payload).sentence()))
         }
-        Outcome::Timeout => {
+        Outcome::Timeout | Outcome::GivenUp => {
             let limit = execution.instance.function.timeout().as_secs_f64();
             ("timeout", Some(format!("Task timed out after {limit:.2} seconds")))
         }
@@ -117,7 +123,9 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
     let Execution { instance, reply, resume, .. } = *execution;
     // The start was this request's own if it waited for it; an instance that was started for
     // another request is warm for this one.
-    let cold = instance.invocations == 0 && instance.began.since(request.accepted) >= 0;
+    // Of several that waited for it, the first that ends.
+    let is_first = instance.invocations == 0 || reply.shared && !instance.is_start_told;
+    let cold = is_first && instance.began.since(request.accepted) >= 0;
     let initialization = instance.start_ns.filter(|_| cold);
     let execution_ns = reply.ended.since(reply.started).max(0);
     let waited = reply.started.since(request.accepted);
@@ -143,6 +151,7 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
             Outcome::Ok(payload) | Outcome::FunctionError(payload) => {
                 i64::try_from(payload.len()).ok()
             }
+            Outcome::Answered(answer) => i64::try_from(answer.body.len()).ok(),
             Outcome::ResponseTooLarge(bytes) => i64::try_from(*bytes).ok(),
             _ => None,
         },
@@ -153,7 +162,7 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
             (false, Some(Pause::Freeze)) => "thawed",
             (false, _) => "warm",
         })),
-        shared: Some(false),
+        shared: Some(reply.shared),
         started: Some(reply.started.unix()),
         ended: Some(reply.started.unix() + execution_ns),
         queued: Some((waited - initialization.unwrap_or(0)).max(0)),

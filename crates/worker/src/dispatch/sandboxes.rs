@@ -37,6 +37,10 @@ impl InstanceHost for Arc<instance::Host> {
 }
 
 impl RunningInstance for instance::Instance {
+    fn is_server(&self) -> bool {
+        Self::is_server(self)
+    }
+
     async fn invoke(&self, request: Request) -> Reply {
         Self::invoke(self, request).await
     }

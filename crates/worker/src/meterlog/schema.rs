@@ -7,10 +7,11 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 6, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 7, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
+const FIRST_WITH_JOURNAL_FILES: i64 = 6;
 
 /// `AUTOINCREMENT`, so that a row's id is never used again, and "after" means the same for ever.
 /// Every change of an instance replaces its row by one with the next id.
@@ -82,7 +83,12 @@ const JOURNAL_FILES: &str = "
     ALTER TABLE journal ADD COLUMN file INTEGER;
     ALTER TABLE journal ADD COLUMN written INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE journal ADD COLUMN spare INTEGER;
-    PRAGMA user_version = 6;
+";
+
+/// Whether requests overlapped; before version 7 none did.
+const SHARED: &str = "
+    ALTER TABLE invocations ADD COLUMN shared INTEGER;
+    PRAGMA user_version = 7;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -115,7 +121,10 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
     if version < FIRST_WITH_JOURNAL {
         transaction.execute_batch(JOURNAL)?;
     }
-    transaction.execute_batch(JOURNAL_FILES)?;
+    if version < FIRST_WITH_JOURNAL_FILES {
+        transaction.execute_batch(JOURNAL_FILES)?;
+    }
+    transaction.execute_batch(SHARED)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

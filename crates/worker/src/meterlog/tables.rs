@@ -16,7 +16,7 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
     request_bytes, response_bytes, outcome, status, error, start, instance, started, ended, \
     queued, initialization, execution, billed, allocated_cpu, allocated_memory, cpu_user, \
     cpu_system, memory_avg, memory_peak, throttled_count, throttled_time, reserved_cpu, spot_cpu, \
-    preemptible, qos";
+    preemptible, qos, shared";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
     allocated_cpu, allocated_memory, invocations, idle_cpu";
 
@@ -94,7 +94,7 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         format!(
             "INSERT INTO invocations ({INVOCATION_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
              ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, \
-             ?25, ?26, ?27, ?28, ?29, ?30)"
+             ?25, ?26, ?27, ?28, ?29, ?30, ?31)"
         )
     });
     connection.prepare_cached(&SQL)?.execute(params![
@@ -128,6 +128,7 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         row.spot_cpu,
         row.preemptible,
         row.qos.as_deref(),
+        row.shared,
     ])
 }
 
@@ -153,8 +154,11 @@ pub(super) fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
         error: row.get("error")?,
         start: row.get("start")?,
         instance: row.get("instance")?,
-        // One request at a time is what makes the cgroup's counters an invocation's own.
-        shared: row.get::<_, Option<i64>>("started")?.map(|_| false),
+        shared: match row.get("shared")? {
+            // Before this was written down, each had its instance to itself.
+            None => row.get::<_, Option<i64>>("started")?.map(|_| false),
+            shared => shared,
+        },
         started: row.get("started")?,
         ended: row.get("ended")?,
         queued: row.get("queued")?,

@@ -24,7 +24,8 @@ use super::rootfs::{EXTRA, RUNTIME, Root};
 use super::runtimes::ByteCode;
 use crate::ids;
 use crate::instance::{
-    Enforcement, InstanceSpec, Network, Outcome, Request, Runtime, StartError, StartFrom,
+    Architecture, Enforcement, InstanceSpec, Network, Outcome, Request, Runtime, StartError,
+    StartFrom,
 };
 use crate::runtime::in_proportion;
 
@@ -243,6 +244,7 @@ fn spec(runtime: Runtime, root: &Root, byte_code: &ByteCode, code: &Path) -> Ins
         network: Network::None,
         enforcement: Enforcement::Kernel,
         start_from: StartFrom::Fresh,
+        architecture: Architecture::Polling,
         init_throttled: false,
         init_timeout: PACKAGE_TIMEOUT,
     }

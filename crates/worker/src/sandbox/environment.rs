@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::rootfs::{CERTIFICATES, TASK};
-use crate::instance::{InstanceSpec, Network};
+use crate::instance::{Architecture, InstanceSpec, Network};
 
 /// Where a runtime finds its API, inside its own network.
 pub(super) const RUNTIME_API_PORT: u16 = 9001;
@@ -72,6 +72,12 @@ pub(super) fn build(
     if spec.network == Network::Platform {
         set("AWS_ENDPOINT_URL_LAMBDA", &format!("http://127.0.0.1:{CHAIN_PORT}"));
     }
+    if spec.architecture == Architecture::Http {
+        // What Cloud Run sets, beside PORT, which is known when the instance has its network.
+        let names = ["K_SERVICE", "K_CONFIGURATION", "K_REVISION"];
+        environment.extend(names.map(|name| (name.to_owned(), spec.function.clone())));
+        environment.remove("AWS_LAMBDA_RUNTIME_API");
+    }
     environment
 }
 
@@ -104,6 +110,7 @@ pub(in crate::sandbox) mod tests {
             network: Network::Platform,
             enforcement: crate::instance::Enforcement::Kernel,
             start_from: crate::instance::StartFrom::Fresh,
+            architecture: crate::instance::Architecture::Polling,
             init_throttled: false,
             init_timeout: Duration::from_secs(10),
         }

@@ -15,6 +15,7 @@ use tokio::time::{timeout, timeout_at};
 
 use super::cgroup::{CgroupError, Group, Limits};
 use super::enforcer::Watched;
+use super::http_server::{self, Server};
 use super::log::Log;
 use super::meter::Meter;
 use super::runtime_api::{AnswerKind, Delivered, RuntimeApi};
@@ -25,6 +26,10 @@ use super::users::User;
 use super::wire::{self, Exit, Order, Report};
 use crate::clock::Moment;
 use crate::instance::{Outcome, Reply, Request, Usage};
+
+/// A server that closes a connection may be ending: for so long it is waited for, so that its end is told
+/// and not what followed from it.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// Between two attempts to thaw an instance that was killed: while it was being frozen, it may have
 /// been thawed too early.
@@ -47,11 +52,14 @@ pub struct Instance {
 pub(super) struct Inner {
     pub id: String,
     pub api: Arc<RuntimeApi>,
+    /// Set if it serves HTTP, and asks for nothing.
+    pub server: Option<Server>,
     pub meter: Arc<Meter>,
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,
     pub limits: Limits,
-    pub user: User,
+    /// Given back with it.
+    pub _user: User,
     /// Of its function's share of the CPU, if its group is in none.
     pub _part: Option<Part>,
     /// Set where the worker enforces the CPU quota.
@@ -102,6 +110,18 @@ impl Inner {
         end.ok().and_then(|end| end.clone()).unwrap_or_else(|| End::of(None))
     }
 
+    /// Whether it ends by itself in a moment.
+    pub(super) async fn ends_soon(&self) -> bool {
+        timeout(ENDING, self.gone()).await.is_ok()
+    }
+
+    /// It serves nothing for now.
+    pub(super) fn rest(&self) {
+        if let Some(watched) = &self.watched {
+            watched.rest();
+        }
+    }
+
     /// Runs a task until the instance ends. If it panics, the instance is killed: with nobody to
     /// read what it prints, or to serve its Runtime API, it would hang.
     pub(super) fn serve(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
@@ -130,6 +150,11 @@ impl Inner {
                 .await;
             match received {
                 Ok(Some((Report::Exited(how), _))) => exit = Some(how),
+                Ok(Some((Report::Socket, sockets))) => {
+                    if let Some(server) = &self.server {
+                        server.take_socket(sockets.into_iter().next());
+                    }
+                }
                 // Nobody listens after the start.
                 Ok(Some(message)) => drop(reports.send(message)),
                 Ok(None) | Err(_) => break,
@@ -222,11 +247,14 @@ impl Instance {
         &self.inner.id
     }
 
-    /// Has the runtime serve one request. One at a time: another one while it runs is refused. Thaws
-    /// nothing by itself. When the instance is gone, on any outcome that it does not survive, nothing
+    /// Has the runtime serve one request. One at a time: another one while it runs is refused, unless it
+    /// serves HTTP. Thaws nothing by itself. When the instance is gone, on any outcome that it does not survive, nothing
     /// of it is left when this returns.
     pub async fn invoke(&self, request: Request) -> Reply {
         let inner = &self.inner;
+        if let Some(server) = &inner.server {
+            return http_server::invoke(inner, server, request).await;
+        }
         if inner.busy.swap(true, Ordering::AcqRel) {
             let now = Moment::now();
             let payload = br#"{"errorType":"Uncia.Busy","errorMessage":"the instance is serving another request"}"#;
@@ -236,6 +264,7 @@ impl Instance {
                 started: now,
                 ended: now,
                 usage: Usage::default(),
+                shared: false,
                 log_tail: bytes::Bytes::new(),
             };
         }
@@ -255,9 +284,7 @@ impl Instance {
         };
         let ended = ended.unwrap_or_else(Moment::now);
         let usage = inner.meter.end().await;
-        if let Some(watched) = &inner.watched {
-            watched.rest();
-        }
+        inner.rest();
         let outcome = match waited {
             Waited::Answered(AnswerKind::Response(bytes)) => Outcome::Ok(bytes),
             Waited::Answered(AnswerKind::Error(bytes)) => Outcome::FunctionError(bytes),
@@ -288,6 +315,7 @@ impl Instance {
             started: started.unwrap_or(called),
             ended: started.unwrap_or(called).at(ended.monotonic()),
             usage,
+            shared: false,
             log_tail: inner.log.tail(),
         };
         guard.release();
@@ -329,6 +357,9 @@ impl Instance {
         if inner.doomed.load(Ordering::SeqCst) {
             return Err(io::Error::other("the instance is ending"));
         }
+        if let Some(server) = &inner.server {
+            server.close_idle();
+        }
         group.freeze().await.map_err(io::Error::other)?;
         if let Some(watched) = &inner.watched {
             watched.pause();
@@ -365,6 +396,11 @@ impl Instance {
         let group = self.inner.group.as_ref().filter(|group| group.has_quota());
         let group = group.ok_or(io::ErrorKind::Unsupported)?;
         group.set_quota(limits).map_err(io::Error::other)
+    }
+
+    /// Whether it serves several requests at a time.
+    pub fn is_server(&self) -> bool {
+        self.inner.server.is_some()
     }
 
     /// CPU time in ns that it has used while it served nothing, up to its last request or its end.

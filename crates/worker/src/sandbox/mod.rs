@@ -39,6 +39,7 @@ mod enforcer;
 mod environment;
 mod host;
 mod http1;
+mod http_server;
 mod init;
 mod kinds;
 mod live;

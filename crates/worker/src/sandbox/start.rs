@@ -23,6 +23,7 @@ use super::chain;
 use super::descriptor::readable;
 use super::environment::{self, RUNTIME_API_PORT};
 use super::host::Host;
+use super::http_server::Server;
 use super::kinds::{self, Origin, Prepared, StartKind, Zygote};
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
@@ -33,7 +34,9 @@ use super::sweep;
 use super::users::User;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
-use crate::instance::{Enforcement, InstanceSpec, Network, Phase, StartError, StartFrom};
+use crate::instance::{
+    Architecture, Enforcement, InstanceSpec, Network, Phase, StartError, StartFrom,
+};
 
 /// `/tmp` takes at most this part of the memory, because what is in it counts as the function's
 /// memory: a full `/tmp` must be an error that the function sees, not the end of it.
@@ -203,7 +206,12 @@ impl Host {
             let zygote = zygote.as_deref();
             let executed =
                 self.built(spec, &inner, &mut reports, (zygote, waited), grouped, phases).await?;
-            self.initialized(spec, &inner, initialized, waited, executed, phases).await?;
+            match &inner.server {
+                Some(server) => self.listening(spec, &inner, server, executed, phases).await?,
+                None => {
+                    self.initialized(spec, &inner, initialized, waited, executed, phases).await?;
+                }
+            }
             if !spec.init_throttled {
                 inner.limit().map_err(sandbox)?;
             }
@@ -277,6 +285,14 @@ impl Host {
             listener = Some(host_side);
         }
         let mut config = self.config(spec, root, group.as_deref(), &address, user.number);
+        let only_user = self.capabilities.root.then_some(user.number);
+        let server = match spec.architecture {
+            Architecture::Polling => None,
+            Architecture::Http => Some(Server::new(own_network, only_user).map_err(sandbox)?),
+        };
+        if let Some(server) = &server {
+            server.announce(&mut config);
+        }
         let log = Arc::new(Log::new(output).map_err(sandbox)?);
         let mut part = None;
         if waited {
@@ -305,11 +321,12 @@ impl Host {
         let inner = Arc::new(Inner {
             id: spec.id.clone(),
             api: api.clone(),
+            server,
             meter,
             log: log.clone(),
             group,
             limits,
-            user,
+            _user: user,
             _part: part,
             watched,
             pid,
@@ -326,8 +343,7 @@ impl Host {
         self.serve(&inner, listeners)?;
         if let Some(listener) = listener {
             // Without root all functions are the worker's own user, and cannot be told apart.
-            let only = self.capabilities.root.then_some(inner.user.number);
-            inner.serve(api.serve(listener, only));
+            inner.serve(api.serve(listener, only_user));
         }
         inner.serve(async move { log.follow().await });
         self.lock().insert(spec.id.clone(), inner.clone());
@@ -385,8 +401,11 @@ impl Host {
         user: u32,
     ) -> InitConfig {
         let own_network = spec.network != Network::Host;
-        let mut arguments = root.command.clone();
-        arguments.extend(spec.runtime.definition().arguments(spec));
+        let definition = spec.runtime.definition();
+        let arguments = match spec.architecture {
+            Architecture::Polling => [root.command.clone(), definition.arguments(spec)].concat(),
+            Architecture::Http => definition.server(&root.command, spec),
+        };
         let program = PathBuf::from(&arguments[0]);
         let mut mounts = spec.mounts.clone();
         if !own_network {

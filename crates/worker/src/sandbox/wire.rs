@@ -105,6 +105,8 @@ pub(super) enum KeeperReport {
 pub(super) enum Order {
     /// Send SIGTERM to the runtime.
     Terminate,
+    /// Make a socket in the instance's network and hand it over.
+    Socket,
 }
 
 /// Init to worker.
@@ -127,6 +129,8 @@ pub(super) enum Report {
     Failed(String),
     /// It could, but the runtime's program does not run in it.
     NotRunnable(String),
+    /// The socket asked for, as a file descriptor; none if it could not be made.
+    Socket,
     /// The runtime's process has ended.
     Exited(Exit),
 }

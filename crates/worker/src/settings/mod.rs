@@ -27,7 +27,7 @@ pub(crate) use kind::{Kind, Unit, Value};
 pub use schema::{policies_json, runtimes_json, settings_json};
 
 use crate::config::Config;
-use crate::instance::{InstanceSpec, Runtime, StartFrom};
+use crate::instance::{Architecture, InstanceSpec, Runtime, StartFrom};
 
 /// Prefix of the tags that are settings.
 const TAG_PREFIX: &str = "uncia:";
@@ -70,6 +70,15 @@ pub(crate) struct Target<'a> {
     row: Option<&'a mut Invocation>,
     config: Option<&'a mut Config>,
     start_from: Option<&'a mut StartFrom>,
+    serving: Option<&'a mut Serving>,
+}
+
+/// How an instance serves, as far as that is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Serving {
+    pub architecture: Architecture,
+    /// Requests at a time.
+    pub concurrency: Option<u32>,
 }
 
 impl<'a> Target<'a> {
@@ -94,6 +103,22 @@ impl<'a> Target<'a> {
         self.instance(|spec| spec.start_from = value);
         if let Some(start_from) = self.start_from.as_deref_mut() {
             *start_from = value;
+        }
+    }
+
+    /// Sets how an instance gets its requests.
+    pub(crate) fn architecture(&mut self, value: Architecture) {
+        self.instance(|spec| spec.architecture = value);
+        if let Some(serving) = self.serving.as_deref_mut() {
+            serving.architecture = value;
+        }
+    }
+
+    /// Sets how many requests an instance serves at a time.
+    pub(crate) fn concurrency(&mut self, value: u32) {
+        self.policy(|settings| settings.concurrency = value);
+        if let Some(serving) = self.serving.as_deref_mut() {
+            serving.concurrency = Some(value);
         }
     }
 
@@ -153,6 +178,30 @@ impl Setting {
     }
 }
 
+impl Serving {
+    /// Why a function of this runtime cannot be served so, if it cannot: a sentence.
+    fn refusal(self, runtime: Runtime, start_from: StartFrom) -> Option<String> {
+        let (name, tag) = (runtime.name(), format!("{TAG_PREFIX}architecture"));
+        match self.architecture {
+            Architecture::Polling if self.concurrency.is_some_and(|count| count > 1) => {
+                Some(format!(
+                    "The tag {TAG_PREFIX}concurrency must be 1 without the tag {tag} set to http: a \
+                     runtime that polls serves one request at a time."
+                ))
+            }
+            Architecture::Http if !runtime.definition().serves_http() => Some(format!(
+                "The tag {tag} cannot be http for a function in {name}: it can for one in python, node \
+                 or provided."
+            )),
+            Architecture::Http if start_from.needs_polling() => Some(format!(
+                "The tag {TAG_PREFIX}start-from must be fresh or prepared with the tag {tag} set to \
+                 http: what others start from polls."
+            )),
+            _ => None,
+        }
+    }
+}
+
 /// What a function's tags set, or what the platform's configuration sets for all functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overrides([Option<Value>; function::ALL.len()]);
@@ -190,11 +239,21 @@ impl Overrides {
     pub(crate) fn refusal(&self, runtime: Runtime) -> Option<String> {
         let mut start_from = StartFrom::default();
         self.apply(&mut Target { start_from: Some(&mut start_from), ..Target::default() });
+        if let Some(refusal) = self.serving().refusal(runtime, start_from) {
+            return Some(refusal);
+        }
         let reason = start_from.refusal(runtime)?;
         let runtime = runtime.name();
         Some(format!(
             "The tag {TAG_PREFIX}start-from does not fit a function in {runtime}: {reason}."
         ))
+    }
+
+    /// How an instance serves.
+    pub(crate) fn serving(&self) -> Serving {
+        let mut serving = Serving::default();
+        self.apply(&mut Target { serving: Some(&mut serving), ..Target::default() });
+        serving
     }
 
     /// Sets the default of the setting with this index among [`function::ALL`].

@@ -215,6 +215,7 @@ impl Function {
             network: Network::None,
             enforcement: Enforcement::Kernel,
             start_from: StartFrom::Fresh,
+            architecture: uncia_worker::instance::Architecture::Polling,
             init_throttled: false,
             init_timeout: PATIENCE,
         };
@@ -264,6 +265,7 @@ pub(crate) fn request(payload: &str) -> Request {
         request_id,
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         timeout: PATIENCE,
+        head: None,
         client_context: None,
         invoked_arn: None,
     }

@@ -119,6 +119,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let Some(pending) = self.requests.get_mut(&request) else { return };
         let execution = Execution { instance, reply: &reply, resume, interruption };
         let mut recorded = row::of_reply(pending, &execution);
+        instance.is_start_told |= recorded.row.initialization.is_some();
         recorded.idle = instance.serve(&reply, resume);
         if let (Some(_), Source::Event(event)) = (interruption, &mut pending.source) {
             // It did not fail: another attempt follows, here or with the next worker.
@@ -216,7 +217,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     pub(super) fn assign(&mut self, request: RequestId, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(pending) = self.requests.get(&request) else { return };
-        instance.assigned.push(request);
+        instance.assign(request);
         let work = pending.work(request, &instance.function);
         self.order(id, Order::Serve(Box::new(work)));
     }

@@ -23,6 +23,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             invocation,
             parent,
             payload,
+            head,
             client_context,
             invoked_arn,
         } = submission;
@@ -34,6 +35,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             client_context: client_context.map(Arc::from),
             invoked_arn: invoked_arn.map(Arc::from),
             payload_bytes: payload.len(),
+            head,
             payload: Some(payload),
             attempt: 1,
             accepted: Moment::now(),

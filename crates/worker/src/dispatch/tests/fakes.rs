@@ -131,6 +131,7 @@ impl FakeInstance {
             started,
             ended: started.plus(1_000),
             usage: Usage::default(),
+            shared: false,
             log_tail: Bytes::new(),
         }
     }

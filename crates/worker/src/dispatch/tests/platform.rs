@@ -51,6 +51,7 @@ impl Platform {
             invocation: name,
             parent: None,
             payload: Bytes::from_static(b"{}"),
+            head: None,
             client_context: None,
             invoked_arn: None,
         }

@@ -331,7 +331,12 @@ fn a_journal_beside_a_database_of_an_earlier_version_changes_nothing() {
     let log = open(old.path());
     log.close();
     let database = rusqlite::Connection::open(old.path().join("meter.sqlite")).unwrap();
-    database.execute_batch("DROP TABLE journal; PRAGMA user_version = 4").unwrap();
+    database
+        .execute_batch(
+            "DROP TABLE journal; ALTER TABLE invocations DROP COLUMN shared;
+                          PRAGMA user_version = 4",
+        )
+        .unwrap();
     drop(database);
     let restored = fs::read(old.path().join("meter.sqlite")).unwrap();
     fs::remove_file(state.path().join("meter.sqlite-wal")).unwrap();
@@ -420,6 +425,7 @@ fn a_journal_of_version_5_is_read_or_stays_as_it_is() {
             let sql = format!("ALTER TABLE journal DROP COLUMN {column}");
             connection.execute_batch(&sql).unwrap();
         }
+        connection.execute_batch("ALTER TABLE invocations DROP COLUMN shared").unwrap();
         connection.pragma_update(None, "user_version", 5).unwrap();
         if !is_damaged {
             let log = open(state.path());

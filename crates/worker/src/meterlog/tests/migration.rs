@@ -107,6 +107,7 @@ const VERSION_3: &str = "
     ALTER TABLE invocations DROP COLUMN spot_cpu;
     ALTER TABLE invocations DROP COLUMN preemptible;
     ALTER TABLE invocations DROP COLUMN qos;
+    ALTER TABLE invocations DROP COLUMN shared;
     DROP TABLE idle_intervals; DROP TABLE merged_idle; DROP TABLE events;
     CREATE TABLE idle_intervals (
         instance TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
@@ -184,13 +185,47 @@ fn rows_of_version_3_have_no_settings() {
 }
 
 #[test]
+fn requests_of_version_6_never_overlapped() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    let row = |name: &str, started, shared| {
+        let mut recorded = invocation(name);
+        recorded.row = Invocation { started, shared, ..recorded.row };
+        record(&log, recorded).unwrap();
+    };
+    row("ran", Some(1), Some(false));
+    row("turned away", None, None);
+    barrier(&log);
+    log.close();
+    let database = Connection::open(log.path()).unwrap();
+    let before = "ALTER TABLE invocations DROP COLUMN shared; PRAGMA user_version = 6";
+    database.execute_batch(before).unwrap();
+    drop(database);
+
+    let log = open(folder.path());
+    let mut recorded = invocation("new");
+    recorded.row = Invocation { started: Some(1), shared: Some(true), ..recorded.row };
+    record(&log, recorded).unwrap();
+    barrier(&log);
+    let rows = reader(folder.path()).invocations(&Query::default()).unwrap().rows;
+    let shared: Vec<_> = rows.iter().map(|row| row.shared).collect();
+    assert_eq!(shared, [Some(false), None, Some(true)]);
+    log.close();
+}
+
+#[test]
 fn version_4_has_no_journal() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     record(&log, invocation("old")).unwrap();
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    database.execute_batch("DROP TABLE journal; PRAGMA user_version = 4").unwrap();
+    database
+        .execute_batch(
+            "DROP TABLE journal; ALTER TABLE invocations DROP COLUMN shared;
+                          PRAGMA user_version = 4",
+        )
+        .unwrap();
     drop(database);
     let log = open(folder.path());
     record(&log, invocation("new")).unwrap();

@@ -272,6 +272,10 @@ fn watch(runtime: Pid, signals: &SignalFd, thaw: Option<(File, String)>) -> Resu
                 // It may have ended in this very moment, which the next turn finds out.
                 let _ = kill(runtime, Signal::SIGTERM);
             }
+            Ok(Some((Order::Socket, _))) => {
+                // Without a worker there is nobody to tell.
+                let _ = network::hand_socket_over();
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(None) | Err(_) => {
                 // A frozen process does not die of SIGKILL on cgroup v1.

@@ -27,6 +27,15 @@ pub(super) fn build(config: &NetworkConfig) -> Result<(), Failure> {
     wire::send(CONTROL, &Report::Listening, &fds).doing("hand the listeners over")
 }
 
+/// Makes a socket for the worker to connect to the instance's server: it keeps the namespace that it was
+/// made in, too.
+pub(super) fn hand_socket_over() -> std::io::Result<()> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let made = socket(AddressFamily::Inet, SockType::Stream, flags, None);
+    let descriptors: Vec<_> = made.iter().map(AsRawFd::as_raw_fd).collect();
+    wire::send(CONTROL, &Report::Socket, &descriptors)
+}
+
 fn raise_loopback() -> Result<(), Errno> {
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     // SAFETY: all zeroes is a valid ifreq.

@@ -284,7 +284,10 @@ async fn ended(control: &AsyncFd<OwnedFd>) -> String {
             Ok(Some((Report::Failed(reason) | Report::NotRunnable(reason), _))) => return reason,
             Ok(Some((Report::Alone(reason), _))) => return reason,
             Ok(Some((Report::Exited(exit), _))) => return format!("its import ended: {exit}"),
-            Ok(Some((Report::Listening | Report::Waiting | Report::Running { .. }, _))) => {}
+            Ok(Some((
+                Report::Listening | Report::Waiting | Report::Socket | Report::Running { .. },
+                _,
+            ))) => {}
             Ok(None) => return "its import's sandbox has ended".into(),
             Err(error) => return error.to_string(),
         }

@@ -73,7 +73,8 @@ impl Prepared {
                     Some((Report::Alone(message), _)) => {
                         return Err(StartError::Sandbox(message));
                     }
-                    Some((Report::Running { .. } | Report::Exited(_), _)) | None => {
+                    Some((Report::Running { .. } | Report::Socket | Report::Exited(_), _))
+                    | None => {
                         return Err(StartError::Sandbox("it has ended".into()));
                     }
                 }

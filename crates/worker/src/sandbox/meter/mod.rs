@@ -7,6 +7,7 @@ mod cpu;
 mod memory;
 mod runtime;
 mod sampler;
+mod shared;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -18,6 +19,7 @@ use cpu::{IdleCpu, Split, process_cpu};
 use memory::MemoryAverage;
 use runtime::Runtime;
 pub(super) use sampler::Sampler;
+use shared::Apportionment;
 
 /// More CPU time than this in an idle time is more than what follows an answer: something runs in the
 /// background.
@@ -38,6 +40,8 @@ pub(super) struct Meter {
     source: Source,
     sampler: Sampler,
     state: Mutex<State>,
+    /// What requests that overlap have used; who holds the lock has one begin or end.
+    parts: tokio::sync::Mutex<Apportionment>,
 }
 
 /// Where the numbers come from.
@@ -133,7 +137,7 @@ impl Groups {
 
 impl Meter {
     pub(super) fn new(source: Source, sampler: Sampler) -> Self {
-        Self { source, sampler, state: Mutex::default() }
+        Self { source, sampler, state: Mutex::default(), parts: tokio::sync::Mutex::default() }
     }
 
     pub(super) fn set_runtime(&self, pid: libc::pid_t) {
@@ -207,6 +211,58 @@ impl Meter {
         let mut state = self.lock();
         let after = self.read(&state);
         state.end(&after)
+    }
+
+    /// [`Self::begin`] for a request that others may overlap; `first` is called before if none is in
+    /// flight. Returns its number.
+    pub(super) async fn join(self: &Arc<Self>, first: impl FnOnce()) -> u64 {
+        let mut parts = self.parts.lock().await;
+        if !parts.is_empty() {
+            let cpu = self.account(&self.lock()).0;
+            return parts.join(cpu);
+        }
+        first();
+        self.begin().await;
+        let cpu = self.lock().before.cpu;
+        parts.join(cpu)
+    }
+
+    /// [`Self::end`] for a request that others may have overlapped, which it says too; `last` is called
+    /// after if no other is in flight. Of what overlapped, only the CPU time can be told apart.
+    pub(super) async fn leave(&self, request: u64, last: impl FnOnce()) -> (Usage, bool) {
+        let mut parts = self.parts.lock().await;
+        let whole = if parts.is_last() {
+            let usage = self.end().await;
+            last();
+            Some(usage)
+        } else {
+            None
+        };
+        let (cpu, split) = {
+            let state = self.lock();
+            let cpu = if whole.is_some() { state.previous.cpu } else { self.account(&state).0 };
+            (cpu, self.read_split(&state))
+        };
+        match (whole, parts.leave(request, cpu)) {
+            (Some(usage), Some(part)) if !part.shared => (usage, false),
+            (_, part) => {
+                let part = part.and_then(|part| part.cpu);
+                // In the proportion of the instance's life: an interval may be shorter than a tick.
+                let part = part.map(|cpu| Split::default().split(cpu, split));
+                let (user, system) = part.unzip();
+                let usage = Usage { cpu_user_ns: user, cpu_system_ns: system, ..Usage::default() };
+                (usage, true)
+            }
+        }
+    }
+
+    /// CPU time and how it is split so far.
+    fn read_split(&self, state: &State) -> Option<Cpu> {
+        match &self.source {
+            _ if state.last.is_some() => state.last.and_then(|last| last.split),
+            Source::Groups(groups) => groups.counters.cpu(),
+            Source::Process => state.runtime.as_ref().and_then(|it| process_cpu(it.pid)),
+        }
     }
 
     /// Brings the account of the runtime's thread up to date; whether others may run, too.

@@ -79,6 +79,17 @@ pub(crate) trait RuntimeDefinition: Sync {
         Vec::new()
     }
 
+    /// Whether its packages may hold a server: see [`Self::server`].
+    fn serves_http(&self) -> bool {
+        false
+    }
+
+    /// The command that starts a server which the package holds: the interpreter, its options, and the
+    /// handler as a file of the package. `command` is the root's. The package's own program by default.
+    fn server(&self, command: &[String], _spec: &InstanceSpec) -> Vec<String> {
+        command.to_vec()
+    }
+
     /// About how many bytes of memory one takes that is started before its instance is known, and waits:
     /// see `init::waiting`. None if it cannot.
     fn waiting_bytes(&self) -> Option<u64> {

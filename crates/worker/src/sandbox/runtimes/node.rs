@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor, module};
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
-use crate::sandbox::rootfs::{RootError, RootSpec};
+use crate::sandbox::rootfs::{RootError, RootSpec, TASK};
 
 /// The client of the Runtime API.
 const CLIENT: &str = include_str!("../../../runtime/bootstrap.js");
@@ -93,14 +93,17 @@ impl RuntimeDefinition for Definition {
     }
 
     fn arguments(&self, spec: &InstanceSpec) -> Vec<String> {
-        let mut arguments = Vec::new();
-        let options = spec.environment.get("NODE_OPTIONS").map_or("", String::as_str);
-        if !options.contains("max-old-space-size") && !options.contains("max_old_space_size") {
-            let heap = spec.memory_bytes / BYTES_PER_MIB * V8_HEAP_PERCENT / 100;
-            arguments.push(format!("--max-old-space-size={heap}"));
-        }
+        let mut arguments = heap_limit(spec);
         arguments.push("/var/runtime/bootstrap.js".into());
         arguments
+    }
+
+    fn serves_http(&self) -> bool {
+        true
+    }
+
+    fn server(&self, command: &[String], spec: &InstanceSpec) -> Vec<String> {
+        [command, &heap_limit(spec), &[format!("{TASK}/{}", spec.handler)]].concat()
     }
 
     fn waiting_bytes(&self) -> Option<u64> {
@@ -124,4 +127,14 @@ impl RuntimeDefinition for Definition {
         let path = module(handler);
         any_of(&[".js", ".mjs", ".cjs"].map(|ending| format!("{path}{ending}")), has, handler)
     }
+}
+
+/// Has V8 collect before the instance runs out of memory, unless the function says when.
+fn heap_limit(spec: &InstanceSpec) -> Vec<String> {
+    let options = spec.environment.get("NODE_OPTIONS").map_or("", String::as_str);
+    if options.contains("max-old-space-size") || options.contains("max_old_space_size") {
+        return Vec::new();
+    }
+    let heap = spec.memory_bytes / BYTES_PER_MIB * V8_HEAP_PERCENT / 100;
+    vec![format!("--max-old-space-size={heap}")]
 }

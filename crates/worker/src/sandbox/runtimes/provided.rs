@@ -55,6 +55,10 @@ impl RuntimeDefinition for Definition {
         ))
     }
 
+    fn serves_http(&self) -> bool {
+        true
+    }
+
     fn starts_functions_program(&self) -> bool {
         true
     }

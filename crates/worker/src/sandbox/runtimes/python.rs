@@ -8,8 +8,9 @@ use serde::Deserialize;
 use super::{
     ByteCode, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor, module,
 };
+use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
-use crate::sandbox::rootfs::{RootError, RootSpec, ask};
+use crate::sandbox::rootfs::{RootError, RootSpec, TASK, ask};
 
 /// The client of the Runtime API.
 const CLIENT: &str = include_str!("../../../runtime/bootstrap.py");
@@ -137,6 +138,16 @@ impl RuntimeDefinition for Definition {
 
     fn has_zygote(&self) -> bool {
         true
+    }
+
+    fn serves_http(&self) -> bool {
+        true
+    }
+
+    fn server(&self, command: &[String], spec: &InstanceSpec) -> Vec<String> {
+        // Instead of the client, which is the last word.
+        let interpreter = &command[..command.len().saturating_sub(1)];
+        [interpreter, &[format!("{TASK}/{}", spec.handler)]].concat()
     }
 
     fn waiting_bytes(&self) -> Option<u64> {

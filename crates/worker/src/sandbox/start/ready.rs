@@ -11,8 +11,9 @@ use super::{Failure, Reports, sandbox};
 use crate::clock::Moment;
 use crate::instance::{InstanceSpec, Phase, Runtime, StartError};
 use crate::sandbox::host::Host;
+use crate::sandbox::http_server::Server;
 use crate::sandbox::kinds::Zygote;
-use crate::sandbox::live::Inner;
+use crate::sandbox::live::{End, Inner};
 use crate::sandbox::runtime_api::Initialized;
 use crate::sandbox::wire::Report;
 
@@ -93,13 +94,35 @@ impl Host {
                 Some((Report::NotRunnable(message), _)) => {
                     return Err(not_runnable(spec.runtime, message).into());
                 }
-                Some((Report::Waiting | Report::Alone(_) | Report::Exited(_), _)) => {}
+                Some((
+                    Report::Waiting | Report::Alone(_) | Report::Socket | Report::Exited(_),
+                    _,
+                )) => {}
                 None => {
                     let end = inner.gone().await;
                     return Err(Failure::Vanished(end.description));
                 }
             }
         }
+    }
+
+    /// Waits until the server listens.
+    pub(super) async fn listening(
+        &self,
+        spec: &InstanceSpec,
+        inner: &Arc<Inner>,
+        server: &Server,
+        executed: Moment,
+        phases: &mut Vec<Phase>,
+    ) -> Result<(), Failure> {
+        let ready = tokio::select! {
+            biased;
+            ready = server.ready(spec, inner) => ready,
+            end = inner.gone() => Err(exited(inner, end)),
+        };
+        let end = executed.at(ready?.monotonic().max(executed.monotonic()));
+        phases.push(Phase { name: "runtime", start: executed, end });
+        Ok(())
     }
 
     /// Waits until the runtime, which may have waited, asks for its first request.
@@ -115,14 +138,7 @@ impl Host {
         let outcome = tokio::select! {
             biased;
             outcome = outcome => outcome,
-            end = inner.gone() => {
-                return Err(if end.killed && inner.meter.out_of_memory() {
-                    StartError::OutOfMemory
-                } else {
-                    StartError::Exited(end.description)
-                }
-                .into());
-            }
+            end = inner.gone() => return Err(exited(inner, end).into()),
             () = is_stopped(inner), if waited => {
                 return Err(Failure::Vanished("its runtime has been stopped".into()));
             }
@@ -169,6 +185,15 @@ impl Host {
             }
             Err(_) => Err(sandbox("the Runtime API is gone").into()),
         }
+    }
+}
+
+/// Why an instance that has ended did not become ready.
+fn exited(inner: &Inner, end: End) -> StartError {
+    if end.killed && inner.meter.out_of_memory() {
+        StartError::OutOfMemory
+    } else {
+        StartError::Exited(end.description)
     }
 }
 

@@ -483,6 +483,20 @@ pub(super) const FIRST_PROCESS: &[Group] = &[
         reason: "Rust's library looks whether a descriptor is open before it closes it.",
     },
     Group {
+        calls: calls![SYS_socket],
+        older: older![],
+        answer: Answer::AllowIf {
+            any: &[&[
+                equals(0, libc::AF_INET),
+                equals(1, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK),
+            ]],
+            when: "`AF_INET` and `SOCK_STREAM`",
+            otherwise: libc::EPERM,
+        },
+        reason: "Make the sockets in the instance's network by which the worker reaches its HTTP \
+                 server. It can connect none itself.",
+    },
+    Group {
         calls: calls![SYS_kill],
         older: older![],
         answer: Answer::AllowIf {

@@ -302,6 +302,8 @@ fn the_first_process_can_begin_nothing() {
         let refused = [
             (libc::SYS_openat, [-100, 0, 0, 0, 0, 0]),
             (libc::SYS_socket, [1, 1, 0, 0, 0, 0]),
+            (libc::SYS_socket, [2, 2, 0, 0, 0, 0]),
+            (libc::SYS_socket, [2, 3, 0, 0, 0, 0]),
             (libc::SYS_clone, [17, 0, 0, 0, 0, 0]),
             (libc::SYS_execve, [0; 6]),
             (libc::SYS_ptrace, [0; 6]),

@@ -1,0 +1,117 @@
+//! Connections to an instance's server. They are used again for a while, as any reverse proxy does.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::Server;
+use crate::sandbox::live::Inner;
+use crate::sandbox::peer::peer_user;
+use crate::sandbox::wire::{self, Order};
+
+/// A connection that waited longer is closed: servers close theirs after two seconds (gunicorn) to five
+/// (Node.js, uvicorn), and a request that crosses such an end on its way is lost.
+const MAX_IDLE: Duration = Duration::from_secs(1);
+
+/// The longest head of an answer.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+/// A connection that waits for a request.
+pub(super) struct Idle {
+    sender: SendRequest<Full<Bytes>>,
+    since: Instant,
+}
+
+/// A connection on which a request may be sent, and whether it has carried one before.
+pub(super) struct Connection {
+    pub sender: SendRequest<Full<Bytes>>,
+    pub is_used: bool,
+}
+
+impl Server {
+    /// A connection that waits, or a new one.
+    pub(super) async fn connection(&self, inner: &Inner) -> io::Result<Connection> {
+        loop {
+            // The lock is given back before anything is waited for.
+            let Some(mut idle) = self.idle().pop() else { break };
+            if idle.since.elapsed() <= MAX_IDLE && idle.sender.ready().await.is_ok() {
+                return Ok(Connection { sender: idle.sender, is_used: true });
+            }
+        }
+        let stream = self.connect(inner).await?;
+        let (sender, connection) = Builder::new()
+            .max_buf_size(MAX_HEAD_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
+        // Ends with its sender. What goes wrong, the request in it learns.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(Connection { sender, is_used: false })
+    }
+
+    /// Keeps a connection for the next request.
+    pub(super) fn keep(&self, sender: SendRequest<Full<Bytes>>) {
+        let mut idle = self.idle();
+        idle.retain(|it| !it.sender.is_closed() && it.since.elapsed() <= MAX_IDLE);
+        if !sender.is_closed() {
+            idle.push(Idle { sender, since: Instant::now() });
+        }
+    }
+
+    /// Closes the connections that wait: the server's clock goes on while it is frozen, and it would
+    /// close them at its first moment.
+    pub(in crate::sandbox) fn close_idle(&self) {
+        self.idle().clear();
+    }
+
+    /// Connects to the server, inside the instance's network.
+    pub(super) async fn connect(&self, inner: &Inner) -> io::Result<TcpStream> {
+        let socket = if self.own_network {
+            TcpSocket::from_std_stream(self.socket(inner).await?.into())
+        } else {
+            TcpSocket::new_v4()?
+        };
+        let stream = socket.connect((Ipv4Addr::LOCALHOST, self.port).into()).await?;
+        // Another's server may have the port on the host's network.
+        if let Some(user) = self.only_user
+            && peer_user(&stream).is_some_and(|peer| peer != user)
+        {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!("another program listens at port {}", self.port),
+            ));
+        }
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+
+    /// A socket in the instance's network, which the first process makes: that needs no rights.
+    async fn socket(&self, inner: &Inner) -> io::Result<OwnedFd> {
+        let mut sockets = self.sockets.lock().await;
+        // Whoever asked for it may have given up.
+        while let Ok(socket) = sockets.try_recv() {
+            if let Some(socket) = socket {
+                return Ok(socket);
+            }
+        }
+        wire::send(inner.control.as_raw_fd(), &Order::Socket, &[])?;
+        let made = tokio::select! {
+            biased;
+            made = sockets.recv() => made,
+            _ = inner.gone() => return Err(io::ErrorKind::NotConnected.into()),
+        };
+        made.flatten().ok_or_else(|| io::Error::other("the instance could make no socket"))
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

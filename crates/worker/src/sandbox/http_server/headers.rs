@@ -1,0 +1,152 @@
+//! Which headers pass between a client and an instance's server.
+//!
+//! The platform reads a request whole and sends another one: nothing that frames a message passes, so
+//! that both sides of a message always agree where it ends.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, Method};
+use http_body_util::Full;
+
+use super::exchange::Outgoing;
+use crate::instance::Request;
+
+/// Headers of one connection alone (RFC 9110, 7.6.1), beside those that `Connection` names.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("http2-settings"),
+];
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// The API listens on the loopback interface alone.
+const CLIENT: HeaderValue = HeaderValue::from_static("127.0.0.1");
+
+/// The headers that concern more than one connection.
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = headers.clone();
+    for value in headers.get_all(CONNECTION) {
+        for name in value.to_str().unwrap_or_default().split(',') {
+            kept.remove(name.trim());
+        }
+    }
+    for name in HOP_BY_HOP {
+        kept.remove(name);
+    }
+    kept
+}
+
+/// The request that the server gets: the client's, or a POST of what was invoked with.
+pub(super) fn outgoing(request: &Request, port: u16) -> Outgoing {
+    let mut outgoing = Outgoing::new(Full::new(request.payload.clone()));
+    let Some(head) = &request.head else {
+        *outgoing.method_mut() = Method::POST;
+        let headers = outgoing.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(HOST, host(port));
+        return outgoing;
+    };
+    *outgoing.method_mut() = head.method.clone();
+    *outgoing.uri_mut() = head.target.clone();
+    let mut headers = end_to_end(&head.headers);
+    // The body is sent as one, with its length, and the client has been told to go on.
+    headers.remove(CONTENT_LENGTH);
+    headers.remove(EXPECT);
+    if let Some(host) = headers.get(HOST).cloned() {
+        headers.insert(FORWARDED_HOST, host);
+    } else {
+        headers.insert(HOST, host(port));
+    }
+    headers.append(FORWARDED_FOR, CLIENT);
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    *outgoing.headers_mut() = headers;
+    outgoing
+}
+
+/// What the client sees of an answer's headers. The length is that of the body; of HEAD, what the server
+/// says that GET's would be.
+pub(super) fn of_answer(headers: &HeaderMap, is_head: bool) -> HeaderMap {
+    let mut kept = end_to_end(headers);
+    if !is_head {
+        kept.remove(CONTENT_LENGTH);
+    }
+    kept
+}
+
+fn host(port: u16) -> HeaderValue {
+    HeaderValue::try_from(format!("127.0.0.1:{port}"))
+        .unwrap_or_else(|_| HeaderValue::from_static("127.0.0.1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::instance::HttpHead;
+
+    fn sent(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pairs = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let mut map = HeaderMap::new();
+        pairs.for_each(|(name, value)| {
+            map.append(name, value);
+        });
+        let head =
+            HttpHead { method: Method::PUT, target: "/a%2Fb?x=1".parse().unwrap(), headers: map };
+        let request = Request { head: Some(Arc::new(head)), ..Request::default() };
+        let outgoing = outgoing(&request, 8080);
+        assert_eq!(
+            (outgoing.method(), outgoing.uri().to_string().as_str()),
+            (&Method::PUT, "/a%2Fb?x=1")
+        );
+        outgoing.headers().clone()
+    }
+
+    #[test]
+    fn what_frames_a_message_does_not_pass() {
+        let headers = sent(&[
+            ("host", "a.example"),
+            ("connection", "close, X-Secret"),
+            ("connection", "keep-alive"),
+            ("x-secret", "1"),
+            ("keep-alive", "timeout=5"),
+            ("content-length", "7"),
+            ("transfer-encoding", "chunked"),
+            ("te", "trailers"),
+            ("trailer", "x"),
+            ("upgrade", "websocket"),
+            ("expect", "100-continue"),
+            ("x-own", "a"),
+            ("x-own", "b"),
+        ]);
+        let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        let passed = ["host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-own"];
+        assert_eq!(names, passed);
+        assert_eq!(headers.get_all("x-own").iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            (&headers["host"], &headers["x-forwarded-host"]),
+            (&HeaderValue::from_static("a.example"), &HeaderValue::from_static("a.example"))
+        );
+    }
+
+    #[test]
+    fn who_forwarded_before_stays() {
+        let headers = sent(&[("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "https")]);
+        let chain: Vec<_> = headers.get_all("x-forwarded-for").iter().collect();
+        assert_eq!(chain, ["10.0.0.1", "127.0.0.1"]);
+        assert_eq!(headers["host"], "127.0.0.1:8080");
+    }
+}

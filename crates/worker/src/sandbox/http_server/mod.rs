@@ -1,0 +1,145 @@
+//! The HTTP server architecture: an instance serves HTTP at a port, as Cloud Run has it, several requests
+//! at a time.
+//!
+//! | module | concern |
+//! |---|---|
+//! | [`connection`] | connections to the server, inside the instance's network |
+//! | [`exchange`] | one request and its answer |
+//! | [`headers`] | which headers pass |
+//! | [`ready`] | waiting until the server listens |
+
+mod connection;
+mod exchange;
+mod headers;
+mod ready;
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+
+use super::live::{Guard, Inner};
+use super::wire::InitConfig;
+use crate::clock::Moment;
+use crate::instance::{Outcome, Reply, Request};
+use connection::Idle;
+use exchange::Trouble;
+
+/// The port of a server in a network of its own: Cloud Run's default.
+const PORT: u16 = 8080;
+
+/// The variable that names the port to the server.
+const PORT_VARIABLE: &str = "PORT";
+
+/// The HTTP server of one instance.
+pub(super) struct Server {
+    port: u16,
+    /// Whose sockets the server's are, where it shares the host's network with others.
+    only_user: Option<u32>,
+    own_network: bool,
+    /// The sockets that the first process has made; who holds the lock has asked for the next.
+    sockets: AsyncMutex<mpsc::UnboundedReceiver<Option<OwnedFd>>>,
+    made: mpsc::UnboundedSender<Option<OwnedFd>>,
+    /// Connections that wait for a request, the last used last.
+    idle: Mutex<Vec<Idle>>,
+}
+
+impl Server {
+    /// The server that an instance is to have. `only_user`: of its processes, if they can be told apart.
+    pub(super) fn new(own_network: bool, only_user: Option<u32>) -> io::Result<Self> {
+        let port = if own_network {
+            PORT
+        } else {
+            // Others share the port numbers: one that is free now. If somebody takes it meanwhile, the
+            // server fails to listen, and says so.
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port()
+        };
+        let (made, sockets) = mpsc::unbounded_channel();
+        let sockets = AsyncMutex::new(sockets);
+        let only_user = only_user.filter(|_| !own_network);
+        Ok(Self { port, only_user, own_network, sockets, made, idle: Mutex::default() })
+    }
+
+    /// Tells the server its port.
+    pub(super) fn announce(&self, config: &mut InitConfig) {
+        config.environment.retain(|(name, _)| name != PORT_VARIABLE);
+        config.environment.push((PORT_VARIABLE.into(), self.port.to_string()));
+    }
+
+    /// Takes a socket that the first process has made.
+    pub(super) fn take_socket(&self, socket: Option<OwnedFd>) {
+        // The receiver is in `self`.
+        let _ = self.made.send(socket);
+    }
+}
+
+/// Has the server answer a request, beside others. If the time is up, the request is given up and the
+/// instance goes on; on any outcome that it does not survive, nothing of it is left when this returns.
+pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request) -> Reply {
+    let guard = Guard::new(inner);
+    let part = inner.meter.join(|| begin(inner)).await;
+    let called = Moment::now();
+    let (mut started, mut ended) = (None, None);
+    let answer = tokio::select! {
+        biased;
+        // First, since an instance that is gone may have answered.
+        answer = server.exchange(inner, &request, &mut started, &mut ended) => answer,
+        _ = inner.gone() => Err(Trouble::Gone),
+    };
+    let outcome = match answer {
+        Ok(answer) => Outcome::Answered(Box::new(answer)),
+        Err(Trouble::TooLarge(bytes)) => Outcome::ResponseTooLarge(bytes),
+        Err(Trouble::TimeUp) => Outcome::GivenUp,
+        Err(Trouble::Unanswered(sentence)) => Outcome::FunctionError(failure(&sentence)),
+        Err(Trouble::Gone) => ended_by_itself(inner).await,
+        Err(Trouble::NotHttp(sentence)) => {
+            if inner.ends_soon().await {
+                ended_by_itself(inner).await
+            } else {
+                inner.kill();
+                inner.gone().await;
+                Outcome::NotHttp(sentence)
+            }
+        }
+    };
+    let ended = ended.unwrap_or_else(Moment::now);
+    let (usage, shared) = inner.meter.leave(part, || inner.rest()).await;
+    let started_at = started.unwrap_or(called);
+    let reply = Reply {
+        outcome,
+        delivered: started.is_some(),
+        started: started_at,
+        ended: started_at.at(ended.monotonic()),
+        usage,
+        shared,
+        log_tail: inner.log.tail(),
+    };
+    guard.release();
+    reply
+}
+
+/// The instance begins to serve.
+fn begin(inner: &Inner) {
+    inner.log.begin();
+    if let Some(watched) = &inner.watched {
+        watched.begin();
+    }
+}
+
+/// Why an instance that is gone has ended.
+async fn ended_by_itself(inner: &Inner) -> Outcome {
+    let end = inner.gone().await;
+    if end.killed && inner.meter.out_of_memory() {
+        Outcome::OutOfMemory
+    } else {
+        Outcome::Exited(end.description)
+    }
+}
+
+/// What Invoke answers where the server has not.
+fn failure(sentence: &str) -> bytes::Bytes {
+    let error = serde_json::json!({"errorType": "Server.Unanswered", "errorMessage": sentence});
+    error.to_string().into()
+}

@@ -1,0 +1,17 @@
+//! How an instance gets its requests.
+
+use crate::instance::Architecture;
+use crate::settings::{Default, Kind, Scope, Setting, Value};
+
+pub(crate) static SETTING: Setting = Setting {
+    name: "architecture",
+    description: "How an instance gets its requests: polling, its runtime asks for them at the Lambda \
+                  Runtime API; or http, it serves HTTP at the port that its variable PORT names, as on \
+                  Cloud Run (Python, Node.js, provided).",
+    kind: Kind::Choice(&[
+        ("polling", |to| to.architecture(Architecture::Polling)),
+        ("http", |to| to.architecture(Architecture::Http)),
+    ]),
+    default: Default::Value(Value::Word("polling")),
+    scope: Scope::Function { platform_key: None, replaces_instances: true },
+};

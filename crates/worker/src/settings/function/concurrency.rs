@@ -1,0 +1,16 @@
+//! Requests that one instance serves at a time.
+
+use crate::settings::{Default, Kind, Scope, Setting, Unit, to_u32};
+
+pub(crate) static SETTING: Setting = Setting {
+    name: "concurrency",
+    description: "Requests that one instance serves at a time, at most; more than 1 needs the \
+                  architecture http.",
+    kind: Kind::Number {
+        unit: Unit::None,
+        range: 1..=1_000,
+        set: |to, count| to.concurrency(to_u32(count)),
+    },
+    default: Default::Derived("1, or 80 with the architecture http"),
+    scope: Scope::Function { platform_key: None, replaces_instances: true },
+};

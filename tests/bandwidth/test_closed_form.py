@@ -192,7 +192,7 @@ def test_the_table_says_what_it_leaves_to_json():
     [
         (["--memory", "128"], "how much CPU comes with memory depends on the platform"),
         (["--memory", "128", "--like", "gcp"], "CPU does not scale with memory"),
-        (["--like", "azure"], "none of aws, gcp, ibm"),
+        (["--like", "azure"], "the profile azure has no cpu"),
         (["--vcpu", "0.5", "--quota", "5ms"], "both set the size"),
         (["--period", "2s"], "beyond what the kernel takes"),
         (["--vcpu", "1.5"], "above one vCPU"),

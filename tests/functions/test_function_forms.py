@@ -39,6 +39,20 @@ def test_a_runtime_that_the_engine_gets_is_a_key_with_a_handler(
     check_handler("perl", "main.handler", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("runtime", "file"), [("python", "server.py"), ("node", "server.mjs"), ("node", "server.js")]
+)
+def test_the_handler_of_an_http_server_is_its_file(runtime: str, file: str, tmp_path: Path) -> None:
+    with pytest.raises(UnciaError, match=f"handler {file} is missing"):
+        check_handler(runtime, file, tmp_path)
+    (tmp_path / file).write_text("serve()\n")
+    check_handler(runtime, file, tmp_path)
+    if runtime == "python":
+        (tmp_path / file).write_text("serve(\n")
+        with pytest.raises(UnciaError, match=r"server.py:1: this is not valid Python"):
+            check_handler(runtime, file, tmp_path)
+
+
 def _line_of(folder: Path, text: str) -> int:
     lines = (folder / "function.yaml").read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)

@@ -301,7 +301,11 @@ class Execution:
         if not missing:
             return
         self.reporter.note(self._deploying(missing))
-        if adapter(self.plan.platform).CAPABILITIES.http_events and not self.deployed:
+        functions = [self.plan.deployments[key].function for key in missing]
+        events = adapter(self.plan.platform).CAPABILITIES.http_events
+        # An HTTP server gets the request itself.
+        polling = any(getattr(it, "architecture", None) != "http" for it in functions)
+        if events and polling and not self.deployed:
             self.reporter.note(
                 "Their URLs deliver HTTP events: handlers get the parameters as JSON in"
                 ' event["body"].'

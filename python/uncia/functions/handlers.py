@@ -6,13 +6,18 @@ import ast
 import re
 import stat
 from pathlib import Path
+from typing import Final
 
 from uncia.errors import UnciaError
+
+_SERVERS: Final = {"python": (".py",), "node": (".js", ".mjs", ".cjs")}
+"""Endings of the files that are HTTP servers, by runtime."""
 
 
 def check_handler(runtime: str, handler: str, folder: Path) -> None:
     """Check that ``handler`` (``module.function``) is in ``folder``.
 
+    The name of a file with its ending is the handler of an HTTP server (``architecture: http``).
     Where the runtime's language is not known, check only that a file of that name exists.
 
     Raises:
@@ -21,6 +26,9 @@ def check_handler(runtime: str, handler: str, folder: Path) -> None:
     module, _, name = handler.rpartition(".")
     if runtime == "provided":
         _check_executable(handler, folder)
+    elif f".{name}" in _SERVERS.get(runtime, ()) and (folder / handler).is_file():
+        if runtime == "python":
+            _parse(folder / handler)
     elif runtime == "python":
         _check_python(handler, module, name, folder)
     elif runtime == "node":
@@ -52,18 +60,21 @@ def _check_python(handler: str, module: str, name: str, folder: Path) -> None:
     path = base / "__init__.py" if base.is_dir() else base.with_name(f"{base.name}.py")
     if not path.is_file():
         raise UnciaError(f"the handler {handler} is missing: there is no file {path}")
-    try:
-        tree = ast.parse(path.read_bytes(), str(path))
-    except SyntaxError as error:
-        raise UnciaError(f"{path}:{error.lineno}: this is not valid Python: {error.msg}") from error
-    except ValueError as error:
-        raise UnciaError(f"{path}: this is not valid Python: {error}") from error
-    defined = _defined(tree.body)
+    defined = _defined(_parse(path).body)
     if name not in defined and "*" not in defined:
         raise UnciaError(
             f"the handler {handler} is missing: {path} defines no {name}",
             hint=f"It defines: {', '.join(sorted(defined)) or 'nothing'}.",
         )
+
+
+def _parse(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except SyntaxError as error:
+        raise UnciaError(f"{path}:{error.lineno}: this is not valid Python: {error.msg}") from error
+    except ValueError as error:
+        raise UnciaError(f"{path}: this is not valid Python: {error}") from error
 
 
 def _defined(body: list[ast.stmt]) -> set[str]:

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use uncia_clock::Moment;
-use uncia_policy::{InstanceId, Pause, StopReason};
+use uncia_policy::{CpuAssignment, InstanceId, Pause, StopReason};
 
 use super::host::{InstanceHost, Log, RunningInstance, Started};
 use super::message::{FailedStart, Message, Order, Resume, ServeResult, Served, Work};
@@ -145,21 +145,23 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                     self.instance.stop(Duration::ZERO).await;
                     return "preempted";
                 }
-                Some(Order::SetCpu(assignment)) => {
-                    match self.instance.set_cpu(assignment) {
-                        // None of this host's can be, which was said at the start.
-                        Err(error) if error.kind() == ErrorKind::Unsupported => {}
-                        Err(error) => {
-                            tracing::warn!(instance = self.id.0, "its CPUs cannot be set: {error}");
-                        }
-                        Ok(()) => {}
-                    }
-                }
+                Some(Order::SetCpu(assignment)) => self.set_cpu(assignment),
                 None => {
                     self.instance.stop(Duration::ZERO).await;
                     return "shutdown";
                 }
             }
+        }
+    }
+
+    fn set_cpu(&self, assignment: CpuAssignment) {
+        match self.instance.set_cpu(assignment) {
+            // None of this host's can be, which was said at the start.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(error) => {
+                tracing::warn!(instance = self.id.0, "its CPUs cannot be set: {error}");
+            }
+            Ok(()) => {}
         }
     }
 
@@ -193,7 +195,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
     }
 
     /// Serves a request, and those that come meanwhile beside it, and reports each; returns why the
-    /// instance has ended, if it has. Other orders wait until none is in flight.
+    /// instance has ended, if it has. Orders that are to find it idle wait until it is.
     async fn serve_several(&mut self, first: Work) -> Option<&'static str> {
         let Ok(mut resume) = self.resume().await else {
             self.served(&first, ServeResult::Undelivered { preempted: false });
@@ -234,6 +236,8 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                         preempted = true;
                         self.instance.stop(Duration::ZERO).await;
                     }
+                    // What came after it would wait for as long as there are requests.
+                    Some(Order::SetCpu(assignment)) => self.set_cpu(assignment),
                     Some(order) => self.deferred.push_back(order),
                 },
             }

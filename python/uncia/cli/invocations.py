@@ -36,19 +36,25 @@ class Printer:
     tariff: Tariff
     as_json: bool
 
-    def print(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Print rows of the invocation table, in Unix time."""
+    def print(self, rows: Sequence[Mapping[str, Any]], most: int | None = _MOST_LINES) -> None:
+        """Print rows of the invocation table, in Unix time.
+
+        Args:
+            rows: the rows.
+            most: of more than these only the number is printed; None: all are.
+        """
         if self.as_json:
             for row in rows:
                 typer.echo(json.dumps(self._entry(row)))
             return
-        for row in rows[:_MOST_LINES]:
-            typer.echo(self._line(row))
-        rest = rows[_MOST_LINES:]
+        for row in rows[:most]:
+            typer.echo(self.line(row))
+        rest = [] if most is None else rows[most:]
         if rest:
             typer.echo(f"{'':12}  and {len(rest):,} more: {_kinds(rest)}")
 
-    def _line(self, row: Mapping[str, Any]) -> str:
+    def line(self, row: Mapping[str, Any]) -> str:
+        """Write a row in a line: its end, function, start, execution, cost and error."""
         ended = row["ended"] if row["ended"] is not None else row["started"]
         time = "" if ended is None else f"{datetime.fromtimestamp(ended / NS_PER_S):%H:%M:%S.%f}"
         parts = [f"{time[:-3]:12}", f"{row['function']:<16}", f"{row['start'] or '-':<8}"]

@@ -29,3 +29,12 @@ Overwrite: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")
 ]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Endpoint: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--endpoint",
+        envvar="UNCIA_ENDPOINT",
+        metavar="ADDRESS",
+        help="Where the platform listens, as `uncia serve` says.",
+    ),
+]

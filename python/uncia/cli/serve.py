@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
         options = _options({**settings, "like": like, "policies": _policies(policy)})
         folder = state_home() / "serve" if state is None else state
         profile = options.profile()
-        (billed,) = resolve([tariff or _tariff(profile)])
+        (billed,) = resolve([tariff or default_tariff(profile)])
         for warning in [] if profile is None else profile.warnings():
             _warn(warning)
         printer = Printer(billed, as_json)
@@ -106,8 +106,8 @@ def register(app: typer.Typer) -> None:
     app.command()(serve)
 
 
-def _tariff(profile: Profile | None) -> str:
-    """The tariff of the profile, else AWS Lambda's, for this machine's architecture."""
+def default_tariff(profile: Profile | None) -> str:
+    """The id of the profile's tariff, else of AWS Lambda's, for this machine's architecture."""
     from uncia import profiles
 
     tariffs = (None if profile is None else profile.tariff) or profiles.get("aws").tariff

@@ -398,7 +398,11 @@ class EmbeddedPlatform:
 
 
 def fetch_page(
-    address: str, table: str, after: int | Literal["newest"], log: Callable[[str], object]
+    address: str,
+    table: str,
+    after: int | Literal["newest"],
+    log: Callable[[str], object],
+    limit: int | None = None,
 ) -> tuple[Any, int, bool]:
     """Return a page of a platform's table, the id of its last row, and whether another follows.
 
@@ -407,6 +411,7 @@ def fetch_page(
         table: ``invocations``, ``spans`` or ``instances``.
         after: the id of the row before the page; ``newest``: the newest row's, so that none comes.
         log: is told of rows that are missing because the disk is full.
+        limit: the most rows of the page; None: as many as fit.
 
     Raises:
         RunFailedError: the platform does not answer.
@@ -414,6 +419,8 @@ def fetch_page(
     import pyarrow as pa
 
     url = f"http://{address}/uncia/v1/{table}?after={after}"
+    if limit is not None:
+        url += f"&limit={limit}"
     try:
         with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
             last = int(answer.headers["x-uncia-last-rowid"])

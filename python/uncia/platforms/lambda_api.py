@@ -84,7 +84,7 @@ class LambdaApi:
         request = create_request(function, self._role, self._runtimes)
         resource = Resource(self._platform, "function", function.name)
         self._journal.created(resource)
-        with self._translate_errors(f"cannot create the function {function.name}"):
+        with translated(self._platform, f"cannot create the function {function.name}"):
             created = self._client.create_function(**request)
             self._client.get_waiter("function_active_v2").wait(
                 FunctionName=function.name,
@@ -105,7 +105,7 @@ class LambdaApi:
         Raises:
             RunFailedError: the platform refused, or cannot be reached.
         """
-        with self._translate_errors(f"cannot invoke the function {deployment.name}"):
+        with translated(self._platform, f"cannot invoke the function {deployment.name}"):
             answer = self._client.invoke(
                 FunctionName=deployment.name, Payload=json.dumps(event).encode()
             )
@@ -124,32 +124,55 @@ class LambdaApi:
 
     def delete(self, name: str) -> None:
         """Delete a function and its URL by name; see :meth:`remove`."""
-        calls: tuple[Callable[..., Any], ...] = (
-            self._client.delete_function_url_config,
-            self._client.delete_function,
-        )
-        for call in calls:
-            with self._translate_errors(f"cannot delete the function {name}"):
-                try:
-                    call(FunctionName=name)
-                except self._client.exceptions.ResourceNotFoundException:
-                    continue
+        delete(self._client, self._platform, name)
 
-    @contextmanager
-    def _translate_errors(self, problem: str) -> Iterator[None]:
-        """Raise the SDK's errors as errors of Uncia that begin with ``problem``."""
-        from botocore.exceptions import BotoCoreError, ClientError
 
-        try:
-            yield
-        except ClientError as error:
-            details = error.response.get("Error", {})
-            raise RunFailedError(
-                f"{self._platform}: {problem}: {details.get('Message') or error}"
-                f" ({details.get('Code', 'unknown error')})"
-            ) from error
-        except BotoCoreError as error:
-            raise RunFailedError(f"{self._platform}: {problem}: {error}") from error
+def delete(client: Any, platform: str, name: str) -> None:
+    """Delete a function and its URL through a boto3 client; one that is gone already is no error.
+
+    Args:
+        client: a boto3 client for ``lambda``.
+        platform: the kind of platform, for messages.
+        name: the function's name.
+
+    Raises:
+        RunFailedError: the platform refused, or cannot be reached.
+    """
+    calls: tuple[Callable[..., Any], ...] = (
+        client.delete_function_url_config,
+        client.delete_function,
+    )
+    for call in calls:
+        with translated(platform, f"cannot delete the function {name}"):
+            try:
+                call(FunctionName=name)
+            except client.exceptions.ResourceNotFoundException:
+                continue
+
+
+@contextmanager
+def translated(platform: str, problem: str) -> Iterator[None]:
+    """Raise the SDK's errors as errors of Uncia.
+
+    Args:
+        platform: the kind of platform, with which messages begin.
+        problem: what could not be done, which comes next.
+
+    Raises:
+        RunFailedError: the block raised an error of the SDK.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        details = error.response.get("Error", {})
+        raise RunFailedError(
+            f"{platform}: {problem}: {details.get('Message') or error}"
+            f" ({details.get('Code', 'unknown error')})"
+        ) from error
+    except BotoCoreError as error:
+        raise RunFailedError(f"{platform}: {problem}: {error}") from error
 
 
 def mistakes(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

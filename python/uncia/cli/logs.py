@@ -1,0 +1,68 @@
+"""``uncia logs``: the newest invocations of a running platform, and those that follow."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from uncia.cli.options import Endpoint
+
+if TYPE_CHECKING:
+    from uncia.platforms.served import Row
+
+_POLL_S: Final = 0.25
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``logs`` to ``app``."""
+
+    @app.command()
+    def logs(
+        name: str | None = typer.Argument(
+            None, help="A function's name. Default: all functions.", show_default=False
+        ),
+        last: int = typer.Option(20, "--last", "-n", min=0, help="How many, the newest."),
+        follow: bool = typer.Option(
+            False, "--follow", "-f", help="Go on with those that follow, until Ctrl-C."
+        ),
+        failed: bool = typer.Option(False, "--failed", help="Show only those that failed."),
+        tariff: str | None = typer.Option(
+            None,
+            "--tariff",
+            "-t",
+            metavar="ID",
+            help="The tariff of the costs shown. Default: AWS Lambda's for this machine's"
+            " architecture.",
+            show_default=False,
+        ),
+        as_json: bool = typer.Option(False, "--json", help="Print an object a line."),
+        endpoint: Endpoint = "127.0.0.1:9001",
+    ) -> None:
+        """Show the newest invocations of a running platform, a line each, as `uncia serve` does."""
+        from uncia.cli.invocations import Printer
+        from uncia.cli.serve import default_tariff
+        from uncia.platforms.served import Served
+        from uncia.tariffs.catalogue import resolve
+
+        (billed,) = resolve([tariff or default_tariff(None)])
+        served = Served(endpoint)
+        if name is not None:
+            served.require(name)
+
+        def wanted(row: Row) -> bool:
+            return (name is None or row["function"] == name) and (
+                not failed or row["outcome"] != "ok"
+            )
+
+        printer = Printer(billed, as_json)
+        log = served.log(_warn)
+        printer.print(log.last(last, wanted), most=None)
+        while follow:
+            time.sleep(_POLL_S)
+            printer.print([row for row in log.new() if wanted(row)])
+
+
+def _warn(message: str) -> None:
+    typer.echo(f"warning: {message}", err=True)

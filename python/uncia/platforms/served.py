@@ -1,0 +1,343 @@
+"""A platform that is running already: what people deploy to it, ask of it and remove from it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from uncia.errors import RunFailedError, UnciaError
+from uncia.platforms import FunctionSpec
+from uncia.platforms.embedded import client, fetch_page, list_functions
+from uncia.platforms.lambda_api import IDENTIFIERS, create_request, delete, translated
+from uncia.units import MIB, NS_PER_S
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:9001"
+"""Where ``uncia serve`` listens unless told otherwise."""
+
+_PLATFORM: Final = "embedded"
+_ROLE: Final = "arn:aws:iam::000000000000:role/uncia"
+_TIMEOUT_S: Final = 10.0
+_PAGE_ROWS: Final = 10_000
+_LEAST_SPAN: Final = 1_000
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+State = Literal["created", "updated", "unchanged"]
+
+Row = dict[str, Any]
+"""A row of the invocation table, in Unix time."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A function as it is on the platform after a deployment.
+
+    Attributes:
+        name: the function's name.
+        state: what the deployment did.
+        url: its function URL.
+        memory: in bytes.
+        timeout: in nanoseconds.
+        code_bytes: of its package.
+    """
+
+    name: str
+    state: State
+    url: str
+    memory: int
+    timeout: int
+    code_bytes: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to an invocation.
+
+    Attributes:
+        body: the function's answer, or its error.
+        failed: whether it is an error.
+        log: the end of what the function printed.
+        request_id: names the invocation in the platform's log.
+    """
+
+    body: bytes
+    failed: bool
+    log: str
+    request_id: str
+
+
+class Served:
+    """A running platform, by its address."""
+
+    def __init__(self, address: str) -> None:
+        """Connect to a platform.
+
+        Args:
+            address: host and port, or a URL without a path.
+
+        Raises:
+            UnciaError: it is no address.
+            RunFailedError: nothing answers there, or something else.
+        """
+        parts = urlsplit(address if "//" in address else f"http://{address}")
+        if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
+            raise UnciaError(
+                f"{address} is no address of a platform", f"Write one such as {DEFAULT_ADDRESS}."
+            )
+        self.address: Final = parts.netloc
+        self._client = client(self.address)
+        self.health()
+
+    def health(self) -> dict[str, Any]:
+        """What the platform says of itself.
+
+        Raises:
+            RunFailedError: nothing answers there, or something else.
+        """
+        url = f"http://{self.address}/uncia/v1/health"
+        try:
+            with _DIRECT.open(url, timeout=_TIMEOUT_S) as answer:
+                health: dict[str, Any] = json.load(answer)
+            health["instances"]["busy"]
+        except urllib.error.HTTPError as error:
+            raise self._stranger() from error
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError):
+                raise self._stranger() from error
+            reason = getattr(error, "reason", error)
+            raise RunFailedError(
+                f"no platform answers at {self.address}: {getattr(reason, 'strerror', reason)}",
+                "Start one with `uncia serve`, or name another with --endpoint.",
+            ) from error
+        except (KeyError, TypeError) as error:
+            raise self._stranger() from error
+        return health
+
+    def _stranger(self) -> RunFailedError:
+        return RunFailedError(
+            f"what answers at {self.address} is no platform of Uncia's",
+            "Start one with `uncia serve`, or name another with --endpoint.",
+        )
+
+    def functions(self) -> list[dict[str, Any]]:
+        """The functions' configurations, as Lambda's API lists them, by name."""
+        return sorted(list_functions(self.address), key=lambda it: str(it["FunctionName"]))
+
+    def url(self, name: str) -> str | None:
+        """A function's URL; None if it has none."""
+        with translated(_PLATFORM, f"cannot read the URL of {name}"):
+            try:
+                url: str = self._client.get_function_url_config(FunctionName=name)["FunctionUrl"]
+            except self._client.exceptions.ResourceNotFoundException:
+                return None
+        return url
+
+    def deploy(self, function: FunctionSpec) -> Deployed:
+        """Create a function with a URL, or change the one of that name.
+
+        Of one that exists the code and the handler are replaced, and else only what is given:
+        memory, time limit, environment and settings that are None or missing stay as they are.
+
+        Args:
+            function: what to deploy.
+
+        Raises:
+            UnciaError: a setting has no form in the API.
+            RunFailedError: the platform refused.
+        """
+        runtimes = {**IDENTIFIERS, "python": f"python3.{sys.version_info.minor}"}
+        request = create_request(function, _ROLE, runtimes)
+        with translated(_PLATFORM, f"cannot deploy the function {function.name}"):
+            try:
+                now = self._client.get_function(FunctionName=function.name)
+            except self._client.exceptions.ResourceNotFoundException:
+                configuration = self._client.create_function(**request)
+                state: State = "created"
+            else:
+                configuration, changed = self._update(request, now)
+                state = "updated" if changed else "unchanged"
+            self._client.get_waiter("function_active_v2").wait(
+                FunctionName=function.name, WaiterConfig={"Delay": 1, "MaxAttempts": 120}
+            )
+            url = self.url(function.name)
+            if url is None:
+                url = self._client.create_function_url_config(
+                    FunctionName=function.name, AuthType="NONE"
+                )["FunctionUrl"]
+        return Deployed(
+            function.name,
+            state,
+            url,
+            memory=int(configuration["MemorySize"]) * MIB,
+            timeout=int(configuration["Timeout"]) * NS_PER_S,
+            code_bytes=int(configuration["CodeSize"]),
+        )
+
+    def _update(self, request: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        """Change what differs from the request; returns the configuration and whether any did."""
+        name: str = request["FunctionName"]
+        configuration: dict[str, Any] = now["Configuration"]
+        is_changed = False
+        wanted = {
+            key: request[key]
+            for key in ("Runtime", "Handler", "MemorySize", "Timeout", "Environment")
+            if key in request
+        }
+        if any(configuration.get(key) != value for key, value in wanted.items()):
+            configuration = self._client.update_function_configuration(FunctionName=name, **wanted)
+            is_changed = True
+        package: bytes = request["Code"]["ZipFile"]
+        digest = base64.b64encode(hashlib.sha256(package).digest()).decode()
+        if configuration["CodeSha256"] != digest:
+            configuration = self._client.update_function_code(FunctionName=name, ZipFile=package)
+            is_changed = True
+        tags: dict[str, str] = request["Tags"]
+        present = now.get("Tags", {})
+        if any(present.get(key) != value for key, value in tags.items()):
+            self._client.tag_resource(Resource=configuration["FunctionArn"], Tags=tags)
+            is_changed = True
+        return configuration, is_changed
+
+    def invoke(self, name: str, event: bytes) -> Answer:
+        """Invoke a function and wait for its answer.
+
+        Args:
+            name: the function's name.
+            event: the event as JSON.
+
+        Raises:
+            RunFailedError: there is no such function, or the platform refused.
+        """
+        with translated(_PLATFORM, f"cannot invoke the function {name}"):
+            answer = self._client.invoke(FunctionName=name, Payload=event, LogType="Tail")
+            body: bytes = answer["Payload"].read()
+        log = base64.b64decode(answer.get("LogResult", "")).decode(errors="replace")
+        request_id: str = answer["ResponseMetadata"]["RequestId"]
+        return Answer(body, "FunctionError" in answer, log, request_id)
+
+    def submit(self, name: str, event: bytes) -> str:
+        """Invoke a function without waiting for its answer; returns the request's id.
+
+        Raises:
+            RunFailedError: there is no such function, or the platform refused.
+        """
+        with translated(_PLATFORM, f"cannot invoke the function {name}"):
+            answer = self._client.invoke(FunctionName=name, Payload=event, InvocationType="Event")
+        request_id: str = answer["ResponseMetadata"]["RequestId"]
+        return request_id
+
+    def remove(self, name: str) -> None:
+        """Delete a function and its URL.
+
+        Raises:
+            RunFailedError: there is none of that name, or the platform refused.
+        """
+        self.require(name)
+        delete(self._client, _PLATFORM, name)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a function of that name."""
+        return name in self._names()
+
+    def require(self, name: str) -> None:
+        """Check that there is a function of that name.
+
+        Raises:
+            RunFailedError: there is none.
+        """
+        names = self._names()
+        if name not in names:
+            known = (
+                f"There are: {', '.join(names)}." if names else "Deploy one with `uncia deploy`."
+            )
+            raise RunFailedError(f"there is no function {name} at {self.address}", known)
+
+    def _names(self) -> list[str]:
+        return [str(function["FunctionName"]) for function in self.functions()]
+
+    def living_instances(self, log: Callable[[str], object]) -> list[Row]:
+        """The rows of the instances that live, the oldest first.
+
+        Args:
+            log: is told of rows that are missing because the disk is full.
+
+        Raises:
+            RunFailedError: the platform does not answer.
+        """
+        rows: dict[str, Row] = {}
+        after, more = 0, True
+        while more:
+            page, after, more = fetch_page(self.address, "instances", after, log)
+            # An instance has a row for each change of it; the last is what it is now.
+            for row in page.drop_columns(["idle"]).to_pylist():
+                if row["ended"] is None:
+                    rows[row["instance"]] = row
+                else:
+                    rows.pop(row["instance"], None)
+        return sorted(rows.values(), key=lambda row: int(row["started"]))
+
+    def log(self, log: Callable[[str], object]) -> Log:
+        """The platform's log of invocations.
+
+        Args:
+            log: is told of rows that are missing because the disk is full.
+        """
+        return Log(self.address, log)
+
+
+class Log:
+    """The log of invocations of a running platform: its newest rows, and those that follow."""
+
+    def __init__(self, address: str, log: Callable[[str], object]) -> None:
+        self._address: Final = address
+        self._log: Final = log
+        _, self._after, _ = fetch_page(address, "invocations", "newest", log)
+
+    def last(self, count: int, wanted: Callable[[Row], bool]) -> list[Row]:
+        """The newest rows that are wanted, the oldest first.
+
+        Args:
+            count: how many at most.
+            wanted: says which.
+
+        Raises:
+            RunFailedError: the platform does not answer.
+        """
+        rows: list[Row] = []
+        before = self._after
+        span = max(count, _LEAST_SPAN)
+        while before > 0 and len(rows) < count:
+            after = max(0, before - span)
+            older = [row for row in self._between(after, before) if wanted(row)]
+            rows = older + rows
+            before, span = after, min(2 * span, _PAGE_ROWS)
+        return rows[max(0, len(rows) - count) :]
+
+    def new(self) -> list[Row]:
+        """The rows since the last time, or since this was made.
+
+        Raises:
+            RunFailedError: the platform does not answer.
+        """
+        page, self._after, _ = fetch_page(self._address, "invocations", self._after, self._log)
+        rows: list[Row] = page.to_pylist()
+        return rows
+
+    def _between(self, after: int, last: int) -> list[Row]:
+        """The rows whose ids are above one and at most another."""
+        rows: list[Row] = []
+        while after < last:
+            page, after, more = fetch_page(
+                self._address, "invocations", after, self._log, limit=last - after
+            )
+            rows += page.to_pylist()
+            if not more:
+                break
+        return rows

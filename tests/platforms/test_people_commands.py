@@ -1,0 +1,247 @@
+"""``uncia deploy``, ``invoke``, ``logs``, ``ps`` and ``rm`` on a real platform."""
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from uncia import functions
+from uncia.errors import UnciaError
+from uncia.platforms.embedded import Server, client
+from uncia.platforms.served import Served
+
+Command = Callable[..., tuple[int, str, str]]
+
+GREETING = """
+import os
+
+def handler(event, context):
+    print("called with", event["name"])
+    return {"hello": event["name"], "word": os.environ.get("WORD")}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("platform") / "state", {})
+    yield server
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def endpoint(server: Server, state_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands go to the module's platform, which is empty before and after each test."""
+    del state_home
+    monkeypatch.setenv("UNCIA_ENDPOINT", server.address)
+    yield
+    for function in Served(server.address).functions():
+        Served(server.address).remove(function["FunctionName"])
+
+
+def write(folder: Path, text: str = GREETING) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "handler.py").write_text(text)
+    return folder
+
+
+def test_a_folder_is_deployed_invoked_and_removed(command: Command, tmp_path: Path) -> None:
+    folder = write(tmp_path / "greet")
+    code, out, _ = command("deploy", f"{folder}/")
+    assert code == 0
+    assert out.startswith("greet created: 512MB, 30s, ")
+    code, out, err = command("invoke", "greet", '{"name": "you"}')
+    assert (code, json.loads(out)) == (0, {"hello": "you", "word": None})
+    lines = err.splitlines()
+    assert lines[0] == "called with you"
+    assert lines[1].split()[1:3] == ["greet", "cold"]
+    code, out, err = command("invoke", "-q", "greet", "{}")
+    assert (code, err) == (1, "")
+    assert json.loads(out)["errorType"] == "KeyError"
+    code, out, _ = command("logs")
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines()] == ["greet", "greet"]
+    code, out, _ = command("logs", "--failed", "--json")
+    (entry,) = map(json.loads, out.splitlines())
+    assert (entry["outcome"], entry["error"]) == ("function_error", "KeyError: 'name'")
+    code, out, _ = command("rm", "greet")
+    assert (code, out) == (0, "greet removed\n")
+    code, _, err = command("invoke", "greet")
+    assert code == 1
+    assert "there is no function greet at" in err
+
+
+def test_only_what_is_given_changes(command: Command, server: Server, tmp_path: Path) -> None:
+    folder = write(tmp_path / "greet")
+
+    def state(*options: str) -> str:
+        code, out, err = command("deploy", folder, "--json", *options)
+        assert code == 0, err
+        return str(json.loads(out)["state"])
+
+    assert (
+        state("--memory", "256MB", "--env", "WORD=first", "--set", "keep_alive=5min") == "created"
+    )
+    assert state() == "unchanged"
+    assert state("--timeout", "7s") == "updated"
+    write(folder, GREETING + "\n# another\n")
+    assert state() == "updated"
+    function = client(server.address).get_function(FunctionName="greet")
+    configuration = function["Configuration"]
+    assert (configuration["MemorySize"], configuration["Timeout"]) == (256, 7)
+    assert configuration["Environment"] == {"Variables": {"WORD": "first"}}
+    assert function["Tags"] == {"uncia:keep-alive-ms": "300000"}
+    assert configuration["CodeSize"] == functions.package(folder).size
+    assert state("--set", "keep-alive=10s", "--env", "WORD=second") == "updated"
+    _, out, _ = command("invoke", "greet", '{"name": 1}')
+    assert json.loads(out)["word"] == "second"
+
+
+def test_files_and_functions_of_the_catalogue(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "alone.py"
+    file.write_text("def lambda_handler(event, context):\n    return 'alone'\n")
+    assert command("deploy", file)[0] == 0
+    (tmp_path / "empty.mjs").write_text("export const handler = async () => 'node';\n")
+    assert command("deploy", tmp_path / "empty.mjs", "--name", "js")[0] == 0
+    assert command("deploy", "hello")[0] == 0
+    assert command("invoke", "-q", "alone")[:2] == (0, '"alone"\n')
+    code, out, _ = command("ps", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert [it["function"] for it in document["functions"]] == ["alone", "hello", "js"]
+    assert [it["instances"] for it in document["functions"]] == [1, 0, 0]
+    assert [it["function"] for it in document["living"]] == ["alone"]
+    code, out, _ = command("ps", "-i")
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[1] == ["function", "runtime", "memory", "instances", "url"]
+    assert rows[2][0::3] == ["alone", "1"]
+    assert rows[-1][1:3] == ["alone", "cold"]
+
+
+def test_an_event_is_read_from_a_file_or_accepted_for_later(
+    command: Command, server: Server, tmp_path: Path
+) -> None:
+    command("deploy", write(tmp_path / "greet"))
+    (tmp_path / "event.json").write_text('{"name": "file"}')
+    _, out, _ = command("invoke", "-q", "greet", f"@{tmp_path / 'event.json'}")
+    assert json.loads(out)["hello"] == "file"
+    code, request_id, _ = command("invoke", "--async", "greet", '{"name": "later"}')
+    assert code == 0
+    log = Served(server.address).log(print)
+    deadline = time.monotonic() + 60
+    while not log.last(1, lambda row: row["request_id"] == request_id.strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        log.new()
+
+
+def test_the_newest_rows_are_found_however_far_back(
+    command: Command, server: Server, tmp_path: Path
+) -> None:
+    command("deploy", write(tmp_path / "rare"))
+    command("deploy", "hello")
+    api = client(server.address)
+    api.invoke(FunctionName="rare", Payload=b'{"name": 1}')
+    before = len(Served(server.address).log(print).last(10**6, lambda row: True))
+    for _ in range(1_100):
+        api.invoke(FunctionName="hello")
+    log = Served(server.address).log(print)
+    assert [row["function"] for row in log.last(1, lambda row: row["function"] == "rare")] == [
+        "rare"
+    ]
+    rows = log.last(10**6, lambda row: True)
+    assert len(rows) == before + 1_100
+    assert [row["ended"] for row in rows] == sorted(row["ended"] for row in rows)
+    assert len(log.last(7, lambda row: True)) == 7
+    assert log.last(0, lambda row: True) == []
+    assert log.new() == []
+
+
+def test_a_function_is_deployed_again_when_it_changes(
+    uncia: Callable[..., "subprocess.Popen[str]"], command: Command, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "greet", "def handler(event, context):\n    return 1\n")
+    process = uncia("deploy", folder, "--watch", "--json")
+    watchdog = threading.Timer(120, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["state"] == "created"
+        # What cannot be deployed is said, and what was deployed stays.
+        write(folder, "def handler(event, context)\n")
+        assert "not valid Python" in process.stderr.readline()
+        assert command("invoke", "-q", "greet")[:2] == (0, "1\n")
+        write(folder, "def handler(event, context):\n    return 2\n")
+        assert json.loads(process.stdout.readline())["state"] == "updated"
+        assert command("invoke", "-q", "greet")[:2] == (0, "2\n")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("deploy", "./missing"), "there is no folder missing"),
+        (("deploy", "handler.txt"), "handler.txt is no file with a handler"),
+        (("deploy", "hello", "--set", "keep_alive=soon"), "--set: keep_alive: 'soon' is not a"),
+        (("deploy", "hello", "--set", "speed=9"), "functions have no setting speed"),
+        (("deploy", "hello", "--set", "keep_alive"), "'keep_alive' is not NAME=VALUE"),
+        (("deploy", "hello", "--env", "AB=1", "--env", "AB=2"), "AB is given twice"),
+        (("deploy", "hello", "--memory", "much"), "--memory: 'much'"),
+        (("deploy", "hello", "--memory", "50MB"), "memory 50MB is not between"),
+        (("invoke", "nothing"), "there is no function nothing"),
+        (("invoke", "nothing", "{"), "the event is no JSON"),
+        (("invoke", "nothing", "@missing.json"), "missing.json cannot be read"),
+        (("logs", "nothing"), "there is no function nothing"),
+        (("rm", "nothing"), "there is no function nothing"),
+        (("ps", "--endpoint", "127.0.0.1:1"), "no platform answers at 127.0.0.1:1"),
+        (("ps", "--endpoint", "ftp://there"), "ftp://there is no address"),
+    ],
+)
+def test_mistakes_are_sentences(
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "handler.txt").write_text("")
+    code, out, err = command(*arguments)
+    assert code != 0
+    assert out == ""
+    assert message in err
+
+
+def test_nothing_is_removed_if_a_name_is_wrong(command: Command, server: Server) -> None:
+    command("deploy", "hello")
+    assert command("rm", "hello", "helo")[0] == 1
+    assert Served(server.address).exists("hello")
+
+
+def test_another_server_is_no_platform(tmp_path: Path) -> None:
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.handle_request).start()
+        with pytest.raises(UnciaError, match="is no platform of Uncia's"):
+            Served(f"127.0.0.1:{other.server_port}")

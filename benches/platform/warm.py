@@ -8,10 +8,12 @@ by a bare socket (five segments on one clock). Then, on it and on each of its pe
 * 100 times a second by the load generator (``100/s``).
 
 Each repetition starts every contender anew, in an order that rotates. Printed are medians over the
-repetitions of each figure's p50 and p99, in microseconds, and the ratio to the first engine.
+repetitions of each figure's p50 and p99, in microseconds, and the ratio to the first engine. With
+``--awake``, each engine also is a contender that keeps CPUs awake between requests (`stay_awake`).
 
     .venv/bin/python benches/platform/warm.py [--repeat 5] [--requests 3000] [--seconds 10]
-        [--engine NAME=PATH ...] [--peer NAME ... | --no-peers] [--cache DIR] [--json FILE]
+        [--engine NAME=PATH ...] [--awake] [--peer NAME ... | --no-peers]
+        [--cache DIR] [--json FILE]
 
 Peers are installed into DIR (the user's cache folder) the first time.
 """
@@ -63,6 +65,7 @@ QUANTILES = {"p50": Fraction(1, 2), "p99": Fraction(99, 100)}
 FUNCTIONS = "/2015-03-31/functions"
 CLIENTS = ("one at a time", "http.client", "100/s")
 WARM_UP = 500
+STAY_AWAKE_MS = 1_000
 RATE_PER_S = 100
 HEADERS = {"Content-Type": "application/json"}
 
@@ -77,11 +80,14 @@ def code(source: str) -> str:
 
 
 @contextlib.contextmanager
-def platform(binary: str) -> Iterator[str]:
+def platform(binary: str, stay_awake_ms: int) -> Iterator[str]:
     """The address of a platform with the functions ``clock`` and ``hello``."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
         config = Path(work) / "config.json"
-        config.write_text(json.dumps({"keep_alive_ms": 600_000}))
+        settings = {"keep_alive_ms": 600_000}
+        if stay_awake_ms:  # earlier engines do not know it
+            settings["stay_awake_ms"] = stay_awake_ms
+        config.write_text(json.dumps(settings))
         state = str(Path(work) / "state")
         command = [binary, "serve", "--listen", "127.0.0.1:0", "--state", state]
         process = subprocess.Popen([*command, "--config", str(config)], stdout=subprocess.PIPE)
@@ -196,9 +202,9 @@ def by_client(address: str, path: str, options: argparse.Namespace) -> Figures:
     return figures
 
 
-def measure_engine(binary: str, options: argparse.Namespace) -> Figures:
+def measure_engine(binary: str, stay_awake_ms: int, options: argparse.Namespace) -> Figures:
     figures: Figures = {}
-    with platform(binary) as address:
+    with platform(binary, stay_awake_ms) as address:
         segments(address, WARM_UP)
         parts = segments(address, options.requests)
         for name, values in zip(SEGMENTS, parts.T, strict=True):
@@ -220,7 +226,9 @@ def contenders(options: argparse.Namespace) -> dict[str, Callable[[], Figures]]:
     named = options.engine or [f"uncia={engine.binary()}"]
     found: dict[str, Callable[[], Figures]] = {}
     for name, _, binary in (text.partition("=") for text in named):
-        found[name] = partial(measure_engine, binary, options)
+        found[name] = partial(measure_engine, binary, 0, options)
+        if options.awake:
+            found[f"{name}, awake"] = partial(measure_engine, binary, STAY_AWAKE_MS, options)
     for peer in PEERS:
         if not options.no_peers and (not options.peer or peer.NAME in options.peer):
             folder = options.cache / peer.__name__.rpartition(".")[2]
@@ -259,6 +267,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=3_000, help="one at a time, each client")
     parser.add_argument("--seconds", type=int, default=10, help=f"at {RATE_PER_S}/s")
     parser.add_argument("--engine", action="append", metavar="NAME=PATH")
+    parser.add_argument("--awake", action="store_true", help="engines with stay_awake, too")
     parser.add_argument("--peer", action="append", choices=[peer.NAME for peer in PEERS])
     parser.add_argument("--no-peers", action="store_true")
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -38,6 +38,8 @@ pub struct Config {
     pub log_rows: u64,
     /// Started runtimes that wait for functions that want one, of each kind.
     pub pool: u32,
+    /// How long after an answer the machine's CPUs do not sleep, in ms; 0: they may at once.
+    pub stay_awake_ms: u64,
     /// Seeds the policies' random choices.
     pub seed: u64,
     /// Names in the Host header that are accepted besides those of the loopback interface.
@@ -63,6 +65,7 @@ impl Default for Config {
             event_queue: 0,
             log_rows: 0,
             pool: 0,
+            stay_awake_ms: 0,
             seed: 0,
             allowed_hosts: Vec::new(),
             runtimes: Runtimes::default(),
@@ -193,6 +196,10 @@ impl Config {
 
     pub(crate) fn shutdown_grace(&self) -> Duration {
         Duration::from_millis(self.shutdown_grace_ms)
+    }
+
+    pub(crate) fn stay_awake(&self) -> Duration {
+        Duration::from_millis(self.stay_awake_ms)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use uncia_process::idle;
 
 use crate::instance::{Capabilities, Runtime};
 use crate::meterlog;
@@ -21,6 +22,8 @@ pub struct Features {
     pub not_started_from: BTreeMap<&'static str, &'static str>,
     /// Whether the system calls of functions are filtered.
     pub system_call_filter: bool,
+    /// Why CPUs cannot be kept awake, whatever `stay_awake` says; none if they can be.
+    pub not_awake: Option<String>,
 }
 
 impl Features {
@@ -36,6 +39,7 @@ impl Features {
             start_from,
             not_started_from,
             system_call_filter: capabilities.seccomp,
+            not_awake: idle::obstacle(),
         }
     }
 }

@@ -7,6 +7,7 @@
 #![cfg(target_os = "linux")]
 
 mod api;
+mod awake;
 mod clock;
 pub mod config;
 mod dispatch;

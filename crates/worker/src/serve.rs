@@ -122,6 +122,9 @@ impl Worker {
         tokio::select! {
             message = api.log.failed() => message,
             message = api.host.failed() => message,
+            () = api.dispatcher.awake().ended() => {
+                "the task that keeps CPUs awake ended unexpectedly; start the platform again".to_owned()
+            }
             () = api.dispatcher.ended() => {
                 "the task that owns all requests ended unexpectedly; start the platform again".to_owned()
             }

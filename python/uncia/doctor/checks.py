@@ -122,13 +122,15 @@ def _features(probe: Probe) -> list[Check]:
     others = features.get("not_started_from", {})
     missing = "".join(f" Not from {kind}: {reason}" for kind, reason in others.items())
     filtered = "are" if features.get("system_call_filter") else "are not"
+    not_awake = features.get("not_awake")
+    awake = f"cannot be kept awake: {not_awake}" if not_awake else "can be kept awake (stay_awake)"
     return [
         Check(
             "features",
             "ok",
             f"Rows go through a journal of format {features.get('journal_format')}; packages for "
             f"{compiled} are compiled when they are stored; instances start from {starts}; "
-            f"system calls of functions {filtered} filtered.{missing}",
+            f"system calls of functions {filtered} filtered; idle CPUs {awake}.{missing}",
         )
     ]
 

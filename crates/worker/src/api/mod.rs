@@ -217,7 +217,8 @@ impl Api {
     /// What does not hold on this machine, and what the log has lost, a sentence each.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let warnings = self.capabilities().warnings.iter().chain(self.log.warnings());
-        warnings.cloned().chain(self.host.refusals()).collect()
+        let warnings = warnings.cloned().chain(self.host.refusals());
+        warnings.chain(self.dispatcher.awake().warning()).collect()
     }
 }
 

@@ -41,6 +41,7 @@ use uncia_record::{Instance as InstanceRow, Invocation};
 
 pub(crate) use host::{InstanceHost, Log};
 
+use crate::awake::StayAwake;
 use crate::config::Config;
 use crate::function::Function;
 use crate::instance::{HttpHead, Outcome, StartError};
@@ -114,6 +115,7 @@ pub(crate) struct Dispatcher {
     /// The same for each function of which some wait.
     function_slots: Arc<Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
     max_per_function: usize,
+    awake: Arc<StayAwake>,
 }
 
 /// A place among the events that wait, given back when it is dropped.
@@ -136,12 +138,13 @@ impl Dispatcher {
         let event_slots = Arc::new(Semaphore::new(config.event_queue.min(Semaphore::MAX_PERMITS)));
         // One function that may not run must not keep the others' events out.
         let max_per_function = (event_slots.available_permits() * 9).div_ceil(10);
+        let awake = StayAwake::start(config.stay_awake());
         let capacity = Capacity { resources, max_instances: config.max_instances };
         let joined = Event::WorkerJoined { worker: WorkerId(0), capacity };
         let scheduler = Scheduler::with_parameters(policies, config.parameters, config.seed);
         let state = Owner::new(config, host, log, scheduler, owner.clone());
         tokio::spawn(state.run(joined, messages));
-        Self { owner, event_slots, function_slots: Arc::default(), max_per_function }
+        Self { owner, event_slots, function_slots: Arc::default(), max_per_function, awake }
     }
 
     /// Makes a function, or its new settings, known. Instances that cannot serve it any more retire.
@@ -158,7 +161,9 @@ impl Dispatcher {
     pub(crate) async fn submit(&self, submission: Submission) -> Result<Completion, Stopped> {
         let (answer, answered) = oneshot::channel();
         self.send(Message::Submit(Box::new(submission), answer));
-        answered.await.map_err(|_| Stopped)
+        let completion = answered.await.map_err(|_| Stopped);
+        self.awake.note_answer();
+        completion
     }
 
     /// Reserves a place for an event of a function that is about to be written to the log. A function
@@ -279,6 +284,11 @@ impl Dispatcher {
     /// Resolves when the owner has ended, as told or not.
     pub(crate) async fn ended(&self) {
         self.owner.closed().await;
+    }
+
+    /// What keeps CPUs awake for requests.
+    pub(crate) fn awake(&self) -> &StayAwake {
+        &self.awake
     }
 
     /// After the end of the owner, whoever waits for an answer learns it from that.

@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats tariffs traces workload)
 WAITING := $(addprefix tests/,docs doctor experiment functions lambda_api load soak)
 
-.PHONY: demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 lint lint-rust lint-python install install-dev java dist lock settings clean
+.PHONY: demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 lint lint-rust lint-python install install-dev java languages dist lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -30,7 +30,7 @@ demo: install
 # The first at once: Clippy ends with crates that wait for one another, and Java comes over the network.
 # Tests of Rust alone: some compare shares of the CPU. What fails in one group hides nothing of another.
 test: install-dev
-	@$(MAKE) --no-print-directory --jobs 3 java lint-rust lint-python
+	@$(MAKE) --no-print-directory --jobs 3 languages lint-rust lint-python
 	@$(MAKE) --no-print-directory --keep-going test-rust test-beside test-alone
 
 test-rust: install-dev
@@ -98,6 +98,12 @@ dist: $(VENV)/.built $(BIN)/.requirements
 	$(BIN)/maturin sdist --manifest-path crates/engine/Cargo.toml --out "$(DIST)"
 	$(BIN)/hatchling build --directory "$(abspath $(DIST))"
 	cd extras && ../$(BIN)/hatchling build --target wheel --directory "$(abspath $(DIST))"
+
+# Languages of functions: without them their tests are skipped. One after the other: dpkg has one lock.
+languages: java
+	@command -v ruby >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && apt-get install -qy ruby; } || \
+	  echo "there is no Ruby: its tests are skipped (apt-get install ruby)"
 
 # For the engine spark, which the tests run for real.
 java: $(BIN)/.uncia-dev

@@ -41,6 +41,9 @@ const events = JSON.parse(require("fs").readFileSync(0, "utf8"));
 })();
 """
 
+CLIENTS = Path(__file__).parents[2] / "crates" / "worker" / "runtime"
+"""The clients of the Runtime API that the embedded platform has for its runtimes."""
+
 Call = Callable[..., list[dict[str, Any]]]
 
 
@@ -59,7 +62,15 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
             # -S and -I: nothing of the surroundings may help, only what is in the package.
             command = [sys.executable, "-I", "-S", "-B", "-c", _PYTHON, packaged.handler]
         elif runtime == "provided":
+            (folder / packaged.handler).chmod(0o755)
             return runtime_api.serve(folder / packaged.handler, events)
+        elif runtime == "ruby":
+            ruby = shutil.which("ruby")
+            if ruby is None:
+                pytest.skip("Ruby is not installed")
+            client = CLIENTS / "bootstrap.rb"
+            env = {"LAMBDA_TASK_ROOT": str(folder), "_HANDLER": packaged.handler}
+            return runtime_api.serve(Path(ruby), events, "--disable=gems", str(client), env=env)
         else:
             node = shutil.which("node")
             if node is None:

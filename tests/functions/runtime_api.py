@@ -1,10 +1,10 @@
-"""The Runtime API for an executable that is a function's own runtime: events out, answers in."""
+"""The Runtime API for a function that runs outside of any platform: events out, answers in."""
 
 import json
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,14 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.events = list(enumerate(events))
         self.replies: dict[int, dict[str, Any]] = {}
+        self.failure: Any = None
         self.done = threading.Event()
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+    # Clients that ask for the next event with their answer keep the connection.
+    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         assert self.path == f"{_PREFIX}next"
@@ -39,8 +42,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_POST(self) -> None:
-        name, kind = self.path.removeprefix(_PREFIX).split("/")
+        name, kind = self.path.removeprefix(_PREFIX).split("/")[-2:]
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if name == "init":
+            self.server.failure = body
+            self.server.done.set()
+            return
         reply = (
             {"answer": body}
             if kind == "response"
@@ -55,15 +62,16 @@ class _Handler(BaseHTTPRequestHandler):
         del format, arguments
 
 
-def serve(executable: Path, events: Sequence[Any]) -> list[dict[str, Any]]:
+def serve(
+    executable: Path, events: Sequence[Any], *arguments: str, env: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
     """One new process of the executable that answers the events one after another."""
-    executable.chmod(0o755)
     with _Server(events) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         host, port = server.server_address[:2]
         process = subprocess.Popen(
-            [executable],
-            env={"AWS_LAMBDA_RUNTIME_API": f"{os.fsdecode(host)}:{port}"},
+            [executable, *arguments],
+            env={"AWS_LAMBDA_RUNTIME_API": f"{os.fsdecode(host)}:{port}", **(env or {})},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -74,4 +82,5 @@ def serve(executable: Path, events: Sequence[Any]) -> list[dict[str, Any]]:
             _, said = process.communicate()
             server.shutdown()
         assert ended, said
+        assert server.failure is None, server.failure
         return [server.replies[number] for number in range(len(events))]

@@ -53,6 +53,29 @@ def test_the_handler_of_an_http_server_is_its_file(runtime: str, file: str, tmp_
             check_handler(runtime, file, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        ("main.handler", "def handler(event:, context:) = 1\n"),
+        ("main.A::B.handler", "class A::B\n  def self.handler(event:, context:) = 1\nend\n"),
+        ("deep/main.handler", "require_relative 'other'\n"),
+    ],
+)
+def test_handlers_in_ruby(handler: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(UnciaError, match=r"there is no file .*main\.rb"):
+        check_handler("ruby", handler, tmp_path)
+    path = tmp_path / f"{handler.split('.')[0]}.rb"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("def other = 1\n")
+    with pytest.raises(UnciaError, match="defines no method handler"):
+        check_handler("ruby", handler, tmp_path)
+    path.write_text(text)
+    check_handler("ruby", handler, tmp_path)
+    assert form.RubyRuntime(handler=handler).handler == handler
+    with pytest.raises(ValueError, match="is not a handler"):
+        form.RubyRuntime(handler=handler.replace(".", ""))
+
+
 def _line_of(folder: Path, text: str) -> int:
     lines = (folder / "function.yaml").read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
@@ -89,7 +112,7 @@ def test_a_folder_loads(mine: Path) -> None:
             "runtimes.python.requirements[0]",
             "requirements.txt",
         ),
-        ("  python:\n", "  ruby:\n", "ruby", "unknown key"),
+        ("  python:\n", "  perl:\n", "perl", "unknown key"),
         ("type: integer", "type: complex", "parameters.count.type", "integer"),
         ("default: 3", "default: 30", "parameters.count", "above 10"),
         ("default: 3", "default: 2.5", "parameters.count", "not a whole number"),

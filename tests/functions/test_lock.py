@@ -145,6 +145,7 @@ def test_handlers_of_other_names_and_none(tmp_path: Path) -> None:
     for name, text, runtime, handler in (
         ("lambda_function.py", "def lambda_handler(e, c): ...\n", "python", None),
         ("index.mjs", "export const handler = () => 1;\n", "node", "index.handler"),
+        ("handler.rb", "def handler(event:, context:) = 1\n", "ruby", "handler.handler"),
     ):
         folder = tmp_path / name.replace(".", "-")
         folder.mkdir()

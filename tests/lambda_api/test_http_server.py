@@ -341,6 +341,29 @@ def test_a_plain_node_server(platform: Platform) -> None:
         assert (answer.status, text) == (200, b"POST it")
 
 
+@pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not installed")
+def test_a_plain_ruby_server(platform: Platform) -> None:
+    source = """
+        require "socket"
+        server = TCPServer.new(ENV["PORT"].to_i)
+        loop do
+          connection = server.accept
+          # Nothing at all comes from whoever looks whether it listens.
+          if (line = connection.gets)
+            nil until connection.gets.chomp.empty?
+            text = "#{line.split[0]} with #{Gem.name}"
+            connection.write("HTTP/1.1 200 OK\\r\\nContent-Length: #{text.size}\\r\\n\\r\\n#{text}")
+          end
+          connection.close
+        end
+    """
+    files = {"server.rb": textwrap.dedent(source)}
+    url = create(platform, files, Runtime="ruby3.1", Handler="server.rb")  # type: ignore[arg-type]
+    for _ in range(2):
+        answer, text = ask(platform, f"{url}/")
+        assert (answer.status, text) == (200, b"GET with Gem")
+
+
 def test_what_does_not_fit_is_refused(platform: Platform) -> None:
     refused = platform.client.exceptions.InvalidParameterValueException
     http_tag = {"uncia:architecture": "http"}
@@ -349,7 +372,7 @@ def test_what_does_not_fit_is_refused(platform: Platform) -> None:
         ({"uncia:architecture": "grpc"}, "python3.11", "polling or http"),
         (http_tag | {"uncia:concurrency": "0"}, "python3.11", "between 1 and 1000"),
         (http_tag | {"uncia:start-from": "zygote"}, "python3.11", "fresh or prepared"),
-        (http_tag, "bash", "python, node or provided"),
+        (http_tag, "bash", "node, provided, python or ruby"),
     ]:
         with pytest.raises(refused, match=sentence):
             platform.create("g", Tags=tags, Runtime=runtime)

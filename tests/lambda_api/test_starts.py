@@ -140,7 +140,7 @@ def test_rows_say_which_instances_were_started_runtimes(serve: Serve, runtime: s
 
 def test_a_runtime_that_cannot_wait_refuses_the_pool(serve: Serve) -> None:
     platform = serve()
-    with pytest.raises(ClientError, match=r"uncia:start-from .*provided.*Node\.js"):
+    with pytest.raises(ClientError, match=r"uncia:start-from .*provided.*in node, python or ruby"):
         platform.create(
             "f", {"bootstrap": ""}, Runtime="provided", Tags={"uncia:start-from": "pool"}
         )

@@ -17,7 +17,7 @@ from uncia.settings import RUNTIMES
 _TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
 _BY_RUNTIME: Final = _TEMPLATES / "function"
 # The order of function.yaml, repeated here because its module takes long to import.
-_ORDER: Final = ("python", "node", "provided")
+_ORDER: Final = ("python", "node", "ruby", "provided")
 
 
 def _runtimes() -> dict[str, str]:

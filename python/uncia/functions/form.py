@@ -39,6 +39,9 @@ BOOTSTRAP: Final = "bootstrap"
 """The executable that a platform starts for a function with a runtime of its own."""
 
 _HANDLER: Final = re.compile(r"(?:[A-Za-z_][\w-]*[./])*[A-Za-z_][\w-]*\.[A-Za-z_]\w*")
+_RUBY_HANDLER: Final = re.compile(
+    r"(?:[A-Za-z_][\w-]*/)*[A-Za-z_][\w-]*\.(?:[A-Z]\w*(?:::[A-Z]\w*)*\.)?[A-Za-z_]\w*[?!]?"
+)
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SOURCE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\.c")
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -47,6 +50,14 @@ _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 def _check_handler(text: str) -> str:
     if _HANDLER.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not a handler: write module.function, e.g. handler.handler")
+    return text
+
+
+def _check_ruby_handler(text: str) -> str:
+    if _RUBY_HANDLER.fullmatch(text) is None:
+        raise ValueError(
+            f"{text!r} is not a handler: write file.method or file.Module::Class.method"
+        )
     return text
 
 
@@ -95,6 +106,14 @@ class NodeRuntime(ManagedRuntime):
     handler: Handler = Field(description="module.export, called with (event, context)")
 
 
+class RubyRuntime(Form):
+    """The function in Ruby, in its folder ``ruby``, with its gems in vendor/bundle if any."""
+
+    handler: Annotated[str, AfterValidator(_check_ruby_handler)] = Field(
+        description="file.method or file.Module::Class.method, called with (event:, context:)"
+    )
+
+
 class ProvidedRuntime(Form):
     """The function with a runtime of its own, in its folder ``provided``: a ``bootstrap``."""
 
@@ -114,6 +133,7 @@ class ProvidedRuntime(Form):
 _RUNTIMES: Final[dict[str, type[Form]]] = {
     "python": PythonRuntime,
     "node": NodeRuntime,
+    "ruby": RubyRuntime,
     "provided": ProvidedRuntime,
 }
 

@@ -10,7 +10,11 @@ from typing import Final
 
 from uncia.errors import UnciaError
 
-_SERVERS: Final = {"python": (".py",), "node": (".js", ".mjs", ".cjs")}
+_SERVERS: Final = {
+    "python": (".py",),
+    "node": (".js", ".mjs", ".cjs"),
+    "ruby": (".rb",),
+}
 """Endings of the files that are HTTP servers, by runtime."""
 
 
@@ -33,6 +37,8 @@ def check_handler(runtime: str, handler: str, folder: Path) -> None:
         _check_python(handler, module, name, folder)
     elif runtime == "node":
         _check_node(handler, module, name, folder)
+    elif runtime == "ruby":
+        _check_ruby(handler, folder)
     elif runtime == "bash":
         _check_bash(handler, module, name, folder)
     elif not any(path.is_file() for path in folder.glob(f"{module}.*")):
@@ -112,6 +118,20 @@ def _check_node(handler: str, module: str, name: str, folder: Path) -> None:
     exported = rf"exports\s*(\.\s*{name}\b|\[\s*['\"]{name}['\"]|=)|\bexport\b[^;]*\b{name}\b"
     if re.search(exported, text) is None:
         raise UnciaError(f"the handler {handler} is missing: {path} exports no {name}")
+
+
+def _check_ruby(handler: str, folder: Path) -> None:
+    file, *_, name = handler.split(".")
+    path = folder / f"{file}.rb"
+    if not path.is_file():
+        raise UnciaError(f"the handler {handler} is missing: there is no file {path}")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    # It may come from a file that this one requires; the runtime has the last word.
+    defined = (
+        rf"\bdef\s+(self\s*\.\s*)?{re.escape(name)}(?!\w)|:{re.escape(name)}\b|^\s*(require|load)"
+    )
+    if re.search(defined, text, re.MULTILINE) is None:
+        raise UnciaError(f"the handler {handler} is missing: {path} defines no method {name}")
 
 
 def _check_bash(handler: str, module: str, name: str, folder: Path) -> None:

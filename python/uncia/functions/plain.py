@@ -22,6 +22,8 @@ _HANDLERS: Final = (
     ("handler.py", "python", "handler.handler"),
     ("index.mjs", "node", "index.handler"),
     ("index.js", "node", "index.handler"),
+    ("lambda_function.rb", "ruby", "lambda_function.lambda_handler"),
+    ("handler.rb", "ruby", "handler.handler"),
 )
 FILES: Final = tuple(file for file, _, _ in _HANDLERS)
 """The files that make a folder a function."""

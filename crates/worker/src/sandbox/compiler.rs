@@ -69,7 +69,7 @@ impl Host {
     /// its packages are not compiled.
     pub(crate) fn byte_code_name(&self, runtime: Runtime) -> Option<String> {
         runtime.definition().byte_code()?;
-        Some(format!("{}-{}", runtime.name(), self.roots.get(&runtime)?.version))
+        Some(format!("{}-{}", runtime.name(), self.roots.version(runtime)?))
     }
 
     /// Compiles the package `code` into the new folder `into`: for each source that can be compiled a
@@ -80,11 +80,10 @@ impl Host {
         code: &Path,
         into: &Path,
     ) -> io::Result<Compiled> {
-        let (Some(byte_code), Some(root)) =
-            (runtime.definition().byte_code(), self.roots.get(&runtime))
-        else {
+        let Some(byte_code) = runtime.definition().byte_code() else {
             return Ok(Compiled::Nothing);
         };
+        let root = self.roots.get(runtime).await.map_err(io::Error::other)?;
         let folder = code.to_owned();
         let found = tokio::task::spawn_blocking(move || sources(&folder, byte_code.suffix)).await;
         let sources = found.map_err(io::Error::other)??;

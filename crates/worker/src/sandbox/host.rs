@@ -20,7 +20,8 @@ use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
 use super::ready_groups::ReadyGroups;
-use super::rootfs::{self, Root, RootError};
+use super::rootfs::RootError;
+use super::roots::Roots;
 use super::shares::Shares;
 use super::spawn::Spawner;
 use super::sweep;
@@ -67,7 +68,7 @@ pub struct Host {
     _groups: Vec<Flock<File>>,
     pub(super) shares: Shares,
     pub(super) ready_groups: Arc<ReadyGroups>,
-    pub(super) roots: HashMap<Runtime, Root>,
+    pub(super) roots: Roots,
     pub(super) spawner: Spawner,
     pub(super) prepared: Arc<Pool>,
     pub(super) started: Arc<RuntimePool>,
@@ -121,8 +122,7 @@ impl Host {
     fn try_prepare(config: HostConfig, tuning: &Tuning) -> Result<Self, HostError> {
         let folder = config.state.clone();
         let bad_state = |error| HostError::State(folder.clone(), error);
-        let roots_folder = config.state.join("runtimes");
-        fs::create_dir_all(&roots_folder).map_err(bad_state)?;
+        fs::create_dir_all(config.state.join("runtimes")).map_err(bad_state)?;
         let state = config.state.canonicalize().map_err(bad_state)?;
         let roots_folder = state.join("runtimes");
 
@@ -139,22 +139,7 @@ impl Host {
             return Err(HostError::Namespaces(capabilities.warnings[0].clone()));
         }
 
-        let mut roots = HashMap::new();
-        for runtime in Runtime::all() {
-            let interpreter = config.interpreters.get(runtime.name());
-            match rootfs::prepare(&roots_folder, *runtime, interpreter.map(PathBuf::as_path)) {
-                Ok(root) => roots.extend(root.map(|root| (*runtime, root))),
-                // One that nobody asked for keeps no other from working.
-                Err(error @ RootError::Ask(..)) if interpreter.is_none() => {
-                    capabilities
-                        .warnings
-                        .push(format!("There is no runtime {runtime:?}: {error}."));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let keep: Vec<_> = roots.values().collect();
-        rootfs::remove_others(&roots_folder, &keep).map_err(bad_state)?;
+        let roots = Roots::open(&roots_folder, &config.interpreters, &mut capabilities.warnings)?;
 
         // An instance takes about fifteen, and the usual limit is 1024; with fewer, fewer instances run
         // at a time.
@@ -239,7 +224,15 @@ impl Host {
 
     /// "3.11.7", "20.20.2"; `None` if this runtime is not on the host.
     pub fn runtime_version(&self, runtime: Runtime) -> Option<String> {
-        self.roots.get(&runtime).map(|root| root.version.clone())
+        self.roots.version(runtime).map(str::to_owned)
+    }
+
+    /// Builds what instances of a runtime see, if that is not there yet. What keeps it from being built
+    /// is what their starts say.
+    pub(crate) async fn build_root(&self, runtime: Runtime) {
+        if let Err(error) = self.roots.get(runtime).await {
+            tracing::warn!("{error}");
+        }
     }
 
     /// Ends what is left and removes the control groups' parent.

@@ -15,7 +15,7 @@
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
 //! | [`wire`] | what worker and first process say to each other |
 //! | [`runtimes`] | the language runtimes, a file each |
-//! | [`rootfs`] | their roots |
+//! | [`rootfs`], [`roots`] | their roots |
 //! | [`runtime_api`], [`http1`] | the Lambda Runtime API |
 //! | [`chain`] | Invoke for functions |
 //! | [`pace`] | how much of the worker's time an instance may take |
@@ -50,6 +50,7 @@ mod peer;
 mod priority;
 mod ready_groups;
 mod rootfs;
+mod roots;
 mod runtime_api;
 mod runtimes;
 mod shares;

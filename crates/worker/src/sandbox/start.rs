@@ -129,9 +129,7 @@ impl Host {
         let mut kind = kinds::of(spec.start_from);
         // Before all else: the function may be changed or gone when this has ended.
         kind.note(self, spec);
-        let root = self.roots.get(&spec.runtime).ok_or_else(|| {
-            StartError::Sandbox(format!("this machine has no runtime {:?}", spec.runtime))
-        })?;
+        let root = self.roots.get(spec.runtime).await?;
         check(spec)?;
         if spec.network == Network::Host {
             self.watch_connections()?;

@@ -190,8 +190,8 @@ impl Serving {
                 ))
             }
             Architecture::Http if !runtime.definition().serves_http() => Some(format!(
-                "The tag {tag} cannot be http for a function in {name}: it can for one in python, node \
-                 or provided."
+                "The tag {tag} cannot be http for a function in {name}: it can for one in {}.",
+                Runtime::names_of(|it| it.serves_http())
             )),
             Architecture::Http if start_from.needs_polling() => Some(format!(
                 "The tag {TAG_PREFIX}start-from must be fresh or prepared with the tag {tag} set to \

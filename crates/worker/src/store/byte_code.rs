@@ -31,9 +31,12 @@ impl Code {
         }
     }
 
-    /// Makes byte code of it unless there is some. Without it each cold start compiles, so that it
+    /// Makes what its instances start with: the runtime's root if this is its first package, and byte code
+    /// of the package unless there is some. Without it each cold start compiles, so that it
     /// cannot be made is no error.
     pub(crate) async fn compile(self: &Arc<Self>, host: &Arc<Host>, runtime: Runtime) {
+        // With the package, so that no start waits for it.
+        host.build_root(runtime).await;
         self.find_byte_code(host, runtime);
         let Some(name) = host.byte_code_name(runtime) else { return };
         if self.byte_code_folder().join(&name).exists() {

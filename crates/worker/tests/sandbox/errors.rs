@@ -24,7 +24,7 @@ pub(crate) fn tests() -> Vec<Trial> {
     ]
 }
 
-async fn init_error(function: &Function) -> (String, String) {
+pub(crate) async fn init_error(function: &Function) -> (String, String) {
     match function.try_start().await.result {
         Err(StartError::Init { error_type, message, payload }) => {
             let object: serde_json::Value = serde_json::from_slice(&payload).unwrap();

@@ -16,6 +16,7 @@ mod pool_python;
 mod prepared;
 mod provided;
 mod rogue;
+mod ruby;
 mod running;
 mod system_calls;
 mod waiting;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     tests.extend(pool::tests());
     tests.extend(pool_python::tests());
     tests.extend(provided::tests());
+    tests.extend(ruby::tests());
     tests.extend(clock::tests());
     tests.extend(rogue::tests());
     tests.extend(system_calls::tests());

@@ -45,11 +45,11 @@ const MAX_COMPLAINT_CHARS: usize = 300;
 pub(super) struct FromFunctionZygote;
 
 impl StartKind for FromFunctionZygote {
-    fn refuse(&self, runtime: Runtime) -> Option<&'static str> {
+    fn refuse(&self, runtime: Runtime) -> Option<String> {
         if cfg!(not(target_arch = "x86_64")) {
-            return Some("functions have zygotes of their own on x86-64 alone");
+            return Some("functions have zygotes of their own on x86-64 alone".into());
         }
-        (!runtime.definition().has_zygote()).then_some("only Python has zygotes")
+        zygote::refuse(runtime)
     }
 
     fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
@@ -178,7 +178,7 @@ async fn start(host: &Arc<Host>, spec: &InstanceSpec) -> Result<FunctionZygote, 
         StartError::Sandbox(message) => message,
         error => error.to_string(),
     };
-    let root = host.roots.get(&spec.runtime).ok_or("its runtime is gone")?;
+    let root = host.roots.built(spec.runtime).ok_or("its runtime is gone")?;
     let keeper = zygote::launch(host, spec.runtime, root, Purpose::Keeper).await.map_err(text)?;
     let keeper = Arc::new(keeper);
     let (first, user) = begin(host, &spec, &keeper).await.map_err(text)?;

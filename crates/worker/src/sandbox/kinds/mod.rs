@@ -52,7 +52,7 @@ pub(super) type Replenished<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// A kind of start.
 pub(super) trait StartKind: Sync {
     /// Why instances of a runtime cannot be started so, if they cannot: what follows a colon.
-    fn refuse(&self, _runtime: Runtime) -> Option<&'static str> {
+    fn refuse(&self, _runtime: Runtime) -> Option<String> {
         None
     }
 
@@ -83,7 +83,7 @@ pub(super) trait StartKind: Sync {
 
 impl StartFrom {
     /// Why instances of a runtime cannot be started so, if they cannot: what follows a colon.
-    pub(crate) fn refusal(self, runtime: Runtime) -> Option<&'static str> {
+    pub(crate) fn refusal(self, runtime: Runtime) -> Option<String> {
         of(self).refuse(runtime)
     }
 }

@@ -18,6 +18,7 @@ use crate::instance::{InstanceSpec, Network, Runtime, StartError, StartFrom};
 use crate::sandbox::cgroup::{CgroupError, Group};
 use crate::sandbox::host::Host;
 use crate::sandbox::rootfs::Root;
+use crate::sandbox::runtimes::RuntimeDefinition;
 use crate::sandbox::start::{limits, own_api, sandbox};
 use crate::sandbox::threads;
 use crate::sandbox::wire::{self, InitConfig};
@@ -232,9 +233,10 @@ fn available_memory() -> Option<u64> {
 pub(super) struct FromPool;
 
 impl StartKind for FromPool {
-    fn refuse(&self, runtime: Runtime) -> Option<&'static str> {
-        let cannot = runtime.definition().waiting_bytes().is_none();
-        cannot.then_some("only Python and Node.js can wait for a function")
+    fn refuse(&self, runtime: Runtime) -> Option<String> {
+        let can_wait = |it: &dyn RuntimeDefinition| it.waiting_bytes().is_some();
+        let able = || format!("only one in {} can be started ahead", Runtime::names_of(can_wait));
+        (!can_wait(runtime.definition())).then(able)
     }
 
     fn take(&self, host: &Host, spec: &InstanceSpec) -> Option<Origin> {
@@ -301,8 +303,7 @@ impl Host {
             network: Network::Platform,
             ..spec.clone()
         };
-        let root = self.roots.get(&spec.runtime);
-        let root = root.ok_or_else(|| StartError::Sandbox("its runtime is gone".into()))?;
+        let root = self.roots.get(spec.runtime).await?;
         let group = self.group_that_waits(&spec).await?;
         let waiting = self.start_in(&spec, root, group.clone()).await;
         if waiting.is_err() {

@@ -42,8 +42,8 @@ const MAX_COMPLAINT: usize = 1024;
 pub(super) struct FromZygote;
 
 impl StartKind for FromZygote {
-    fn refuse(&self, runtime: Runtime) -> Option<&'static str> {
-        (!runtime.definition().has_zygote()).then_some("only Python has zygotes")
+    fn refuse(&self, runtime: Runtime) -> Option<String> {
+        refuse(runtime)
     }
 
     fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
@@ -177,7 +177,7 @@ impl Zygotes {
 
     /// The one for instances to come, started if need be; none if they cannot be copies.
     async fn of(&self, host: &Host, spec: &InstanceSpec) -> Option<Arc<Zygote>> {
-        let root = host.roots.get(&spec.runtime)?;
+        let root = host.roots.built(spec.runtime)?;
         if !can_be_copy(host, spec) {
             return None;
         }
@@ -223,6 +223,12 @@ impl Zygotes {
             }
         }
     }
+}
+
+/// Why instances of a runtime cannot be copies, if they cannot.
+pub(super) fn refuse(runtime: Runtime) -> Option<String> {
+    let able = || format!("only one in {} can be a copy", Runtime::names_of(|it| it.has_zygote()));
+    (!runtime.definition().has_zygote()).then(able)
 }
 
 /// Whether an instance may be a copy: entering a sandbox takes rights that only root has over all of

@@ -95,30 +95,37 @@ pub(super) struct Root {
     pub command: Vec<String>,
 }
 
-/// Finds a runtime and builds its root below `folder` unless one is there that was made of the same
-/// files. `None`: not on the host.
-pub(super) fn prepare(
-    folder: &Path,
+/// Finds a runtime on the host: at `interpreter`, or else on the PATH. `None`: not there.
+pub(super) fn find(
     runtime: Runtime,
     interpreter: Option<&Path>,
-) -> Result<Option<Root>, RootError> {
-    let Some(spec) = runtime.definition().root(interpreter)? else {
+) -> Result<Option<RootSpec>, RootError> {
+    match (runtime.definition().root(interpreter)?, interpreter) {
         // One that was asked for must be there; one that was only looked for need not.
-        return interpreter.map_or(Ok(None), |path| Err(RootError::Missing(path.to_owned())));
-    };
-    let name = format!("{}-{}", runtime.name(), spec.version);
-    let place = folder.join(&name);
+        (None, Some(path)) => Err(RootError::Missing(path.to_owned())),
+        (spec, _) => Ok(spec),
+    }
+}
+
+/// The folder below `folder` that has the root of a runtime in this version.
+pub(super) fn place(folder: &Path, runtime: Runtime, spec: &RootSpec) -> PathBuf {
+    folder.join(format!("{}-{}", runtime.name(), spec.version))
+}
+
+/// Builds a runtime's root below `folder` unless one is there that was made of the same files.
+pub(super) fn prepare(folder: &Path, runtime: Runtime, spec: &RootSpec) -> Result<Root, RootError> {
+    let place = place(folder, runtime, spec);
     let path = place.join(ROOT);
-    let recipe = recipe(&spec);
+    let recipe = recipe(spec);
     if Sources::read(&place.join(SOURCES)).is_some_and(|sources| sources.are_current(&recipe)) {
         // Read by the worker, so that no function is charged for the runtime's pages in the cache.
         tree::warm(&path);
     } else {
         // Built beside its place and renamed when complete: a root that is there is whole.
-        let building = folder.join(format!(".building-{name}"));
+        let building = folder.join(format!(".building-{}-{}", runtime.name(), spec.version));
         let in_place = |error| RootError::Make(place.clone(), error);
         tree::clear(&building).map_err(|error| RootError::Make(building.clone(), error))?;
-        let result = build(&building, runtime, &spec, recipe).and_then(|()| {
+        let result = build(&building, runtime, spec, recipe).and_then(|()| {
             tree::clear(&place).map_err(in_place)?;
             fs::rename(&building, &place).map_err(in_place)
         });
@@ -128,14 +135,15 @@ pub(super) fn prepare(
             return Err(error);
         }
     }
-    Ok(Some(Root { version: spec.version, path, command: spec.command }))
+    Ok(Root { version: spec.version.clone(), path, command: spec.command.clone() })
 }
 
-/// Removes the roots of runtimes that are no longer there, and what a crash left half-built.
-pub(super) fn remove_others(folder: &Path, keep: &[&Root]) -> io::Result<()> {
+/// Removes the roots of runtimes that are no longer there, and what a crash left half-built: all but
+/// the folders `keep`.
+pub(super) fn remove_others(folder: &Path, keep: &[PathBuf]) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if keep.iter().all(|root| !root.path.starts_with(&path)) {
+        if !keep.contains(&path) {
             tree::clear(&path)?;
         }
     }
@@ -262,8 +270,12 @@ pub(super) fn ask(program: &Path, arguments: &[&str]) -> Result<Option<Vec<u8>>,
 mod tests {
     use super::*;
 
-    fn runtime(name: &str) -> Runtime {
-        Runtime::named(name).unwrap()
+    /// A runtime without an interpreter, and its root in a folder.
+    fn provided(folder: &Path) -> (RootSpec, Root) {
+        let runtime = Runtime::named("provided").unwrap();
+        let spec = find(runtime, None).unwrap().unwrap();
+        let root = prepare(folder, runtime, &spec).unwrap();
+        (spec, root)
     }
 
     #[test]
@@ -281,28 +293,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join(".building-x")).unwrap();
         fs::create_dir(folder.path().join("python-3.1-old")).unwrap();
-        let root = prepare(folder.path(), runtime("provided"), None).unwrap().unwrap();
+        let (spec, root) = provided(folder.path());
         for place in ["dev", "proc", "tmp", "var/task", "etc/passwd", "lib64", "usr/bin/sh"] {
             assert!(root.path.join(place).exists(), "{place}");
         }
         assert!(root.path.join("usr/lib/libc.so.6").exists() || cfg!(target_env = "musl"));
-        remove_others(folder.path(), &[&root]).unwrap();
+        let runtime = Runtime::named("provided").unwrap();
+        remove_others(folder.path(), &[place(folder.path(), runtime, &spec)]).unwrap();
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
         assert_eq!(left.len(), 1);
-        let again = prepare(folder.path(), runtime("provided"), None).unwrap().unwrap();
+        let (_, again) = provided(folder.path());
         assert_eq!(again.path, root.path);
     }
 
     #[test]
     fn a_root_is_made_anew_when_a_library_in_it_was_patched() {
         let folder = tempfile::tempdir().unwrap();
-        let root = prepare(folder.path(), runtime("provided"), None).unwrap().unwrap();
+        let (_, root) = provided(folder.path());
         let record = root.path.parent().unwrap().join(SOURCES);
         let text = fs::read_to_string(&record).unwrap();
         assert!(text.contains("libc.so.6") || cfg!(target_env = "musl"), "{text}");
         let mark = root.path.join("mark");
         fs::write(&mark, "").unwrap();
-        prepare(folder.path(), runtime("provided"), None).unwrap();
+        provided(folder.path());
         assert!(mark.exists(), "nothing has changed");
         // As if the file had had another inode when the root was made.
         let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -311,11 +324,11 @@ mod tests {
         let Some((_, stamp)) = library else { return };
         stamp["inode"] = 1.into();
         fs::write(&record, value.to_string()).unwrap();
-        prepare(folder.path(), runtime("provided"), None).unwrap();
+        provided(folder.path());
         assert!(!mark.exists(), "it is a new root");
         assert_eq!(fs::read_to_string(&record).unwrap(), text);
         fs::write(&record, "torn").unwrap();
-        prepare(folder.path(), runtime("provided"), None).unwrap();
+        provided(folder.path());
         assert_eq!(fs::read_to_string(&record).unwrap(), text);
     }
 
@@ -323,8 +336,7 @@ mod tests {
     fn a_program_that_is_not_there_is_an_error_only_if_asked_for() {
         assert!(ask(Path::new("/nonexistent/python3"), &[]).unwrap().is_none());
         let missing = Some(Path::new("/nonexistent/python3"));
-        let folder = tempfile::tempdir().unwrap();
-        let error = prepare(folder.path(), runtime("python"), missing).unwrap_err();
+        let error = find(Runtime::named("python").unwrap(), missing).unwrap_err();
         assert_eq!(error.to_string(), "there is no program /nonexistent/python3");
         let error = ask(Path::new("/bin/sh"), &["-c", "echo no >&2; exit 3"]).unwrap_err();
         assert_eq!(error.to_string(), "cannot ask /bin/sh about itself: no");

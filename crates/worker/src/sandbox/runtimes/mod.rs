@@ -57,6 +57,12 @@ pub(crate) trait RuntimeDefinition: Sync {
     /// PATH. `None` if there is none.
     fn root(&self, interpreter: Option<&Path>) -> Result<Option<RootSpec>, RootError>;
 
+    /// Whether its root is built when a function first wants it: a large one, which most platforms never
+    /// need. Others are built when the platform starts.
+    fn is_built_on_demand(&self) -> bool {
+        false
+    }
+
     /// Completes its root, which has been built at `folder`.
     fn finish(&self, _spec: &RootSpec, _folder: &Path) -> Result<(), RootError> {
         Ok(())
@@ -161,6 +167,14 @@ impl Runtime {
         self.0.requirement()
     }
 
+    /// The names of those that have something, for people: `node, python or ruby`.
+    pub(crate) fn names_of(has: impl Fn(&dyn RuntimeDefinition) -> bool) -> String {
+        let all = ALL.iter().filter(|it| has(it.0)).map(|it| it.name());
+        let mut names: Vec<_> = all.collect();
+        let last = names.pop().unwrap_or("none");
+        if names.is_empty() { last.to_owned() } else { format!("{} or {last}", names.join(", ")) }
+    }
+
     pub(crate) fn definition(self) -> &'static dyn RuntimeDefinition {
         self.0
     }
@@ -235,10 +249,13 @@ mod tests {
             ("nodejs20.x", "node"),
             ("provided", "provided"),
             ("provided.al2023", "provided"),
+            ("ruby3.3", "ruby"),
         ] {
             assert_eq!(Runtime::serving(identifier), Runtime::named(name), "{identifier}");
         }
-        for unknown in ["python2.7", "python3.", "nodejs.x", "nodejs20", "go1.x", ""] {
+        for unknown in
+            ["python2.7", "python3.", "nodejs.x", "nodejs20", "go1.x", "ruby2", "ruby3.x", ""]
+        {
             assert_eq!(Runtime::serving(unknown), None, "{unknown}");
         }
         for runtime in Runtime::all() {
@@ -247,6 +264,13 @@ mod tests {
         let names: Vec<_> = Runtime::all().iter().map(|it| it.name()).collect();
         assert!(names.is_sorted(), "{names:?}");
         assert!(names.iter().all(|name| Runtime::named(name).is_some()));
+    }
+
+    #[test]
+    fn lists_for_people() {
+        assert_eq!(Runtime::names_of(|it| it.has_zygote()), "python");
+        assert_eq!(Runtime::names_of(|it| it.waiting_bytes().is_some()), "node, python or ruby");
+        assert_eq!(Runtime::names_of(|_| false), "none");
     }
 
     #[test]
@@ -260,6 +284,8 @@ mod tests {
         assert!(check("python", &["b.py"], "a.handler").unwrap_err().contains("a.py"));
         assert_eq!(check("node", &["index.mjs"], "index.handler"), Ok(()));
         assert!(check("node", &["index.py"], "index.handler").unwrap_err().contains("index.js"));
+        assert_eq!(check("ruby", &["a/b.rb"], "a/b.LambdaFunctions::Handler.process"), Ok(()));
+        assert!(check("ruby", &["b.rb"], "a.handler").unwrap_err().contains("a.rb"));
         assert_eq!(check("provided", &["bootstrap"], "any"), Ok(()));
         assert!(check("provided", &["main"], "any").unwrap_err().contains("identifier"));
     }

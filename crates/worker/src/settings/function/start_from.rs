@@ -9,7 +9,7 @@ pub(crate) static SETTING: Setting = Setting {
                   namespaces of its own that was made ahead; zygote, the same and a copy of a \
                   runtime that has started (Python); function_zygote, a copy of a runtime that \
                   has run the function's imports (Python); or pool, a runtime that was started \
-                  ahead (Python, Node.js).",
+                  ahead (Python, Node.js, Ruby).",
     kind: Kind::Choice(&[
         ("fresh", |to| to.start_from(StartFrom::Fresh)),
         ("prepared", |to| to.start_from(StartFrom::Prepared)),

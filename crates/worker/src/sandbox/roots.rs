@@ -1,0 +1,110 @@
+//! The roots of a host's runtimes: found when it opens; built then, or when a function first wants one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use tokio::sync::OnceCell;
+
+use super::host::HostError;
+use super::rootfs::{self, Root, RootError, RootSpec};
+use super::runtimes::Runtime;
+use crate::instance::StartError;
+
+/// The runtimes that are on this host, with their roots.
+pub(super) struct Roots {
+    folder: PathBuf,
+    all: HashMap<Runtime, Entry>,
+}
+
+struct Entry {
+    spec: RootSpec,
+    root: OnceCell<Root>,
+}
+
+impl Roots {
+    /// Finds the runtimes, and builds the roots of all but those that are built when they are wanted.
+    ///
+    /// `interpreters` names programs by the names of runtimes; an error with one of these is returned.
+    /// One that only happens to be on the PATH and cannot be asked about itself is left out, with a
+    /// sentence in `warnings`. Removes the roots of runtimes that are gone.
+    pub(super) fn open(
+        folder: &Path,
+        interpreters: &BTreeMap<String, PathBuf>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, HostError> {
+        fs::create_dir_all(folder).map_err(|error| HostError::State(folder.to_owned(), error))?;
+        let mut all = HashMap::new();
+        for (runtime, found) in find_all(interpreters) {
+            match found {
+                Ok(Some(spec)) => {
+                    let root = if runtime.definition().is_built_on_demand() {
+                        OnceCell::new()
+                    } else {
+                        OnceCell::from(rootfs::prepare(folder, runtime, &spec)?)
+                    };
+                    all.insert(runtime, Entry { spec, root });
+                }
+                Ok(None) => {}
+                // One that nobody asked for keeps no other from working.
+                Err(error @ RootError::Ask(..)) if !interpreters.contains_key(runtime.name()) => {
+                    warnings.push(format!("There is no runtime {runtime:?}: {error}."));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let keep = all.iter().map(|(runtime, entry)| rootfs::place(folder, *runtime, &entry.spec));
+        rootfs::remove_others(folder, &keep.collect::<Vec<_>>())
+            .map_err(|error| HostError::State(folder.to_owned(), error))?;
+        Ok(Self { folder: folder.to_owned(), all })
+    }
+
+    /// "3.11.7", "20.20.2"; `None` if this runtime is not on the host.
+    pub(super) fn version(&self, runtime: Runtime) -> Option<&str> {
+        Some(&self.all.get(&runtime)?.spec.version)
+    }
+
+    /// The root of a runtime whose root is built already.
+    pub(super) fn built(&self, runtime: Runtime) -> Option<&Root> {
+        self.all.get(&runtime)?.root.get()
+    }
+
+    /// The root of a runtime, built if need be: several who want it wait for one of them.
+    pub(super) async fn get(&self, runtime: Runtime) -> Result<&Root, StartError> {
+        let entry = self.all.get(&runtime).ok_or_else(|| {
+            StartError::Sandbox(format!("this machine has no runtime {runtime:?}"))
+        })?;
+        let build = || async {
+            let (folder, spec) = (self.folder.clone(), entry.spec.clone());
+            tokio::task::spawn_blocking(move || rootfs::prepare(&folder, runtime, &spec))
+                .await
+                .map_err(|error| StartError::Sandbox(error.to_string()))?
+                .map_err(|error| StartError::Sandbox(error.to_string()))
+        };
+        entry.root.get_or_try_init(build).await
+    }
+}
+
+type Found = Result<Option<RootSpec>, RootError>;
+
+/// Asks all interpreters at a time: each takes some ten milliseconds to start.
+fn find_all(interpreters: &BTreeMap<String, PathBuf>) -> Vec<(Runtime, Found)> {
+    thread::scope(|scope| {
+        let asked: Vec<_> = Runtime::all()
+            .iter()
+            .map(|runtime| {
+                let interpreter = interpreters.get(runtime.name()).map(PathBuf::as_path);
+                (*runtime, scope.spawn(move || rootfs::find(*runtime, interpreter)))
+            })
+            .collect();
+        let joined = asked.into_iter().map(|(runtime, thread)| {
+            let panicked = |_| {
+                let program = PathBuf::from(runtime.name());
+                Err(RootError::Ask(program, "the thread that asked has panicked".into()))
+            };
+            (runtime, thread.join().unwrap_or_else(panicked))
+        });
+        joined.collect()
+    })
+}

@@ -38,6 +38,8 @@ from uncia.experiment import model as experiments
 from uncia.experiment.plan import plan
 from uncia.experiment.sources import Sources
 from uncia.profiles import Profile
+from uncia.suites.forms import Entry
+from uncia.suites.forms import Suite as SuiteForm
 from uncia.tariffs import Tariff
 from uncia.workload import model as workloads
 
@@ -187,6 +189,10 @@ def _check(data: Any, block: Block, folder: Path) -> None:
         yamlio.validate(Tariff, document)
     elif "product" in data:
         yamlio.validate(Profile, document)
+    elif "shows" in data:
+        yamlio.validate(Entry, document)
+    elif "citation" in data:
+        yamlio.validate(SuiteForm, document)
     elif "experiments" in data:
         file = experiments.check(document)
         plan(file, Sources(document, folder))

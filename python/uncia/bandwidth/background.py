@@ -22,6 +22,8 @@ from uncia.units import MIB, NS_PER_S
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from uncia.stats.quantiles import Floats
+
 BEHAVIOURS: Final = ("freeze", "scale-down", "run")
 BILLED: Final = "billed"
 START: Final = "start"
@@ -115,18 +117,12 @@ class Behaviour:
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of `vcpu`, by a bootstrap over rounds; None for a single round."""
-        import numpy as np
-
         from uncia.stats import bootstrap
 
         good = self.good
         if len(good) < 2:
             return None
-        rng = bootstrap.generator(bootstrap.SEED, "background", self.name)
-        draws = rng.integers(0, len(good), (bootstrap.RESAMPLES, len(good)))
-        used = np.array([float(item.unbilled_ns or 0) for item in good])[draws].sum(axis=1)
-        idle = np.array([float(item.idle_ns or 0) for item in good])[draws].sum(axis=1)
-        return bootstrap.interval(used / idle)
+        return bootstrap.interval(vcpu_draws(good, self.name))
 
 
 @dataclass(frozen=True)
@@ -160,6 +156,27 @@ def vcpu_share(rounds: Sequence[Round]) -> Fraction:
     if idle <= 0:
         raise ValueError("the rounds took no time")
     return Fraction(sum(item.unbilled_ns or 0 for item in rounds), idle)
+
+
+def vcpu_draws(rounds: Sequence[Round], label: str) -> Floats:
+    """The bootstrap distribution of `vcpu_share` over rounds.
+
+    Args:
+        rounds: at least one.
+        label: distinguishes its random numbers from those of other rounds.
+
+    Returns:
+        Shape (resamples,), in vCPU.
+    """
+    import numpy as np
+
+    from uncia.stats import bootstrap
+
+    rng = bootstrap.generator(bootstrap.SEED, "background", label)
+    draws = rng.integers(0, len(rounds), (bootstrap.RESAMPLES, len(rounds)))
+    used = np.array([float(item.unbilled_ns or 0) for item in rounds])[draws].sum(axis=1)
+    idle = np.array([float(item.idle_ns or 0) for item in rounds])[draws].sum(axis=1)
+    return np.asarray(used / idle, np.float64)
 
 
 def work_cost(

@@ -29,6 +29,12 @@ def _profile() -> dict[str, Any]:
     return Profile.model_json_schema(mode="validation")
 
 
+def _suite() -> dict[str, Any]:
+    from uncia.suites.forms import json_schema
+
+    return json_schema()
+
+
 def _tariff() -> dict[str, Any]:
     from uncia.tariffs import Tariff
 
@@ -45,6 +51,7 @@ _FORMS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
     "experiment": _experiment,
     "function": _function,
     "profile": _profile,
+    "suite": _suite,
     "tariff": _tariff,
     "workload": _workload,
 }

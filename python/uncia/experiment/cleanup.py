@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
@@ -52,6 +53,27 @@ def clean(*, dry_run: bool, log: Callable[[str], None]) -> Cleaned:
         finally:
             orphan.close()
     return done
+
+
+def settle(path: Path, log: Callable[[str], None]) -> list[Resource]:
+    """Remove what a dead run in a folder left, and close its tables; other runs are left alone.
+
+    Args:
+        path: the folder; of a run that goes on nothing is touched.
+        log: takes a line for everything found, done or not done.
+
+    Returns:
+        What is still there.
+    """
+    failed: list[Resource] = []
+    for orphan in orphans():
+        try:
+            if orphan.story.folder == path.resolve():
+                log(f"{orphan.story.run} died; removing what it left")
+                failed.extend(_settle(orphan, log))
+        finally:
+            orphan.close()
+    return failed
 
 
 def _settle(orphan: Orphan, log: Callable[[str], None]) -> list[Resource]:

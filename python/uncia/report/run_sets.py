@@ -122,6 +122,16 @@ def noise(baseline: Sequence[RunData], candidate: Sequence[RunData]) -> Noise:
     return Noise(" and ".join(sentences), worse)
 
 
+def disturbance(runs: Sequence[RunData]) -> str:
+    """What took so much CPU time from some runs that it impairs results; "" if nothing did."""
+    sentences = [
+        words.format(f"{mean:.1f} %")
+        for counter, limit, words in _KINDS
+        if (mean := _mean(runs, counter)) is not None and mean > limit
+    ]
+    return " and ".join(sentences)
+
+
 def _mean(runs: Sequence[RunData], counter: str) -> float | None:
     """A counter's mean over all samples of all runs; None if no run has it."""
     values = [

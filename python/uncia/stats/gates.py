@@ -21,7 +21,8 @@ from uncia.stats.comparison import LATENCIES, METRICS, RATIOS, SHARES
 
 Measure = Literal["change", "difference", "value"]
 
-_TIME_IN_MS: Final = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
+TIME_IN_MS: Final = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
+"""Units of times, in ms."""
 
 _UNITS: Final = {
     "cost": ("", "usd", "$"),
@@ -91,12 +92,12 @@ def parse(text: str) -> Gate:
     if unit == "%":
         measure = "change"
     elif metric in LATENCIES or metric == "lag":
-        if unit not in _TIME_IN_MS:
+        if unit not in TIME_IN_MS:
             raise UnciaError(
                 f"{text!r}: {metric} is a time, so the bound needs a unit",
-                hint=f"Write %, {', '.join(_TIME_IN_MS)}.",
+                hint=f"Write %, {', '.join(TIME_IN_MS)}.",
             )
-        bound *= _TIME_IN_MS[unit]
+        bound *= TIME_IN_MS[unit]
     elif unit not in _UNITS[metric]:
         raise UnciaError(f"{text!r}: {unit!r} is not a unit of {metric}", hint=_HINT)
     if metric in SHARES and unit == "" and match["sign"]:

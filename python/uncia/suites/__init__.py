@@ -1,4 +1,8 @@
-"""Studies: experiments of the papers, each an experiment file that follows from a few settings."""
+"""Studies, each an experiment file that follows from settings; and suites, papers as data.
+
+A module such as `background` is a study of `uncia cpu`. A folder with a ``suite.yaml`` is a suite of
+`uncia suite`: the modules beside it read, carry out and judge it (`catalogue`, `perform`, `results`).
+"""
 
 from uncia.suites.study import measure
 

@@ -1,0 +1,74 @@
+"""``uncia suite run``: carries out a paper's experiments, and judges its claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from uncia.cli.options import AsJson, Quiet
+from uncia.cli.suite.report import emit
+
+_EXIT_FAILED: Final = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``run`` to ``app``."""
+
+    @app.command()
+    def run(
+        suite: str = typer.Argument(help="A suite, or the folder of one of your own (./mine)."),
+        only: list[str] = typer.Option(
+            [], help="Only these entries: fig6,table2; may be repeated.", show_default=False
+        ),
+        quick: bool = typer.Option(
+            False, "--quick", help="Fewer experiments and requests, as the entries say."
+        ),
+        resume: bool = typer.Option(
+            False, "--resume", help="Go on with the results in --out; what is whole stays."
+        ),
+        out: Path | None = typer.Option(
+            None,
+            "--out",
+            metavar="DIR",
+            help="The folder of the results. Default: results/SUITE.",
+            show_default=False,
+        ),
+        as_json: AsJson = False,
+        quiet: Quiet = False,
+    ) -> None:
+        """Carry out the entries of a suite, and write claims.json and one report.
+
+        Exits 1 when a run failed, whatever the verdicts; an entry that failed has no numbers.
+        """
+        from uncia.experiment import progress
+        from uncia.experiment.runner import RESULTS
+        from uncia.suites import catalogue, perform, results
+
+        found = catalogue.find(suite)
+        entries = found.choose(only)
+        state = perform.begin(
+            RESULTS / found.name if out is None else out, found.source, quick=quick, resume=resume
+        )
+        reporter = progress.reporter(quiet=quiet)
+        try:
+            interrupted = perform.carry_out(state, entries, reporter)
+            reporter.note("Judging the claims and writing the report.")
+        finally:
+            reporter.close()
+        read = results.read(state, found)
+        emit(read, as_json=as_json)
+        if interrupted is not None:
+            typer.echo(
+                f"Interrupted. To go on: {_resumption(suite, only, quick, state.folder)}", err=True
+            )
+            raise typer.Exit(interrupted)
+        if read.failures:
+            raise typer.Exit(_EXIT_FAILED)
+
+
+def _resumption(suite: str, only: list[str], quick: bool, folder: Path) -> str:
+    words = ["uncia suite run", suite, *(f"--only {name}" for name in only)]
+    words += ["--quick"] if quick else []
+    return " ".join([*words, f"--resume --out {folder}"])

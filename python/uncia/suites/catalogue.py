@@ -1,0 +1,247 @@
+"""The suites that ship with Uncia: a folder each, found by its place, with a file per entry."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from uncia import yamlio
+from uncia.errors import Mistakes, UnciaError
+from uncia.paths import data
+from uncia.suites.expressions import Comparison, Value, parse, parse_value
+from uncia.suites.forms import Claim, Entry, Subject
+from uncia.suites.forms import Suite as SuiteForm
+
+HEADER: Final = "suite.yaml"
+
+_FOLDER: Final = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class SuiteEntry:
+    """An entry of a suite, checked.
+
+    Attributes:
+        name: of its file, without ``.yaml``.
+        form: what the file says.
+        document: the file.
+        experiments: each of its runs' experiments: name of the run -> names.
+    """
+
+    name: str
+    form: Entry
+    document: yamlio.Document
+    experiments: Mapping[str, tuple[str, ...]]
+
+    @cached_property
+    def subjects(self) -> Mapping[str, Subject]:
+        """The subjects that it names, and each of its experiments under its own name."""
+        own = {
+            name: Subject(run=run, experiment=name)
+            for run, names in self.experiments.items()
+            for name in names
+        }
+        return {**own, **self.form.subjects}
+
+    def run_of(self, subject: Subject) -> str:
+        """The run that has a subject's experiment."""
+        if subject.run is not None:
+            return subject.run
+        return next(run for run, names in self.experiments.items() if subject.experiment in names)
+
+    @cached_property
+    def claims(self) -> Mapping[str, tuple[Claim, Comparison | None]]:
+        """Its claims by id, each with its expression; None for one that cannot be checked here."""
+        return {
+            f"{self.name}.{name}": (claim, None if claim.claim is None else parse(claim.claim))
+            for name, claim in self.form.claims.items()
+        }
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite.
+
+    Attributes:
+        name: of its folder.
+        source: what `find` finds it by wherever the command runs: its name, or its folder.
+        form: what ``suite.yaml`` says.
+        entries: by name, in the order of their files.
+    """
+
+    name: str
+    source: str
+    form: SuiteForm
+    entries: Mapping[str, SuiteEntry]
+
+    def choose(self, only: Iterable[str]) -> list[SuiteEntry]:
+        """The entries of these names; all if there is no name.
+
+        Args:
+            only: names, several of them between commas.
+
+        Raises:
+            UnciaError: there is no such entry.
+        """
+        names = [name.strip() for text in only for name in text.split(",") if name.strip()]
+        for name in names:
+            if name not in self.entries:
+                raise UnciaError(
+                    f"{self.name} has no entry {name!r}",
+                    hint=f"Its entries are {', '.join(self.entries)}.",
+                )
+        return [entry for name, entry in self.entries.items() if not names or name in names]
+
+
+def names() -> tuple[str, ...]:
+    """The names of all suites, sorted."""
+    return tuple(sorted(path.parent.name for path in _FOLDER.glob(f"*/{HEADER}")))
+
+
+def find(text: str) -> Suite:
+    """The suite that is called ``text``, or the one in that folder, if it has a ``/``.
+
+    Raises:
+        UnciaError: there is none, or one of its files is wrong; with file, line and key.
+    """
+    if "/" in text:
+        return read(Path(text), str(Path(text).resolve()))
+    if text not in names():
+        close = difflib.get_close_matches(text, names(), n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"The suites are {', '.join(names())}."
+        raise UnciaError(f"there is no suite {text!r}", hint=hint)
+    return read(_FOLDER / text, text)
+
+
+def read(folder: Path, source: str) -> Suite:
+    """Read and check the suite in a folder.
+
+    Args:
+        folder: with ``suite.yaml``.
+        source: see `Suite`.
+
+    Raises:
+        UnciaError: a file is missing or wrong; all mistakes at once, with file, line and key.
+    """
+    form = yamlio.validate(SuiteForm, yamlio.load(folder / HEADER))
+    entries: dict[str, SuiteEntry] = {}
+    mistakes = Mistakes()
+    for path in sorted(folder.glob("*.yaml")):
+        if path.name != HEADER:
+            with mistakes.collect():
+                entries[path.stem] = _read_entry(path)
+    mistakes.raise_all()
+    return Suite(folder.resolve().name, source, form, entries)
+
+
+def experiment_file(name: str, document: yamlio.Document) -> Path:
+    """Where the experiment file of an entry's run is.
+
+    Args:
+        name: below the folder ``experiments``, or beside the suite if it begins with ``./``.
+        document: the entry's file.
+    """
+    if name.startswith("./"):
+        return Path(document.name).parent / name
+    return data("experiments") / name
+
+
+def _read_entry(path: Path) -> SuiteEntry:
+    document = yamlio.load(path)
+    form = yamlio.validate(Entry, document)
+    entry = SuiteEntry(path.stem, form, document, _experiments(document, form))
+    mistakes = Mistakes()
+    for name, subject in form.subjects.items():
+        with mistakes.collect():
+            _check_subject(entry, name, subject)
+    for key, text in form.expressions():
+        with mistakes.collect():
+            _check_value(entry, key, _located(document, key, text))
+    for number, figure in enumerate(form.figures):
+        with mistakes.collect():
+            if figure.course is not None:
+                key = ("figures", number, "course", "subject")
+                _check_known(entry, key, figure.course.subject)
+    for name, claim in form.claims.items():
+        if claim.claim is not None:
+            with mistakes.collect():
+                key = ("claims", name, "claim")
+                try:
+                    comparison = parse(claim.claim)
+                except UnciaError as error:
+                    raise document.error(key, error.message, hint=error.hint) from error
+                _check_value(entry, key, comparison.value)
+    mistakes.raise_all()
+    return entry
+
+
+def _experiments(document: yamlio.Document, form: Entry) -> dict[str, tuple[str, ...]]:
+    """The experiments of each run's file; a name stands in one of them alone."""
+    from uncia.experiment import model
+    from uncia.experiment.plan import plan
+    from uncia.experiment.sources import Sources
+
+    listed: dict[str, tuple[str, ...]] = {}
+    for run, item in form.runs.items():
+        path = experiment_file(item.file, document)
+        if not path.is_file():
+            raise document.error(("runs", run, "file"), f"there is no experiment file {path}")
+        file, experiment_document = model.load(path)
+        if item.listener is not None and item.listener not in file.functions:
+            raise document.error(
+                ("runs", run, "listener"),
+                f"{item.file} has no function {item.listener!r}",
+                tuple(file.functions),
+            )
+        planned = plan(file, Sources(experiment_document, path.resolve().parent))
+        listed[run] = tuple(item.name for item in planned.experiments if item.warmup_of is None)
+        for other, names in listed.items():
+            shared = set(names) & set(listed[run])
+            if other != run and shared:
+                raise document.error(
+                    ("runs", run, "file"),
+                    f"the experiment {min(shared)} is in the run {other} as well; names of an entry"
+                    " are of one experiment each",
+                )
+    return listed
+
+
+def _check_subject(entry: SuiteEntry, name: str, subject: Subject) -> None:
+    key = ("subjects", name)
+    if subject.run is not None and subject.run not in entry.experiments:
+        raise entry.document.error(
+            (*key, "run"), f"there is no run {subject.run!r}", tuple(entry.experiments)
+        )
+    known = [
+        name
+        for run, names in entry.experiments.items()
+        if subject.run in (None, run)
+        for name in names
+    ]
+    if subject.experiment not in known:
+        raise entry.document.error(
+            (*key, "experiment"), f"there is no experiment {subject.experiment!r}", known
+        )
+
+
+def _located(document: yamlio.Document, key: yamlio.KeyPath, text: str) -> Value:
+    try:
+        return parse_value(text)
+    except UnciaError as error:
+        raise document.error(key, error.message, hint=error.hint) from error
+
+
+def _check_value(entry: SuiteEntry, key: yamlio.KeyPath, value: Value) -> None:
+    for term in value.terms:
+        _check_known(entry, key, term.subject)
+
+
+def _check_known(entry: SuiteEntry, key: yamlio.KeyPath, subject: str) -> None:
+    if subject not in entry.subjects:
+        raise entry.document.error(
+            key, f"there is no experiment or subject {subject!r}", tuple(entry.subjects)
+        )

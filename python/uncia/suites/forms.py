@@ -1,0 +1,207 @@
+"""The YAML forms of a suite: ``suite.yaml`` and a file for each entry, checked strictly."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from uncia.forms import Form, Name
+from uncia.units import Duration
+
+Number = int | float
+
+
+class Suite(Form):
+    """``suite.yaml``: what the experiments of a folder reproduce."""
+
+    title: str = Field(description="Such as the name of the paper's part")
+    citation: str = Field(description="Authors, title, where and when")
+    url: str | None = Field(None, description="Where it is found")
+    description: str = Field(description="For a person")
+
+
+class Quick(Form):
+    """What is left of an experiment file with ``--quick``."""
+
+    only: list[str] = Field(
+        default_factory=list, description="Names and patterns of experiments; all if left out"
+    )
+    share: float = Field(
+        1.0, gt=0, le=1, description="Of durations, bursts and requests in closed loops"
+    )
+
+
+class EntryRun(Form):
+    """An experiment file that an entry carries out."""
+
+    file: str = Field(description="Below the folder experiments that ships with uncia")
+    quick: Quick = Field(default_factory=Quick)
+    listener: Name | None = Field(
+        None,
+        description="A function of the file that is given the address of a listener outside of its"
+        " instances, in the variable UNCIA_LISTENER",
+    )
+
+
+class Subject(Form):
+    """A part of the rows of an experiment, under a name that claims and figures use."""
+
+    run: Name | None = Field(None, description="One of the entry's runs, if it has several")
+    experiment: Name
+    function: Name | None = Field(None, description="Rows of this function alone")
+    skip: int = Field(0, ge=0, description="Without the first so many requests")
+    after: Duration = Field(0, description="Requests since so long after the first")
+
+
+class Statement(Form):
+    """What is printed, and where."""
+
+    paper: str = Field(description="What is claimed, with its figures")
+    place: str = Field(description="Section, figure or table")
+
+
+class Claim(Statement):
+    """A statement of the paper that the rows can confirm or contradict."""
+
+    claim: str | None = Field(
+        None, description="Such as 'busy.execution_mean / idle.execution_mean > 1.5'"
+    )
+    only_on: str | None = Field(
+        None,
+        description="The kind of platform whose own times it is about; elsewhere it is shown, and"
+        " never judged",
+    )
+    unavailable: str | None = Field(None, description="Why nothing here can check it")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.claim is None) == (self.unavailable is None):
+            raise ValueError(
+                "a claim has either an expression (claim) or the reason why it has none"
+                " (unavailable)"
+            )
+        return self
+
+
+class Printed(Form):
+    """A value that the paper prints, for the table beside ours."""
+
+    what: str
+    value: Number | str
+    unit: str = ""
+    provider: str = Field(description="Whose platform it was measured on")
+    place: str
+    scaled: Number | None = Field(None, description="What it comes to at the scale of this entry")
+    ours: str | None = Field(None, description="An expression, such as 'busy.execution_mean'")
+
+
+class Mark(Form):
+    """A printed value as a point of a figure."""
+
+    name: str = Field(description="The provider")
+    x: Number | str
+    y: Number
+    place: str
+
+
+class Axis(Form):
+    """An axis of a figure."""
+
+    title: str = Field(description="With its unit")
+    log: bool = False
+
+
+class Series(Form):
+    """A line of a figure, or one kind of its bars."""
+
+    name: str
+    x: list[Number | str] = Field(min_length=1)
+    subjects: list[str] = Field(min_length=1, description="One for each x")
+    y: str = Field(description="An expression with * for the subject: '*.execution_mean'")
+
+    @model_validator(mode="after")
+    def _paired(self) -> Self:
+        if len(self.x) != len(self.subjects):
+            raise ValueError(
+                f"{len(self.x)} values of x, but {len(self.subjects)} subjects: one for each"
+            )
+        if "*" not in self.y:
+            raise ValueError("y has no * for the subject, such as '*.execution_mean'")
+        return self
+
+    def expressions(self) -> list[str]:
+        """The expression of each point."""
+        return [self.y.replace("*", subject) for subject in self.subjects]
+
+
+class Course(Form):
+    """How an experiment goes on: execution and instances over time."""
+
+    subject: str
+    name: str = ""
+
+
+class Figure(Form):
+    """A chart: series over x with the printed values as points, or the course of an experiment."""
+
+    name: Name
+    title: str
+    x: Axis
+    y: Axis
+    series: list[Series] = Field(default_factory=list)
+    course: Course | None = None
+    printed: list[Mark] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if bool(self.series) == (self.course is not None):
+            raise ValueError("a figure has either series or a course")
+        return self
+
+
+class Needs(Form):
+    """What the machine must have."""
+
+    cpus: int = Field(1, ge=1, description="CPUs that can be used")
+
+
+class Entry(Form):
+    """A figure or table of the paper, and how it is reproduced."""
+
+    shows: str = Field(description="Such as 'Figure 6'")
+    title: str
+    section: str
+    description: str
+    runs: dict[Name, EntryRun] = Field(default_factory=dict)
+    scale: list[str] = Field(
+        default_factory=list, description="What is smaller here than in the paper, by which factor"
+    )
+    needs: Needs = Field(default_factory=Needs)
+    subjects: dict[Annotated[str, Field(min_length=1)], Subject] = Field(default_factory=dict)
+    figures: list[Figure] = Field(default_factory=list)
+    printed: list[Printed] = Field(default_factory=list)
+    claims: dict[Name, Claim] = Field(default_factory=dict)
+
+    def expressions(self) -> list[tuple[tuple[str | int, ...], str]]:
+        """Every expression over summaries without a bound, with its key in the file."""
+        listed: list[tuple[tuple[str | int, ...], str]] = []
+        for number, figure in enumerate(self.figures):
+            for position, series in enumerate(figure.series):
+                at = ("figures", number, "series", position)
+                listed += [(at, text) for text in series.expressions()]
+        listed += [
+            (("printed", number, "ours"), item.ours)
+            for number, item in enumerate(self.printed)
+            if item.ours is not None
+        ]
+        return listed
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of an entry's file, for editors and other tools."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Entry.model_json_schema(mode="validation"),
+        "title": "Uncia suite entry",
+    }

@@ -1,0 +1,72 @@
+"""Metrics of a subject's rows: those of gates, and those of papers, a file each.
+
+A metric is found by its place: every module here lists its own in ``METRICS``. Each is computed as
+a `uncia.stats.comparison.Figure`, with what its interval needs: draws of a bootstrap, or counts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    from uncia.stats.comparison import Figure
+    from uncia.suites.rows import SubjectRows
+
+Kind = Literal["time", "share", "ratio", "number", "cost"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that summarises rows.
+
+    Attributes:
+        name: lower-case letters, ``_``, then digits.
+        kind: of number; times are in ms, shares in percent.
+        unit: as it is written after a number.
+        description: what it is, in a sentence.
+        compute: the figure of a subject, and a tariff ("" but for costs).
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    description: str
+    compute: Callable[[SubjectRows, str], Figure]
+
+
+@cache
+def all_metrics() -> Mapping[str, Metric]:
+    """Every metric by name, in the order of the modules' names."""
+    listed: dict[str, Metric] = {}
+    for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
+        for item in importlib.import_module(f"{__name__}.{info.name}").METRICS:
+            if item.name in listed:
+                raise ValueError(f"two metrics are called {item.name}")
+            listed[item.name] = item
+    return listed
+
+
+def metric(name: str, text: str) -> Metric:
+    """The metric of this name.
+
+    Args:
+        name: of a metric.
+        text: the expression that names it, for the message.
+
+    Raises:
+        UnciaError: there is none.
+    """
+    known = all_metrics()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"The metrics are {', '.join(known)}."
+        raise UnciaError(f"{text!r}: there is no metric {name!r}", hint=hint)
+    return known[name]

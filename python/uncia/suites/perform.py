@@ -1,0 +1,292 @@
+"""Carries out the entries of a suite, each run in a folder of its own, and goes on after a kill.
+
+The folder of a suite's results has ``suite.json``, which says what is carried out; ``ENTRY/RUN``
+for each run; ``claims.json`` and ``report.html``. A run is whole if its own description says so,
+and if it was of the experiment file that there is now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from uncia import yamlio
+from uncia.errors import RunFailedError, UnciaError
+from uncia.experiment import cleanup, model, runner
+from uncia.experiment.plan import plan
+from uncia.experiment.progress import Reporter
+from uncia.experiment.sources import Sources
+from uncia.runs.folder import check_over, read_run
+from uncia.suites.catalogue import SuiteEntry, experiment_file
+from uncia.suites.listener import VARIABLE, Listener
+from uncia.suites.shorten import shorten
+
+STATE: Final = "suite.json"
+_STATE_FORM: Final = 1
+
+Status = Literal["whole", "failed", "not run"]
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What there is of one run.
+
+    Attributes:
+        name: of the run in its entry.
+        folder: of the run.
+        status: whether its rows can be used.
+        reason: why not; "" if they can.
+    """
+
+    name: str
+    folder: Path
+    status: Status
+    reason: str = ""
+
+
+@dataclass
+class State:
+    """``suite.json``.
+
+    Attributes:
+        folder: of the results.
+        suite: the suite's name, or its folder.
+        quick: whether experiments are shortened.
+        files: digest of the experiment file that each run (``ENTRY/RUN``) is of.
+        errors: why a run that left no folder could not be carried out.
+    """
+
+    folder: Path
+    suite: str
+    quick: bool = False
+    files: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def write(self) -> None:
+        """Write the file atomically.
+
+        Raises:
+            RunFailedError: it cannot be written.
+        """
+        content = {
+            "form": _STATE_FORM,
+            "suite": self.suite,
+            "quick": self.quick,
+            "files": self.files,
+            "errors": self.errors,
+        }
+        write_text(self.folder / STATE, json.dumps(content, indent=2) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> State:
+        """Read the file.
+
+        Raises:
+            UnciaError: it is missing or damaged.
+        """
+        path = folder / STATE
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["form"] != _STATE_FORM:
+                raise UnciaError(
+                    f"{path} was written by another version of uncia (form {content['form']})"
+                )
+            return cls(
+                folder,
+                str(content["suite"]),
+                bool(content["quick"]),
+                dict(content["files"]),
+                dict(content["errors"]),
+            )
+        except FileNotFoundError as error:
+            raise UnciaError(
+                f"{folder} has no results of a suite",
+                hint="They are made by: uncia suite run SUITE --out DIR",
+            ) from error
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise UnciaError(f"{path} is damaged: {error!r}") from error
+
+
+def begin(folder: Path, suite: str, *, quick: bool, resume: bool) -> State:
+    """Make the folder of the results, or take up the results in it.
+
+    Args:
+        folder: of the results.
+        suite: its name, or its folder.
+        quick: whether experiments are shortened.
+        resume: whether there may be results.
+
+    Raises:
+        UnciaError: the folder holds something else, or results that may not or cannot be taken up.
+    """
+    if (folder / STATE).is_file():
+        if not resume:
+            raise UnciaError(
+                f"{folder} already holds results of a suite",
+                hint="Add --resume to go on with them, or choose another folder with --out.",
+            )
+        state = State.read(folder)
+        if (state.suite, state.quick) != (suite, quick):
+            mode = "with" if state.quick else "without"
+            raise UnciaError(
+                f"{folder} holds results of {state.suite}, run {mode} --quick",
+                hint="Resume with the same suite and options, or choose another folder with --out.",
+            )
+        return state
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UnciaError(
+            f"{folder} is not empty and holds no results of a suite",
+            hint="Choose another folder with --out; nothing was deleted.",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnciaError(f"cannot write to {folder}: {error.strerror or error}") from error
+    state = State(folder, suite, quick)
+    state.write()
+    return state
+
+
+def carry_out(state: State, entries: Sequence[SuiteEntry], reporter: Reporter) -> int | None:
+    """Carry out what is not whole yet of some entries.
+
+    A run that fails does not keep the others from being carried out.
+
+    Args:
+        state: of the results.
+        entries: which.
+        reporter: receives progress updates.
+
+    Returns:
+        The exit code of a signal that came; None if all were carried out.
+
+    Raises:
+        UnciaError: an experiment file is wrong, or the folder cannot be written.
+    """
+    for entry in entries:
+        lacking = lacks(entry)
+        if lacking:
+            reporter.note(f"{entry.name}: {lacking}; left out.")
+            continue
+        for name in entry.form.runs:
+            code = _carry_out_run(state, entry, name, reporter)
+            if code is not None:
+                return code
+    return None
+
+
+def lacks(entry: SuiteEntry) -> str:
+    """What the machine lacks for an entry, as a sentence; "" if nothing."""
+    cpus = len(os.sched_getaffinity(0))
+    if cpus < entry.form.needs.cpus:
+        return f"the machine has {cpus} CPU, and {entry.form.needs.cpus} are needed"
+    return ""
+
+
+def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporter) -> int | None:
+    key = f"{entry.name}/{name}"
+    folder = state.folder / entry.name / name
+    path, document = _document(state, entry, name)
+    digest = _digest(document)
+    if state.files.get(key) == digest and run_state(state, entry, name).status == "whole":
+        reporter.note(f"{key} is whole.")
+        return None
+    if folder.exists():
+        cleanup.settle(folder, reporter.note)
+        check_over(folder)
+    # Before the run, so that one that is whole is known as such even if this process is killed.
+    state.files[key] = digest
+    state.errors.pop(key, None)
+    state.write()
+    reporter.note(f"{entry.form.shows}, {key}.")
+    alias = entry.form.runs[name].listener
+    try:
+        with Listener() if alias is not None else nullcontext() as listener:
+            if listener is not None and alias is not None:
+                document = _listening(document, alias, listener.address)
+            sources = Sources(document, path.resolve().parent)
+            outcome = runner.execute(
+                plan(model.check(document), sources),
+                sources,
+                out=folder,
+                reporter=reporter,
+                overwrite=True,
+            )
+    except UnciaError as error:
+        if isinstance(error, RunFailedError) or folder.exists():
+            state.errors[key] = error.message
+            state.write()
+            return None
+        raise
+    if listener is not None:
+        listener.write(folder)
+    if outcome.error is not None:
+        state.errors[key] = outcome.error.message
+        state.write()
+    return outcome.interrupted
+
+
+def run_state(state: State, entry: SuiteEntry, name: str) -> RunState:
+    """What there is of a run, by its folder."""
+    key = f"{entry.name}/{name}"
+    folder = state.folder / entry.name / name
+    if key in state.errors:
+        return RunState(name, folder, "failed", state.errors[key])
+    description = read_run(folder)
+    status = description.get("status")
+    if not description:
+        return RunState(name, folder, "not run", "it was not run")
+    if status == "complete":
+        return RunState(name, folder, "whole")
+    failures = description.get("failures")
+    reasons = [str(item) for item in failures] if isinstance(failures, list) else []
+    if status == "running":
+        reasons = ["it was ended before it was whole"]
+    return RunState(name, folder, "failed", "; ".join(reasons) or f"the run is {status}")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically.
+
+    Raises:
+        RunFailedError: it cannot be written.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _document(state: State, entry: SuiteEntry, name: str) -> tuple[Path, yamlio.Document]:
+    """The experiment file of a run, shortened if it is to be quick."""
+    run = entry.form.runs[name]
+    path = experiment_file(run.file, entry.document)
+    document = yamlio.load(path)
+    if state.quick:
+        document = document.with_data(shorten(document.data, run.quick.only, run.quick.share))
+    return path, document
+
+
+def _listening(document: yamlio.Document, alias: str, address: str) -> yamlio.Document:
+    """The file with the listener's address in the variables of a function."""
+    functions: Mapping[str, Any] = document.data["functions"]
+    function = dict(functions[alias])
+    function["environment"] = {**function.get("environment", {}), VARIABLE: address}
+    return document.with_data({**document.data, "functions": {**functions, alias: function}})
+
+
+def _digest(document: yamlio.Document) -> str:
+    text = json.dumps(document.data, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,171 @@
+"""Results of a suite: what each entry's runs say about its claims, from their rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from uncia.report import data, run_sets
+from uncia.report.data import RunData
+from uncia.stats.comparison import Figure
+from uncia.suites import claims
+from uncia.suites.catalogue import Suite, SuiteEntry
+from uncia.suites.claims import UNCHECKED, Finding, Measured
+from uncia.suites.expressions import Comparison, Term, parse_value
+from uncia.suites.forms import Claim
+from uncia.suites.perform import RunState, State, lacks, run_state, write_text
+from uncia.suites.rows import SubjectRows
+
+CLAIMS = "claims.json"
+
+
+@dataclass(frozen=True)
+class EntryResults:
+    """An entry with its runs.
+
+    Attributes:
+        entry: the entry.
+        runs: what there is of each.
+    """
+
+    entry: SuiteEntry
+    runs: Sequence[RunState]
+
+    @property
+    def was_not_run(self) -> bool:
+        """Whether it has runs, and none of them was made."""
+        return bool(self.runs) and all(run.status == "not run" for run in self.runs)
+
+    @property
+    def failures(self) -> list[str]:
+        """A sentence for each run that failed."""
+        return [f"{run.name}: {run.reason}" for run in self.runs if run.status == "failed"]
+
+    @cached_property
+    def tables(self) -> dict[str, RunData]:
+        """The contents of the runs that are whole, by name."""
+        return {run.name: data.load(run.folder) for run in self.runs if run.status == "whole"}
+
+    @cached_property
+    def noise(self) -> str:
+        """What disturbed the machine while the runs went on; "" if nothing did."""
+        return run_sets.disturbance(list(self.tables.values()))
+
+    def subject(self, name: str) -> SubjectRows | None:
+        """The rows of a subject; None if its run is not whole."""
+        form = self.entry.subjects[name]
+        run = self.tables.get(self.entry.run_of(form))
+        return (
+            None if run is None else self._subjects.setdefault(name, SubjectRows(name, form, run))
+        )
+
+    @cached_property
+    def _subjects(self) -> dict[str, SubjectRows]:
+        return {}
+
+    def figure(self, term: Term) -> Figure:
+        """The figure of a term of an expression."""
+        form = self.entry.subjects[term.subject]
+        run = self.entry.run_of(form)
+        state = next(state for state in self.runs if state.name == run)
+        if state.status == "failed":
+            return Figure(None, why=f"the run {run} failed: {state.reason}")
+        if state.status == "not run":
+            return Figure(None, why=lacks(self.entry) or "not run")
+        rows = self.subject(term.subject)
+        assert rows is not None, "its run is whole"
+        if form.experiment not in rows.run.summaries:
+            return Figure(None, why=f"not run: {form.experiment} is left out with --quick")
+        return term.metric.compute(rows, term.tariff)
+
+    def measure(self, text: str) -> Measured:
+        """The value of an expression, with its interval."""
+        return claims.measure(parse_value(text), self.figure)
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """A verdict for each claim."""
+        return [
+            self._find(identifier, claim, comparison)
+            for identifier, (claim, comparison) in self.entry.claims.items()
+        ]
+
+    def _find(self, identifier: str, claim: Claim, comparison: Comparison | None) -> Finding:
+        paper = f"{claim.paper} ({claim.place})"
+        if comparison is None:
+            why = claim.unavailable or ""
+            return Finding(identifier, self.entry.name, paper, None, None, UNCHECKED, why)
+        measured = claims.measure(comparison.value, self.figure)
+        verdict, why = claims.judge(comparison, measured)
+        if measured.value is not None and claim.only_on not in (None, *self._platforms()):
+            verdict = UNCHECKED
+            why = f"times of {claim.only_on} itself, shown and not judged elsewhere: {why}"
+        if self.noise and measured.value is not None:
+            why = f"{why}; noisy machine: {self.noise}"
+        return Finding(
+            identifier, self.entry.name, paper, measured.value, measured.interval, verdict, why
+        )
+
+    def _platforms(self) -> set[str]:
+        """The kinds of platforms that the runs were on."""
+        return {
+            str(platform.get("kind"))
+            for run in self.tables.values()
+            if isinstance(platform := run.meta.get("platform"), dict)
+        }
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of a suite.
+
+    Attributes:
+        folder: where they are.
+        suite: the suite.
+        quick: whether its experiments were shortened.
+        entries: those of the suite, in order.
+    """
+
+    folder: Path
+    suite: Suite
+    quick: bool
+    entries: Sequence[EntryResults]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """A verdict for each claim of each entry."""
+        return [finding for entry in self.entries for finding in entry.findings]
+
+    @property
+    def failures(self) -> list[str]:
+        """A sentence for each run that failed."""
+        return [
+            f"{entry.entry.name}/{sentence}"
+            for entry in self.entries
+            for sentence in entry.failures
+        ]
+
+    def write_claims(self) -> Path:
+        """Write ``claims.json``.
+
+        Raises:
+            RunFailedError: it cannot be written.
+        """
+        path = self.folder / CLAIMS
+        write_text(path, claims.as_json(self.findings))
+        return path
+
+
+def read(state: State, suite: Suite) -> Results:
+    """Read the results of a suite as far as they go.
+
+    Raises:
+        UnciaError: a table of a run is damaged.
+    """
+    entries = [
+        EntryResults(entry, [run_state(state, entry, name) for name in entry.form.runs])
+        for entry in suite.entries.values()
+    ]
+    return Results(state.folder, suite, state.quick, entries)

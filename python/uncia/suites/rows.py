@@ -1,0 +1,103 @@
+"""The rows that claims and figures are about: a run's experiment, or a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from uncia.report.data import RunData
+from uncia.stats import bootstrap, columns, comparison, summary
+from uncia.stats.columns import pc
+from uncia.stats.comparison import Figures, Measured
+from uncia.stats.quantiles import Ints
+from uncia.suites.forms import Subject
+
+
+@dataclass(frozen=True)
+class SubjectRows:
+    """A subject with its rows.
+
+    Attributes:
+        name: of the subject.
+        form: which rows these are.
+        run: the run that they are of.
+    """
+
+    name: str
+    form: Subject
+    run: RunData
+
+    @cached_property
+    def invocations(self) -> pa.Table:
+        """Its invocations, in the order in which they were due or sent."""
+        table = self.run.invocations
+        table = table.filter(columns.is_word(table, "experiment", self.form.experiment))
+        if self.form.function is not None:
+            table = table.filter(columns.is_word(table, "function", self.form.function))
+        due = pc.coalesce(columns.integers(table, "scheduled"), columns.integers(table, "sent"))
+        table = table.take(pc.sort_indices(due))
+        if self.form.after and table.num_rows:
+            due = due.take(pc.sort_indices(due))
+            late = pc.greater_equal(pc.subtract(due, due[0]), self.form.after)
+            table = table.filter(pc.fill_null(late, False))
+        return table.slice(self.form.skip)
+
+    @property
+    def ok(self) -> pa.Table:
+        """Its invocations that ended ok."""
+        return self.invocations.filter(columns.is_word(self.invocations, "outcome", "ok"))
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What the run's description says of the experiment."""
+        return self.run.experiment_meta.get(self.form.experiment, {})
+
+    @property
+    def instances(self) -> pa.Table:
+        """The instances that served its invocations."""
+        table = self.run.instances
+        names = pc.unique(columns.words(self.invocations, "instance").drop_null())
+        return table.filter(pc.is_in(columns.words(table, "instance"), value_set=names))
+
+    def ordered(self, name: str) -> Ints:
+        """The ascending values of a column of integers, of the invocations that ended ok."""
+        return columns.ordered(columns.integers(self.ok, name))
+
+    @cached_property
+    def compared(self) -> Figures:
+        """The figures of gates, all but costs; MR and TR are relative to the experiment's base."""
+        base_name = str(self.meta.get("base") or summary.BASE)
+        measured: dict[str, Measured] = {}
+        base: Ints | None = None
+        if base_name != self.form.experiment and base_name in self.run.summaries:
+            form = Subject(experiment=base_name)
+            measured = {base_name: SubjectRows(base_name, form, self.run).measured(None, base_name)}
+            base = summary.infrastructure(
+                SubjectRows(base_name, form, self.run).invocations,
+                self.run.experiment_meta.get(base_name, {}),
+            )
+        measured[self.name] = self.measured(base, base_name)
+        return comparison.figures(measured, self.name, bootstrap.SEED)
+
+    def measured(self, base: Ints | None, base_name: str) -> Measured:
+        """What a comparison needs of its rows, without costs.
+
+        Args:
+            base: infrastructure latencies of the base, ascending, ns; None if there is none.
+            base_name: the experiment that is the base.
+        """
+        return Measured(
+            summary.summarise(
+                self.invocations,
+                self.meta,
+                base=base,
+                base_name=base_name,
+                is_base=base_name == self.form.experiment,
+            ),
+            columns.ordered(columns.difference(self.ok, "received", "scheduled")),
+            columns.ordered(columns.difference(self.invocations, "sent", "scheduled")),
+        )

@@ -31,5 +31,9 @@ class Server(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Threads(http.server.ThreadingHTTPServer):
+    request_queue_size = 128  # connections that wait, more than Cloud Run's 80 at a time
+
+
 if __name__ == "__main__":
-    http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Server).serve_forever()
+    Threads(("", int(os.environ["PORT"])), Server).serve_forever()

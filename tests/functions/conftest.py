@@ -1,6 +1,7 @@
 """Runs packaged functions in processes of their own, as a platform would."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 import runtime_api
 
-from uncia.functions import Function, package
+from uncia.errors import UnciaError
+from uncia.functions import Function, golang, package
 
 _PYTHON = """
 import importlib, json, sys
@@ -47,6 +49,14 @@ CLIENTS = Path(__file__).parents[2] / "crates" / "worker" / "runtime"
 Call = Callable[..., list[dict[str, Any]]]
 
 
+def needs_go() -> None:
+    """Skip the test where functions in Go cannot be built."""
+    try:
+        golang.find()
+    except UnciaError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
+
+
 @pytest.fixture(scope="session")
 def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
     """``call(function, *events)``: one new process that answers the events one after another."""
@@ -54,6 +64,8 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
     def invoke(
         function: str | Path | Function, *events: Any, runtime: str = "python"
     ) -> list[dict[str, Any]]:
+        if runtime == "go":
+            needs_go()
         packaged = package(function, runtime)
         folder = tmp_path_factory.mktemp(packaged.function)
         with zipfile.ZipFile(packaged.path) as archive:
@@ -61,7 +73,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
         if runtime == "python":
             # -S and -I: nothing of the surroundings may help, only what is in the package.
             command = [sys.executable, "-I", "-S", "-B", "-c", _PYTHON, packaged.handler]
-        elif runtime == "provided":
+        elif runtime in ("provided", "go"):
             (folder / packaged.handler).chmod(0o755)
             return runtime_api.serve(folder / packaged.handler, events)
         elif runtime == "ruby":
@@ -95,9 +107,11 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder."""
+    """An empty cache folder. Go keeps its own: its library takes half a minute to compile."""
     folder = tmp_path / "cache"
     folder.mkdir()
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "go-build"
+    monkeypatch.setenv("GOCACHE", os.environ.get("GOCACHE") or str(usual))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder
 

@@ -17,15 +17,14 @@ from uncia.settings import RUNTIMES
 _TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
 _BY_RUNTIME: Final = _TEMPLATES / "function"
 # The order of function.yaml, repeated here because its module takes long to import.
-_ORDER: Final = ("python", "node", "ruby", "provided")
+_ORDER: Final = ("python", "node", "ruby", "go", "provided")
 
 
-def _runtimes() -> dict[str, str]:
-    """Runtimes that have a template, each with the name of the file that it makes."""
-    files = {
-        template.parent.name: template.name.removesuffix(".template")
-        for template in sorted(_BY_RUNTIME.glob("*/*.template"))
-    }
+def _runtimes() -> dict[str, list[str]]:
+    """Runtimes that have templates, each with the names of the files that they make."""
+    files: dict[str, list[str]] = {}
+    for template in sorted(_BY_RUNTIME.glob("*/*.template")):
+        files.setdefault(template.parent.name, []).append(template.name.removesuffix(".template"))
     return {name: files[name] for name in dict.fromkeys((*_ORDER, *RUNTIMES)) if name in files}
 
 
@@ -49,7 +48,7 @@ def register(app: typer.Typer) -> None:
         """Write the folder of a function that runs as it is: function.yaml and a handler.
 
         With the runtime "provided", the handler is a C program that contains its own runtime and
-        is compiled to one static executable.
+        is compiled to one static executable; with "go", it is a Go module that is built to one.
         """
         folder = new_function(name, runtime, into)
         typer.echo(f"{folder}: a function; see it with `uncia functions show {_as_path(folder)}`")
@@ -93,16 +92,17 @@ def new_function(name: str, runtimes: list[str], into: Path) -> Path:
     folder = into / name
     if folder.exists():
         raise UnciaError(f"{folder} exists already", hint="Choose another name, or another --into.")
-    section = "".join(f"  {runtime}:\n    {_entry(runtime)}\n" for runtime in chosen)
+    section = "".join(f"  {runtime}:{_entry(runtime)}\n" for runtime in chosen)
     try:
         into.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=into))
         try:
             _fill(partial / "function.yaml", "function/function.yaml", NAME=name, RUNTIMES=section)
             for runtime in chosen:
-                target = partial / runtime / _RUNTIMES[runtime]
-                target.parent.mkdir()
-                _fill(target, f"function/{runtime}/{target.name}", NAME=name)
+                (partial / runtime).mkdir()
+                for file in _RUNTIMES[runtime]:
+                    target = partial / runtime / file
+                    _fill(target, f"function/{runtime}/{file}", NAME=name)
             partial.chmod(0o755)  # mkdtemp makes it private
             partial.rename(folder)
         except BaseException:
@@ -114,11 +114,13 @@ def new_function(name: str, runtimes: list[str], into: Path) -> Path:
 
 
 def _entry(runtime: str) -> str:
-    """The entry of a runtime in function.yaml."""
-    file = _RUNTIMES[runtime]
+    """The value of a runtime in function.yaml."""
+    file = _RUNTIMES[runtime][0]
+    if runtime == "go":
+        return " {}"
     if runtime == "provided":
-        return f"source: {file}"
-    return f"handler: {Path(file).stem}.handler"
+        return f"\n    source: {file}"
+    return f"\n    handler: {Path(file).stem}.handler"
 
 
 def _write(path: Path, template: str, **values: str) -> Path:

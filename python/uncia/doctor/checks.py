@@ -16,6 +16,7 @@ from uncia.doctor import perf
 from uncia.doctor.host import CgroupMount, Host
 from uncia.doctor.probe import Probe
 from uncia.doctor.report import Check
+from uncia.errors import UnciaError
 from uncia.settings import RUNTIMES, Runtime
 
 # What the embedded platform needs of either version; version 2 freezes without a controller.
@@ -144,7 +145,24 @@ def _runtimes() -> list[Check]:
     others = [
         runtime for runtime in RUNTIMES.values() if runtime.requirement and runtime.name != "python"
     ]
-    return [python, *map(_runtime, others)]
+    return [python, *map(_runtime, others), _go()]
+
+
+def _go() -> Check:
+    """Check the Go that functions in Go are built with; those that are built need none."""
+    from uncia.functions import golang
+
+    try:
+        path, version = golang.find()
+    except UnciaError as error:
+        return Check(
+            "runtime-go",
+            "missing",
+            f"{error.message[0].upper()}{error.message[1:]}.",
+            "Functions in Go cannot be packaged here; those that are packaged run.",
+            f"{error.hint}.",
+        )
+    return Check("runtime-go", "ok", f"Go {'.'.join(map(str, version))} at {path}.")
 
 
 def _runtime(runtime: Runtime) -> Check:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment.model import Function
-from uncia.settings import RUNTIMES, Runtime
+from uncia.settings import LANGUAGES, Runtime
 
 if TYPE_CHECKING:
     from uncia import functions
@@ -102,10 +102,10 @@ class Sources:
     def _runtime(self, function: Function) -> Runtime | None:
         """What it runs in, if that is one of the platform's."""
         if function.runtime is not None:
-            return RUNTIMES.get(language(function.runtime))
+            return LANGUAGES.get(language(function.runtime))
         if function.source is None:
             return None
-        return RUNTIMES.get(self.definition(function.source).runtime_names[0])
+        return LANGUAGES.get(self.definition(function.source).runtime_names[0])
 
     def event(
         self, function: Function, parameters: Mapping[str, Any], at: yamlio.KeyPath

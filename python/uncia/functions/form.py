@@ -129,11 +129,21 @@ class ProvidedRuntime(Form):
         return BOOTSTRAP
 
 
+class GoRuntime(Form):
+    """The function in Go, in its folder ``go``: a module whose program is built statically."""
+
+    @property
+    def handler(self) -> str:
+        """The handler for the Lambda API, which is always the executable's name."""
+        return BOOTSTRAP
+
+
 # In this order: the first that a function has is the one that is used unless another is chosen.
 _RUNTIMES: Final[dict[str, type[Form]]] = {
     "python": PythonRuntime,
     "node": NodeRuntime,
     "ruby": RubyRuntime,
+    "go": GoRuntime,
     "provided": ProvidedRuntime,
 }
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.functions import dependencies
+from uncia.functions import dependencies, golang
 from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.catalogue import load
 from uncia.functions.compiler import compile_c
@@ -44,7 +44,7 @@ class Package:
     Attributes:
         function: the function's name.
         runtime: such as ``python``.
-        handler: ``module.function`` in the zip; ``bootstrap`` for ``provided``.
+        handler: ``module.function`` in the zip; ``bootstrap`` for ``provided`` and ``go``.
         path: the file, to be read only.
         sha256: of the file, hexadecimal.
         size: of the file in bytes.
@@ -105,18 +105,7 @@ def package(
     if filler < 0:
         raise UnciaError(f"a filler of {filler} bytes is impossible")
     lock = check(function, runtime)
-    folder = function.runtime_folder(runtime)
-    form = getattr(function.runtimes, runtime)
-    if runtime == "provided" and form.source is not None:
-        entries = {
-            BOOTSTRAP: _Entry(BOOTSTRAP, compile_c(folder / form.source, architecture), True)
-        }
-    else:
-        entries = {entry.name: entry for entry in _files(folder, folder)}
-    shared = data("functions") / "_shared" / runtime
-    if shared.is_dir():
-        for entry in _files(shared, shared):
-            entries.setdefault(entry.name, entry)
+    entries = _entries(function, runtime, architecture)
     identity = hashlib.sha256(f"{_LAYOUT} {zlib.ZLIB_RUNTIME_VERSION} {filler}\n".encode())
     if lock is not None:
         target = dependencies.Target.of(python_version, architecture)
@@ -131,6 +120,7 @@ def package(
     if filler and FILLER_NAME in entries:
         raise UnciaError(f"{function.name} has a file {FILLER_NAME}, which is the filler's name")
     ordered = [entries[name] for name in sorted(entries)]
+    form = getattr(function.runtimes, runtime)
     for entry in ordered:
         content = hashlib.sha256(entry.source.read_bytes()).hexdigest()
         identity.update(f"{entry.name}\0{entry.executable}\0{content}\n".encode())
@@ -169,12 +159,34 @@ def check(
         if not (folder / form.source).is_file():
             raise UnciaError(f"there is no file {folder / form.source} to compile")
         return None
+    if runtime == "go":
+        golang.check(folder)
+        return None
     check_handler(runtime, handler or form.handler, folder)
     if runtime != "python" or not function.python_requirements():
         return None
     return dependencies.check_lock(
         function.lock_path(), function.python_requirements(), function.folder
     )
+
+
+def _entries(function: Function, runtime: str, architecture: str | None) -> dict[str, _Entry]:
+    """What the package holds besides installed requirements, by name."""
+    folder = function.runtime_folder(runtime)
+    form = getattr(function.runtimes, runtime)
+    if runtime == "provided" and form.source is not None:
+        executable = compile_c(folder / form.source, architecture)
+        return {BOOTSTRAP: _Entry(BOOTSTRAP, executable, True)}
+    entries = {entry.name: entry for entry in _files(folder, folder)}
+    shared = data("functions") / "_shared" / runtime
+    if shared.is_dir():
+        for entry in _files(shared, shared):
+            entries.setdefault(entry.name, entry)
+    if runtime == "go":
+        files = {name: entry.source for name, entry in entries.items()}
+        executable = golang.build(folder, files, architecture)
+        return {BOOTSTRAP: _Entry(BOOTSTRAP, executable, True)}
+    return entries
 
 
 def _runtime(function: Function, runtime: str | None) -> str:

@@ -16,7 +16,8 @@ from uncia.functions.form import Function
 REQUIREMENTS: Final = "requirements.txt"
 LOCK: Final = "requirements.lock"
 
-# A file that makes a folder a function, with its runtime and handler: AWS's own names first.
+# A file that makes a folder a function, with its runtime and its handler if it has a name: AWS's
+# own names first.
 _HANDLERS: Final = (
     ("lambda_function.py", "python", "lambda_function.lambda_handler"),
     ("handler.py", "python", "handler.handler"),
@@ -24,6 +25,7 @@ _HANDLERS: Final = (
     ("index.js", "node", "index.handler"),
     ("lambda_function.rb", "ruby", "lambda_function.lambda_handler"),
     ("handler.rb", "ruby", "handler.handler"),
+    ("go.mod", "go", None),
 )
 FILES: Final = tuple(file for file, _, _ in _HANDLERS)
 """The files that make a folder a function."""
@@ -47,7 +49,7 @@ def load(folder: Path) -> Function:
     """
     file, runtime, handler = next(entry for entry in _HANDLERS if (folder / entry[0]).is_file())
     requirements = _requirements(folder / REQUIREMENTS) if runtime == "python" else []
-    form: dict[str, Any] = {"handler": handler}
+    form: dict[str, Any] = {} if handler is None else {"handler": handler}
     function = Function.model_validate(
         {
             "name": re.sub(r"[^A-Za-z0-9_-]", "-", folder.name).strip("-_")[:32] or "function",

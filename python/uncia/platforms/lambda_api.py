@@ -25,7 +25,7 @@ SETTINGS: Final = frozenset(
 """The settings of a function that need no tags."""
 
 IDENTIFIERS: Final[Mapping[str, str]] = {
-    runtime.name: runtime.identifier for runtime in settings.RUNTIMES.values()
+    language: runtime.identifier for language, runtime in settings.LANGUAGES.items()
 }
 """What the API calls a runtime where a file gives only its name."""
 

@@ -175,6 +175,15 @@ RUNTIMES: Final[Mapping[str, Runtime]] = {
 }
 """The language runtimes by name."""
 
+COMPILED: Final[Mapping[str, str]] = {"go": "provided"}
+"""Languages whose functions are executables when they are packaged, with the runtime of these."""
+
+LANGUAGES: Final[Mapping[str, Runtime]] = {
+    **RUNTIMES,
+    **{language: RUNTIMES[runtime] for language, runtime in COMPILED.items()},
+}
+"""The runtimes by the names that a function's languages have: ``python``, ``go``."""
+
 
 def tags(values: Mapping[str, Value], context: str) -> dict[str, str]:
     """Return a function's settings as tags ``uncia:<key>``.

@@ -1,0 +1,71 @@
+"""Runtime clients that others publish, fetched from their registries."""
+
+import re
+from pathlib import Path
+
+import pytest
+from lambda_api.conftest import Platform
+
+from uncia import functions
+from uncia.errors import UnciaError
+
+STOCK = """\
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/aws/aws-lambda-go/lambda"
+)
+
+type event struct {
+	Name string `json:"name"`
+}
+
+func main() {
+	lambda.Start(func(_ context.Context, given event) (map[string]string, error) {
+		if given.Name == "" {
+			return nil, errors.New("nobody to greet")
+		}
+		return map[string]string{"greeting": "hello " + given.Name}, nil
+	})
+}
+"""
+MODULE = "module function\n\ngo 1.21\n\nrequire github.com/aws/aws-lambda-go v1.49.0\n"
+SUMS = """\
+github.com/aws/aws-lambda-go v1.49.0 h1:z4VhTqkFZPM3xpEtTqWqRqsRH4TZBMJqTkRiBPYLqIQ=
+github.com/aws/aws-lambda-go v1.49.0/go.mod h1:dpMpZgvWx5vuQJfBt0zqBha60q7Dd7RfgJv23DymV8A=
+"""
+
+
+def test_amazons_library_for_go(
+    engine_binary: Path, state: Path, tmp_path: Path, *, long: bool
+) -> None:
+    if not long:
+        pytest.skip("compiles Go's library for HTTP: make soak")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "main.go").write_text(STOCK)
+    (folder / "go.mod").write_text(MODULE)
+    (folder / "go.sum").write_text(SUMS)
+    try:
+        made = functions.package(folder)
+    except UnciaError as error:
+        if "no Go" in error.message or re.search(r"dial tcp|lookup|Gateway", error.message):
+            pytest.skip(error.message)
+        raise
+    platform = Platform(engine_binary, state)
+    try:
+        platform.create(
+            "f",
+            Code={"ZipFile": made.read_bytes()},
+            Runtime="provided.al2023",
+            Handler=made.handler,
+        )
+        assert platform.invoke("f", {"name": "you"})[1] == {"greeting": "hello you"}
+        answer, error = platform.invoke("f", {})
+        assert answer["FunctionError"] == "Unhandled"
+        assert error == {"errorMessage": "nobody to greet", "errorType": "errorString"}
+    finally:
+        assert platform.stop() == 0

@@ -89,15 +89,15 @@ def _verdicts(findings: Sequence[Finding]) -> Table:
     return Table(
         [
             Column("claim", "id"),
-            Column("the paper", "paper", mark="wrap"),
+            Column("the paper, and why", "paper", note=lambda finding: finding.why, mark="wrap"),
             Column("verdict", "verdict", mark=lambda finding: _MARKS[finding.verdict]),
             Column("ours", "ours", numbers.figure, note=_interval),
-            Column("why", "why", mark="wrap"),
         ],
         findings,
         "claims.json has the same in a form for programs. What is ours is computed from"
         " invocations.parquet, spans.parquet and instances.parquet of the entry's runs.",
         "Claims",
+        stacked=True,
         fold=False,
     )
 
@@ -164,6 +164,7 @@ def _printed(results: EntryResults) -> Table:
         rows,
         "Ours with its 95 % interval over rows; a dash where there is nothing to set beside it.",
         "Printed values and ours",
+        stacked=True,
         fold=False,
     )
 

@@ -21,14 +21,18 @@ from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import cleanup, model, runner
 from uncia.experiment.plan import plan
 from uncia.experiment.progress import Reporter
+from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources
 from uncia.runs.folder import check_over, read_run
 from uncia.suites.catalogue import SuiteEntry, experiment_file
-from uncia.suites.listener import VARIABLE, Listener
+from uncia.suites.listener import FILE, VARIABLE, Listener
 from uncia.suites.shorten import shorten
 
 STATE: Final = "suite.json"
 _STATE_FORM: Final = 1
+
+_INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells report it."""
 
 Status = Literal["whole", "failed", "not run"]
 
@@ -156,7 +160,7 @@ def begin(folder: Path, suite: str, *, quick: bool, resume: bool) -> State:
 def carry_out(state: State, entries: Sequence[SuiteEntry], reporter: Reporter) -> int | None:
     """Carry out what is not whole yet of some entries.
 
-    A run that fails does not keep the others from being carried out.
+    A run that fails, or cannot be made, does not keep the others from being carried out.
 
     Args:
         state: of the results.
@@ -167,7 +171,7 @@ def carry_out(state: State, entries: Sequence[SuiteEntry], reporter: Reporter) -
         The exit code of a signal that came; None if all were carried out.
 
     Raises:
-        UnciaError: an experiment file is wrong, or the folder cannot be written.
+        UnciaError: the folder of the results cannot be written.
     """
     for entry in entries:
         lacking = lacks(entry)
@@ -190,46 +194,76 @@ def lacks(entry: SuiteEntry) -> str:
 
 
 def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporter) -> int | None:
+    """Carry out a run, unless it is whole; returns the exit code of a signal that came."""
     key = f"{entry.name}/{name}"
-    folder = state.folder / entry.name / name
     path, document = _document(state, entry, name)
     digest = _digest(document)
-    if state.files.get(key) == digest and run_state(state, entry, name).status == "whole":
+    if state.files.get(key) == digest and _is_whole(state, entry, name):
         reporter.note(f"{key} is whole.")
         return None
-    if folder.exists():
-        cleanup.settle(folder, reporter.note)
-        check_over(folder)
     # Before the run, so that one that is whole is known as such even if this process is killed.
     state.files[key] = digest
     state.errors.pop(key, None)
     state.write()
     reporter.note(f"{entry.form.shows}, {key}.")
-    alias = entry.form.runs[name].listener
     try:
-        with Listener() if alias is not None else nullcontext() as listener:
-            if listener is not None and alias is not None:
-                document = _listening(document, alias, listener.address)
-            sources = Sources(document, path.resolve().parent)
-            outcome = runner.execute(
-                plan(model.check(document), sources),
-                sources,
-                out=folder,
-                reporter=reporter,
-                overwrite=True,
-            )
+        outcome = _execute(
+            document,
+            path,
+            state.folder / entry.name / name,
+            reporter,
+            listening=entry.form.runs[name].listener,
+        )
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except UnciaError as error:
-        if isinstance(error, RunFailedError) or folder.exists():
-            state.errors[key] = error.message
-            state.write()
-            return None
-        raise
-    if listener is not None:
-        listener.write(folder)
+        state.errors[key] = error.message
+        state.write()
+        return None
     if outcome.error is not None:
         state.errors[key] = outcome.error.message
         state.write()
     return outcome.interrupted
+
+
+def _execute(
+    document: yamlio.Document,
+    path: Path,
+    folder: Path,
+    reporter: Reporter,
+    *,
+    listening: str | None,
+) -> Outcome:
+    """Carry out an experiment file, beside a listener if a function is to be given one.
+
+    Raises:
+        UnciaError: the file is wrong, a run goes on in the folder, or nothing could be started.
+    """
+    if folder.exists():
+        cleanup.settle(folder, reporter.note)
+        check_over(folder)
+    with Listener() if listening is not None else nullcontext() as listener:
+        if listener is not None and listening is not None:
+            document = _with_listener(document, listening, listener.address)
+        sources = Sources(document, path.resolve().parent)
+        outcome = runner.execute(
+            plan(model.check(document), sources),
+            sources,
+            out=folder,
+            reporter=reporter,
+            overwrite=True,
+        )
+    if listener is not None:
+        listener.write(folder)
+    return outcome
+
+
+def _is_whole(state: State, entry: SuiteEntry, name: str) -> bool:
+    """Whether a run needs not be made again."""
+    run = run_state(state, entry, name)
+    # What was heard is written last.
+    is_heard = entry.form.runs[name].listener is None or (run.folder / FILE).is_file()
+    return run.status == "whole" and is_heard
 
 
 def run_state(state: State, entry: SuiteEntry, name: str) -> RunState:
@@ -279,7 +313,7 @@ def _document(state: State, entry: SuiteEntry, name: str) -> tuple[Path, yamlio.
     return path, document
 
 
-def _listening(document: yamlio.Document, alias: str, address: str) -> yamlio.Document:
+def _with_listener(document: yamlio.Document, alias: str, address: str) -> yamlio.Document:
     """The file with the listener's address in the variables of a function."""
     functions: Mapping[str, Any] = document.data["functions"]
     function = dict(functions[alias])

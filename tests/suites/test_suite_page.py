@@ -1,0 +1,80 @@
+"""The page of a suite: charts follow the schema, and what failed has no number."""
+
+from pathlib import Path
+
+import pytest
+from suite_rows import ENTRY, MS, claim, judged, row, suite, times, write_run
+
+from uncia.report import page as pages
+from uncia.report.checks import CHECK
+from uncia.suites import page
+
+FIGURES = """\
+figures:
+  - name: course
+    title: The course
+    x: {title: "time, s"}
+    y: {title: "mean execution, ms"}
+    course: {subject: slow}
+  - name: numbers
+    title: Over a number
+    x: {title: requests a second, log: true}
+    y: {title: "mean execution, ms", log: true}
+    series:
+      - {name: ours, x: [1, 20], subjects: [fast, slow], y: "*.execution_mean"}
+      - name: relative
+        x: [1, 20]
+        subjects: [fast, slow]
+        y: "*.execution_p50 / fast.execution_p50"
+    printed:
+      - {name: A cloud, x: 20, y: 12, place: page 1}
+"""
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of results; charts are checked against the schema of Vega-Lite."""
+    monkeypatch.setenv(CHECK, "1")
+    return tmp_path / "out"
+
+
+def made_suite(tmp_path: Path) -> Path:
+    entry = ENTRY.replace("figures:\n", FIGURES).replace(
+        'section: "1"\n', 'section: "1"\nscale: ["time by 120"]\n'
+    )
+    return suite(tmp_path / "mine", {"faster": claim("slow.mean > fast.mean")}, entry)
+
+
+def test_every_kind_of_figure_is_drawn_with_its_scale(tmp_path: Path, results: Path) -> None:
+    instances = [
+        {"function": "hello", "instance": f"i{number}", "started": number * 900 * MS, "run": "r"}
+        for number in range(3)
+    ]
+    rows = [row("slow", number, instance=f"i{number % 3}") for number in range(30)]
+    write_run(results / "fig1" / "only", rows + times("fast", [5.0] * 20), instances=instances)
+    made = page.page(judged(made_suite(tmp_path), results))
+    charts = pages.charts(made)
+    assert [chart.name for chart in charts] == ["fig1-course", "fig1-numbers", "fig1-speed"]
+    assert all("time by 120" in chart.title for chart in charts)
+    html = pages.html(made)
+    for text in ("printed: A cloud", "fig1.faster", "cannot be checked here", "made-up paper"):
+        assert text in html
+
+
+def test_a_run_that_failed_is_drawn_nowhere(tmp_path: Path, results: Path) -> None:
+    failed = ["slow: 9 of 40 timeout (declared: none)"]
+    write_run(
+        results / "fig1" / "only", times("slow", [77.7] * 20), status="failed", failures=failed
+    )
+    made = page.page(judged(made_suite(tmp_path), results))
+    assert pages.charts(made) == []
+    assert not made.good
+    html = pages.html(made)
+    assert failed[0] in html
+    assert "77.7" not in html
+
+
+def test_what_was_not_run_says_so(tmp_path: Path, results: Path) -> None:
+    made = page.page(judged(made_suite(tmp_path), results))
+    assert made.good
+    assert "Not run." in pages.html(made)

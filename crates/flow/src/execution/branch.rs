@@ -1,0 +1,78 @@
+//! A line of states of which one is active at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{TaskId, TimerId};
+use crate::Nanos;
+
+/// A branch of an execution: the execution itself, a branch of a parallel state, an item of a map.
+#[derive(Debug)]
+pub(super) struct Branch {
+    pub machine: usize,
+    pub state: usize,
+    /// The state's input.
+    pub raw: Arc<Value>,
+    /// When the state was entered.
+    pub entered: Nanos,
+    /// How often each of the state's retriers has tried again.
+    pub retries: Vec<u64>,
+    /// The number and value of the item that it is about.
+    pub item: Option<Arc<(usize, Value)>>,
+    /// The branch that waits for it, and which of its children it is.
+    pub parent: Option<(u64, usize)>,
+    /// The number of its last event in the history.
+    pub previous: u64,
+    pub pending: Pending,
+}
+
+/// What a branch waits for.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Nothing,
+    Task { task: TaskId, timer: Option<TimerId> },
+    Timer(TimerId),
+    Children(Children),
+}
+
+/// The branches that a parallel or map state waits for.
+#[derive(Debug)]
+pub(super) struct Children {
+    pub results: Vec<Option<Value>>,
+    pub running: Vec<u64>,
+    /// Items that wait for their turn.
+    pub waiting: VecDeque<Item>,
+}
+
+/// An item of a map.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub index: usize,
+    pub value: Value,
+    /// What its states get, if that is not the value itself.
+    pub input: Option<Value>,
+}
+
+impl Branch {
+    pub(super) fn new(
+        machine: usize,
+        state: usize,
+        raw: Arc<Value>,
+        parent: Option<(u64, usize)>,
+        previous: u64,
+    ) -> Self {
+        Self {
+            machine,
+            state,
+            raw,
+            entered: 0,
+            retries: Vec::new(),
+            item: None,
+            parent,
+            previous,
+            pending: Pending::Nothing,
+        }
+    }
+}

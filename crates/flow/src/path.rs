@@ -1,0 +1,225 @@
+//! Paths into data: `$`, `$.a.b`, `$['a b'][0]`, `$.a[*].b`.
+
+use serde_json::{Map, Value};
+
+/// A step of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Name(String),
+    /// From the end if it is negative.
+    Index(i64),
+    /// Every element or value.
+    Every,
+}
+
+/// A path into a state's input, or into the context object (`$$`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Path {
+    text: String,
+    is_context: bool,
+    steps: Vec<Step>,
+}
+
+impl Path {
+    /// Parses a path.
+    ///
+    /// # Errors
+    /// What is wrong with it, to be read after its name.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let rest =
+            text.strip_prefix('$').ok_or_else(|| format!("{text:?} does not begin with $"))?;
+        let (is_context, mut rest) = match rest.strip_prefix('$') {
+            Some(rest) => (true, rest),
+            None => (false, rest),
+        };
+        let mut steps = Vec::new();
+        while !rest.is_empty() {
+            let (step, after) = next(rest).ok_or_else(|| {
+                format!("{text:?} is no path of names, indexes and [*]: see {rest:?}")
+            })?;
+            steps.push(step);
+            rest = after;
+        }
+        Ok(Self { text: text.to_owned(), is_context, steps })
+    }
+
+    /// Parses a path that names one place: no wildcard, and not of the context object.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub(crate) fn parse_reference(text: &str) -> Result<Self, String> {
+        let path = Self::parse(text)?;
+        let is_reference = path.steps.iter().all(|step| match step {
+            Step::Name(_) => true,
+            Step::Index(index) => *index >= 0,
+            Step::Every => false,
+        });
+        if path.is_context || !is_reference {
+            return Err(format!("{text:?} does not name one place in the state's input"));
+        }
+        Ok(path)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The value at this path; of a path with a wildcard, an array of all of them, which is never
+    /// missing.
+    pub(crate) fn find(&self, input: &Value, context: &Value) -> Option<Value> {
+        let root = if self.is_context { context } else { input };
+        if self.steps.contains(&Step::Every) {
+            let mut found = vec![root];
+            for step in &self.steps {
+                found = found.into_iter().flat_map(|value| below(value, step)).collect();
+            }
+            return Some(Value::Array(found.into_iter().cloned().collect()));
+        }
+        self.get(root).cloned()
+    }
+
+    /// The value at a path without wildcards.
+    fn get<'a>(&self, root: &'a Value) -> Option<&'a Value> {
+        self.steps.iter().try_fold(root, |value, step| below(value, step).next())
+    }
+
+    /// Puts a value at this path, which is a reference; objects on the way are made.
+    ///
+    /// # Errors
+    /// Something on the way is no object, or an array without that index; a sentence.
+    pub(crate) fn put(&self, target: &mut Value, value: Value) -> Result<(), String> {
+        let mut place = target;
+        for step in &self.steps {
+            place = match step {
+                Step::Name(name) => {
+                    if place.is_null() {
+                        *place = Value::Object(Map::new());
+                    }
+                    let Value::Object(object) = place else { return Err(self.misfit(place)) };
+                    object.entry(name.clone()).or_insert(Value::Null)
+                }
+                Step::Index(index) => {
+                    let position = usize::try_from(*index).unwrap_or(usize::MAX);
+                    if place.get(position).is_none() || !place.is_array() {
+                        return Err(self.misfit(place));
+                    }
+                    &mut place[position]
+                }
+                Step::Every => return Err(self.misfit(place)),
+            };
+        }
+        *place = value;
+        Ok(())
+    }
+
+    fn misfit(&self, value: &Value) -> String {
+        format!("{} cannot be put into {}", self.text, short(value))
+    }
+}
+
+/// A step and what follows it; None if there is none.
+fn next(text: &str) -> Option<(Step, &str)> {
+    if let Some(rest) = text.strip_prefix('.') {
+        if let Some(rest) = rest.strip_prefix('*') {
+            return Some((Step::Every, rest));
+        }
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        let name = &rest[..end];
+        let is_name = name.chars().all(|it| it.is_alphanumeric() || it == '_' || it == '-');
+        return (!name.is_empty() && is_name).then(|| (Step::Name(name.to_owned()), &rest[end..]));
+    }
+    let rest = text.strip_prefix('[')?;
+    for quote in ['\'', '"'] {
+        if let Some(rest) = rest.strip_prefix(quote) {
+            let end = rest.find(quote)?;
+            let after = rest[end + 1..].strip_prefix(']')?;
+            return Some((Step::Name(rest[..end].to_owned()), after));
+        }
+    }
+    let (inside, after) = rest.split_once(']')?;
+    let step = if inside == "*" { Step::Every } else { Step::Index(inside.parse().ok()?) };
+    Some((step, after))
+}
+
+/// The values that a step leads to.
+fn below<'a>(value: &'a Value, step: &Step) -> Box<dyn Iterator<Item = &'a Value> + 'a> {
+    match (step, value) {
+        (Step::Name(name), Value::Object(object)) => Box::new(object.get(name).into_iter()),
+        (Step::Index(index), Value::Array(array)) => {
+            let position = if *index < 0 {
+                array.len().checked_sub(usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX))
+            } else {
+                usize::try_from(*index).ok()
+            };
+            Box::new(position.and_then(|position| array.get(position)).into_iter())
+        }
+        (Step::Every, Value::Array(array)) => Box::new(array.iter()),
+        (Step::Every, Value::Object(object)) => Box::new(object.values()),
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+/// The beginning of a value's text, for messages.
+pub(crate) fn short(value: &Value) -> String {
+    const MOST: usize = 60;
+    let text = value.to_string();
+    if text.chars().count() <= MOST {
+        return text;
+    }
+    text.chars().take(MOST).chain("...".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn find(path: &str, input: &Value) -> Option<Value> {
+        Path::parse(path).unwrap().find(input, &json!({"Execution": {"Name": "e"}}))
+    }
+
+    #[test]
+    fn values_are_found() {
+        let input = json!({"a": {"b c": [1, {"d": 2}, 3]}, "é": true, "n": null});
+        assert_eq!(find("$", &input), Some(input.clone()));
+        assert_eq!(find("$.a['b c'][1].d", &input), Some(json!(2)));
+        assert_eq!(find("$.a[\"b c\"][-1]", &input), Some(json!(3)));
+        assert_eq!(find("$.é", &input), Some(json!(true)));
+        assert_eq!(find("$.n", &input), Some(Value::Null));
+        assert_eq!(find("$$.Execution.Name", &input), Some(json!("e")));
+        for missing in ["$.b", "$.a.b", "$.a['b c'][3]", "$.a['b c'][-4]", "$.é.x", "$[0]"] {
+            assert_eq!(find(missing, &input), None, "{missing}");
+        }
+        assert_eq!(find("$.a['b c'][*]", &input), Some(json!([1, {"d": 2}, 3])));
+        assert_eq!(find("$.a['b c'][*].d", &input), Some(json!([2])));
+        assert_eq!(find("$.none[*]", &input), Some(json!([])));
+    }
+
+    #[test]
+    fn values_are_put_and_objects_made() {
+        let put = |path: &str, mut target: Value| {
+            Path::parse_reference(path).unwrap().put(&mut target, json!(7)).map(|()| target)
+        };
+        assert_eq!(put("$", json!({"a": 1})), Ok(json!(7)));
+        assert_eq!(put("$.a.b", json!({"a": {"c": 1}})), Ok(json!({"a": {"c": 1, "b": 7}})));
+        assert_eq!(put("$.x.y", json!({})), Ok(json!({"x": {"y": 7}})));
+        assert_eq!(put("$.a[1]", json!({"a": [1, 2]})), Ok(json!({"a": [1, 7]})));
+        assert!(put("$.a[2]", json!({"a": [1, 2]})).is_err());
+        assert!(put("$.a.b", json!({"a": 1})).is_err());
+        assert!(put("$.a", json!([1])).is_err());
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused() {
+        for text in
+            ["", "a", "$a", "$.", "$.a..b", "$[", "$[a]", "$['a", "$[?(@.a)]", "$.a[1:2]", "$.f()"]
+        {
+            assert!(Path::parse(text).is_err(), "{text}");
+        }
+        for text in ["$.a[*]", "$$.a", "$.*", "$[-1]"] {
+            assert!(Path::parse(text).is_ok(), "{text}");
+            assert!(Path::parse_reference(text).is_err(), "{text}");
+        }
+    }
+}

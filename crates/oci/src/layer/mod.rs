@@ -1,0 +1,136 @@
+//! A layer's archive, applied to a folder that overlayfs can stack.
+//!
+//! What becomes of what an archive holds:
+//!
+//! | in the archive | in the folder |
+//! |---|---|
+//! | files, folders, symbolic and hard links | the same; hard links lead to files of the same layer |
+//! | owners | none: all is the unpacking process's, and of the group that [`Rules`] name |
+//! | permissions | the owner's, which the group gets too; no set-user-id, set-group-id or sticky bits |
+//! | times of modification | the same, to the second |
+//! | extended attributes, devices, pipes | nothing |
+//! | whiteouts (`.wh.NAME`, `.wh..wh..opq`) | what overlayfs takes for one |
+//!
+//! Names are relative to the folder, however they are written, and nothing outside of it is touched: `..` is
+//! refused, and links on the way to a name are followed as if the folder were the root.
+
+mod apply;
+mod archive;
+mod compression;
+
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use self::apply::Applier;
+use self::archive::Archive;
+pub use self::compression::Compression;
+use crate::digest::Digesting;
+use crate::image::Layer;
+use crate::{Digest, ImageError, Source};
+
+/// How layers are unpacked.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// The group that gets all files, with the rights of their owner. None: the process's own.
+    pub group: Option<u32>,
+    /// Whether overlayfs is mounted by root, who marks folders by other attributes than users do.
+    pub is_root: bool,
+    /// Most files, folders and links of a layer.
+    pub max_entries: u64,
+    /// Most bytes that its files may have in all.
+    pub max_bytes: u64,
+}
+
+/// What a layer holds, unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contents {
+    /// Files, folders and links.
+    pub entries: u64,
+    /// Bytes in files.
+    pub bytes: u64,
+}
+
+/// What went wrong with an archive.
+#[derive(Debug)]
+enum Problem {
+    /// What the archive holds.
+    Archive(String),
+    /// What the machine could not do.
+    Machine(io::Error),
+}
+
+impl From<rustix::io::Errno> for Problem {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Machine(error.into())
+    }
+}
+
+/// What headers, padding and the end of an archive may take beside the bytes in files.
+const MAX_OVERHEAD_BYTES: u64 = 1 << 30;
+
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Unpacks a layer into a folder that is there and empty; whoever calls this removes that after an error. The
+/// bytes are checked against both digests while they are read.
+pub fn unpack(
+    source: &dyn Source,
+    layer: &Layer,
+    folder: &Path,
+    rules: &Rules,
+) -> Result<Contents, ImageError> {
+    let compression = Compression::of(&layer.blob.media_type)?;
+    // One more, to notice that there are more.
+    let blob = source.blob(&layer.blob.digest)?.take(layer.blob.size.saturating_add(1));
+    let mut blob = Digesting::new(BufReader::with_capacity(BUFFER_BYTES, blob));
+    let result = unpack_from(compression.decoder(&mut blob), layer, folder, rules);
+    // Damage shows as nonsense first; what it is, its digest says.
+    let (digest, bytes) = blob.finish()?;
+    check_blob(layer, &digest, bytes)?;
+    result
+}
+
+fn unpack_from(
+    plain: Box<dyn Read + '_>,
+    layer: &Layer,
+    folder: &Path,
+    rules: &Rules,
+) -> Result<Contents, ImageError> {
+    let problem = |problem: String| ImageError::Layer { layer: layer.diff_id.to_string(), problem };
+    let limit = rules.max_bytes.saturating_add(MAX_OVERHEAD_BYTES);
+    let mut plain = Digesting::new(plain.take(limit));
+    let applied = Applier::new(folder, *rules)
+        .and_then(|applier| applier.apply(&mut Archive::new(&mut plain)));
+    let contents = applied.map_err(|error| match error {
+        Problem::Archive(sentence) => problem(sentence),
+        Problem::Machine(error) => ImageError::Io(error),
+    })?;
+    let (digest, bytes) =
+        plain.finish().map_err(|error| problem(format!("its archive cannot be read: {error}")))?;
+    if bytes >= limit {
+        return Err(problem(format!("it unpacks to more than {limit} bytes")));
+    }
+    if digest != layer.diff_id {
+        return Err(ImageError::Mismatch {
+            what: "an unpacked layer".to_owned(),
+            expected: layer.diff_id.to_string(),
+            found: digest.to_string(),
+        });
+    }
+    Ok(contents)
+}
+
+fn check_blob(layer: &Layer, digest: &Digest, bytes: u64) -> Result<(), ImageError> {
+    let what = format!("the layer {}", layer.blob.digest);
+    let expected = layer.blob.size;
+    if bytes != expected {
+        let found = if bytes > expected { "more".to_owned() } else { bytes.to_string() };
+        return Err(ImageError::Size { what, expected, found });
+    }
+    if *digest != layer.blob.digest {
+        let expected = layer.blob.digest.to_string();
+        return Err(ImageError::Mismatch { what, expected, found: digest.to_string() });
+    }
+    Ok(())
+}

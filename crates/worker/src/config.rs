@@ -44,6 +44,8 @@ pub struct Config {
     pub seed: u64,
     /// Names in the Host header that are accepted besides those of the loopback interface.
     pub allowed_hosts: Vec<String>,
+    /// Folders below which clients may name images of functions; none without them.
+    pub images: Vec<PathBuf>,
     /// Interpreters that are not taken from the PATH.
     pub runtimes: Runtimes,
     /// Which policy makes which choice, by name; Lambda's unless they are named.
@@ -68,6 +70,7 @@ impl Default for Config {
             stay_awake_ms: 0,
             seed: 0,
             allowed_hosts: Vec::new(),
+            images: Vec::new(),
             runtimes: Runtimes::default(),
             policies: PolicyNames::default(),
             parameters: Parameters::default(),
@@ -106,6 +109,8 @@ struct Form {
     #[serde(default)]
     allowed_hosts: Vec<String>,
     #[serde(default)]
+    images: Vec<PathBuf>,
+    #[serde(default)]
     runtimes: Runtimes,
     #[serde(default)]
     policies: UniqueKeys<String>,
@@ -125,6 +130,8 @@ pub enum ConfigError {
     UnknownKey { key: String, known: Vec<String> },
     #[error("the configuration is not valid: no policy decides `{choice}`, expected one of {}", known.join(", "))]
     UnknownChoice { choice: String, known: Vec<String> },
+    #[error("the configuration is not valid: `images` must be absolute folders, not {0}")]
+    RelativeFolder(PathBuf),
     #[error("the configuration is not valid: {0}")]
     UnknownPolicy(#[from] UnknownPolicy),
     #[error(
@@ -134,14 +141,21 @@ pub enum ConfigError {
 }
 
 /// Keys whose values have parts; those of [`Form`].
-const STRUCTURED: [&str; 3] = ["allowed_hosts", "runtimes", "policies"];
+const STRUCTURED: [&str; 4] = ["allowed_hosts", "images", "runtimes", "policies"];
 
 impl Config {
     /// Reads a configuration from JSON text.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let form: Form = serde_json::from_str(text)?;
-        let mut config =
-            Self { allowed_hosts: form.allowed_hosts, runtimes: form.runtimes, ..Self::default() };
+        if let Some(relative) = form.images.iter().find(|folder| !folder.is_absolute()) {
+            return Err(ConfigError::RelativeFolder(relative.clone()));
+        }
+        let mut config = Self {
+            allowed_hosts: form.allowed_hosts,
+            images: form.images,
+            runtimes: form.runtimes,
+            ..Self::default()
+        };
         let UniqueKeys(settings) = form.settings;
         let UniqueKeys(policies) = form.policies;
         if settings.contains_key("binding") && policies.contains_key("binding") {

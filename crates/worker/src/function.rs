@@ -1,19 +1,23 @@
 //! A function as it is configured.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use uncia_oci::document::Execution;
 use uncia_policy::{FunctionId, FunctionSettings, Resources};
 use uncia_record::Invocation;
 
 use crate::config::Config;
-use crate::instance::{Architecture, Enforcement, InstanceSpec, Network, Runtime, StartFrom};
+use crate::instance::{
+    Architecture, Enforcement, ImageSpec, InstanceSpec, Network, Runtime, StartFrom,
+};
 use crate::published::{LATEST, Published};
 pub(crate) use crate::settings::Overrides;
 use crate::settings::Target;
-use crate::store::Code;
+use crate::store::{Code, StoredImage};
 
 /// Requests that an HTTP server gets at a time if nothing is said: as on Cloud Run.
 const SERVER_CONCURRENCY: u32 = 80;
@@ -41,6 +45,49 @@ pub(crate) struct Configuration {
     #[serde(default)]
     pub key: String,
     pub reserved_concurrency: Option<u32>,
+    /// Set if its package is an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageUse>,
+}
+
+/// How a function uses an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ImageUse {
+    /// As it was asked for.
+    pub uri: String,
+    /// The same with the digest of what it meant then.
+    pub resolved_uri: String,
+    /// What overrides the image's own configuration.
+    #[serde(flatten)]
+    pub overrides: ImageConfig,
+}
+
+/// What of an image's configuration a function overrides: `ImageConfig` in Lambda's API.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ImageConfig {
+    pub entry_point: Option<Vec<String>>,
+    pub command: Option<Vec<String>>,
+    pub working_directory: Option<String>,
+}
+
+impl ImageConfig {
+    /// The program of an image with its arguments; empty if neither names one.
+    pub(crate) fn command_of(&self, image: &Execution) -> Vec<String> {
+        let entry_point = self.entry_point.as_ref().or(image.entrypoint.as_ref());
+        let command = self.command.as_ref().or(image.cmd.as_ref());
+        entry_point.into_iter().chain(command).flatten().cloned().collect()
+    }
+
+    fn working_directory_of(&self, image: &Execution) -> PathBuf {
+        let folder = self.working_directory.as_ref().or(image.working_dir.as_ref());
+        Path::new("/").join(folder.map_or("", String::as_str))
+    }
+
+    /// What image and function call the handler: the first argument behind the entry point.
+    pub(crate) fn handler_of(&self, image: &Execution) -> String {
+        let command = self.command.as_ref().or(image.cmd.as_ref());
+        command.and_then(|command| command.first()).cloned().unwrap_or_default()
+    }
 }
 
 impl Configuration {
@@ -60,6 +107,7 @@ impl Configuration {
             revision: String::new(),
             key: String::new(),
             reserved_concurrency: None,
+            image: None,
         }
     }
 }
@@ -197,8 +245,9 @@ impl Function {
             function_arn: self.arn.clone(),
             version: self.version_name(),
             runtime: self.runtime(),
-            handler: self.configuration.handler.clone(),
+            handler: self.handler(),
             code: self.code.folder(),
+            image: self.image_spec().map(Arc::new),
             mounts: self.code.byte_code(self.runtime()).into_iter().collect(),
             environment: self.configuration.environment.clone(),
             memory_bytes: self.memory_bytes(),
@@ -220,6 +269,30 @@ impl Function {
             spec.start_from = StartFrom::Prepared;
         }
         spec
+    }
+
+    /// What its runtime calls.
+    fn handler(&self) -> String {
+        match (&self.configuration.image, self.code.image()) {
+            (Some(used), Some(stored)) => used.overrides.handler_of(&stored.image.execution),
+            _ => self.configuration.handler.clone(),
+        }
+    }
+
+    /// The root that it brings, if it does.
+    fn image_spec(&self) -> Option<ImageSpec> {
+        let StoredImage { image, .. } = self.code.image()?;
+        let overrides = self.configuration.image.as_ref().map(|image| &image.overrides)?;
+        let variables = image.execution.env.iter().flatten();
+        let variables = variables.filter_map(|variable| variable.split_once('='));
+        Some(ImageSpec {
+            layers: self.code.layers(),
+            command: overrides.command_of(&image.execution),
+            working_directory: overrides.working_directory_of(&image.execution),
+            environment: variables
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        })
     }
 
     /// Whether publishing both would make the same version.
@@ -244,6 +317,7 @@ impl Function {
             && self.code.sha256() == other.code.sha256()
             && mine.runtime == theirs.runtime
             && mine.handler == theirs.handler
+            && mine.image == theirs.image
             && mine.memory_mb == theirs.memory_mb
             && mine.ephemeral_mb == theirs.ephemeral_mb
             && mine.environment == theirs.environment

@@ -98,6 +98,19 @@ pub struct HostConfig {
     pub pool: usize,
 }
 
+/// A root file system that a function brings, instead of a runtime's, and what is started in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSpec {
+    /// The unpacked layers on the host, the lowest first.
+    pub layers: Vec<PathBuf>,
+    /// The program and its arguments, at least the program; without a slash it is looked for on the PATH.
+    pub command: Vec<String>,
+    /// Where the program is started.
+    pub working_directory: PathBuf,
+    /// What the image says of the environment, which the function's own variables override.
+    pub environment: Vec<(String, String)>,
+}
+
 /// Everything that an instance needs to know to start.
 #[derive(Debug, Clone)]
 pub struct InstanceSpec {
@@ -115,8 +128,10 @@ pub struct InstanceSpec {
     pub architecture: Architecture,
     /// What the runtime calls, written as this runtime takes it.
     pub handler: String,
-    /// The unpacked deployment package; read-only at `/var/task`.
+    /// The unpacked deployment package; read-only at `/var/task`, unless there is an image.
     pub code: PathBuf,
+    /// The root that the function brings.
+    pub image: Option<Arc<ImageSpec>>,
     /// Folders of the host that the instance may read besides: on the host, in the sandbox.
     pub mounts: Vec<(PathBuf, PathBuf)>,
     /// The function's own environment variables.

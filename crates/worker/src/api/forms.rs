@@ -43,20 +43,19 @@ const RESERVED: [&str; 16] = [
 
 /// What a configuration can ask of Lambda and not of this platform; refused unless it asks for
 /// nothing.
-pub(super) const NO_CONFIGURATION: [&str; 10] = [
+pub(super) const NO_CONFIGURATION: [&str; 9] = [
     "VpcConfig",
     "DeadLetterConfig",
     "KMSKeyArn",
     "TracingConfig",
     "Layers",
     "FileSystemConfigs",
-    "ImageConfig",
     "CodeSigningConfigArn",
     "SnapStart",
     "LoggingConfig",
 ];
 /// Where Lambda can find code, and this platform can't.
-pub(super) const NO_CODE: [&str; 2] = ["ImageUri", "SourceKMSKeyArn"];
+pub(super) const NO_CODE: [&str; 1] = ["SourceKMSKeyArn"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -72,6 +71,7 @@ pub(super) struct CreateFunction {
     pub MemorySize: Option<u64>,
     pub Publish: Option<bool>,
     pub PackageType: Option<String>,
+    pub ImageConfig: Option<ImageConfigForm>,
     pub Environment: Option<Environment>,
     pub Tags: Option<BTreeMap<String, String>>,
     pub Architectures: Option<Vec<String>>,
@@ -86,6 +86,16 @@ pub(super) struct Code {
     pub S3Bucket: Option<String>,
     pub S3Key: Option<String>,
     pub S3ObjectVersion: Option<String>,
+    pub ImageUri: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub(super) struct ImageConfigForm {
+    pub EntryPoint: Option<Vec<String>>,
+    pub Command: Option<Vec<String>>,
+    pub WorkingDirectory: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -96,6 +106,7 @@ pub(super) struct UpdateCode {
     pub S3Bucket: Option<String>,
     pub S3Key: Option<String>,
     pub S3ObjectVersion: Option<String>,
+    pub ImageUri: Option<String>,
     pub Publish: Option<bool>,
     pub DryRun: Option<bool>,
     pub RevisionId: Option<String>,
@@ -115,6 +126,7 @@ pub(super) struct UpdateConfiguration {
     pub Environment: Option<Environment>,
     pub RevisionId: Option<String>,
     pub EphemeralStorage: Option<EphemeralStorage>,
+    pub ImageConfig: Option<ImageConfigForm>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -196,6 +208,7 @@ impl UpdateCode {
             S3Bucket: self.S3Bucket.take(),
             S3Key: self.S3Key.take(),
             S3ObjectVersion: self.S3ObjectVersion.take(),
+            ImageUri: self.ImageUri.take(),
         }
     }
 }
@@ -315,12 +328,16 @@ pub(super) fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), ApiError
     }
 }
 
-/// Reads the settings among the tags, which must fit the runtime.
+/// Reads the settings among the tags, which must fit the runtime, or the image if there is one.
 pub(super) fn settings(
     tags: &BTreeMap<String, String>,
     runtime: Runtime,
+    is_image: bool,
 ) -> Result<Overrides, ApiError> {
     let overrides = Overrides::parse(tags).map_err(ApiError::invalid)?;
+    if let Some(refusal) = overrides.refusal_of_image().filter(|_| is_image) {
+        return Err(ApiError::invalid(refusal));
+    }
     overrides.refusal(runtime).map_or(Ok(overrides), |refusal| Err(ApiError::invalid(refusal)))
 }
 
@@ -457,7 +474,7 @@ mod tests {
     fn what_asks_for_nothing_is_taken() {
         let read = |body: &[u8]| read::<CreateFunction>(body, &NO_CONFIGURATION);
         assert!(read(br#"{"VpcConfig": {"SubnetIds": [], "SecurityGroupIds": []}}"#).is_ok());
-        for body in [r#"{"Layers": ["arn:aws:x"]}"#, r#"{"Code": {"ImageUri": "Layers"}}"#] {
+        for body in [r#"{"Layers": ["arn:aws:x"]}"#, r#"{"Code": {"SourceKMSKeyArn": "arn:x"}}"#] {
             let error = read(body.as_bytes()).unwrap_err();
             assert!(error.message.contains("not supported"), "{error}");
         }

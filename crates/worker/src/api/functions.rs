@@ -16,9 +16,9 @@ use super::forms::{
 };
 use super::route::query_values;
 use super::versions::{self, Reference, Target, find_version};
-use super::{ARN_PREFIX, Api, pages};
+use super::{ARN_PREFIX, Api, images, pages};
 use crate::clock;
-use crate::function::{Configuration, Function};
+use crate::function::{Configuration, Function, ImageConfig, ImageUse};
 use crate::ids;
 use crate::instance::Runtime;
 use crate::published::LATEST;
@@ -101,17 +101,21 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     let form: CreateFunction = forms::read(body, &NO_CONFIGURATION)?;
     let name = name_of(&form.FunctionName)?;
     check_name(&name)?;
-    if form.PackageType.as_deref().is_some_and(|kind| kind != "Zip") {
-        return Err(ApiError::invalid("PackageType must be Zip: images are not supported"));
-    }
-    let identifier =
-        form.Runtime.ok_or_else(|| ApiError::invalid("Runtime is required for a zip package"))?;
+    let is_image = images::is_image(form.PackageType.as_deref())?;
+    images::check_kind(is_image, &form.Code)?;
+    let (identifier, handler) = if is_image {
+        images::check_no_handler(&[form.Runtime.as_ref(), form.Handler.as_ref()])?;
+        (images::RUNTIME.to_owned(), None)
+    } else {
+        let required =
+            |key: &str| ApiError::invalid(format!("{key} is required for a zip package"));
+        let identifier = form.Runtime.ok_or_else(|| required("Runtime"))?;
+        (identifier, Some(form.Handler.ok_or_else(|| required("Handler"))?))
+    };
     let runtime = check_runtime(&identifier, &api.host)?;
-    let handler =
-        form.Handler.ok_or_else(|| ApiError::invalid("Handler is required for a zip package"))?;
     let tags = form.Tags.unwrap_or_default();
     check_tags(&tags)?;
-    let overrides = forms::settings(&tags, runtime)?;
+    let overrides = forms::settings(&tags, runtime, is_image)?;
     let mut configuration = Configuration {
         runtime: identifier,
         handler: String::new(),
@@ -126,9 +130,10 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
         revision: ids::uuid(),
         key: ids::uuid(),
         reserved_concurrency: None,
+        image: None,
     };
     Settings {
-        handler: Some(&handler),
+        handler: handler.as_deref(),
         role: None,
         description: form.Description.as_deref(),
         timeout: form.Timeout,
@@ -137,15 +142,28 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
         environment: form.Environment.as_ref().map(|environment| &environment.Variables),
     }
     .apply(&mut configuration)?;
-    let zip = zip_file(&form.Code)?;
+    let image_config = images::config(form.ImageConfig)?;
+    if !is_image && image_config != ImageConfig::default() {
+        return Err(ApiError::invalid(
+            "Please don't provide ImageConfig when the PackageType is Zip",
+        ));
+    }
     let exists = || ApiError::conflict(format!("Function already exist: {name}"));
     if api.registry.get(&name).is_some() {
         return Err(exists());
     }
-    let code = api.registry.packages().store(&zip, |folder| {
-        check_handler(folder, runtime, &configuration.runtime, &configuration.handler)
-    })?;
-    compile(api, &code, runtime);
+    let code = if is_image {
+        let (code, used) = images::load(api, &form.Code, image_config)?;
+        configuration.image = Some(used);
+        code
+    } else {
+        let zip = zip_file(&form.Code)?;
+        let code = api.registry.packages().store(&zip, |folder| {
+            check_handler(folder, runtime, &configuration.runtime, &configuration.handler)
+        })?;
+        compile(api, &code, runtime);
+        code
+    };
     let mut changes = api.registry.change();
     if changes.get(&name).is_some() {
         return Err(exists());
@@ -170,17 +188,34 @@ pub(super) fn update_code(
         return Err(ApiError::broken(&old));
     }
     check_architectures(form.Architectures.as_deref())?;
-    let zip = zip_file(&form.take_code())?;
     let settings = &old.configuration;
-    let code = api.registry.packages().store(&zip, |folder| {
-        check_handler(folder, old.runtime(), &settings.runtime, &settings.handler)
-    })?;
+    let place = form.take_code();
+    images::check_kind(settings.image.is_some(), &place)?;
+    let (code, image) = if let Some(used) = &settings.image {
+        let (code, used) = images::load(api, &place, used.overrides.clone())?;
+        (code, Some(used))
+    } else {
+        let zip = zip_file(&place)?;
+        let code = api.registry.packages().store(&zip, |folder| {
+            check_handler(folder, old.runtime(), &settings.runtime, &settings.handler)
+        })?;
+        (code, None)
+    };
     if form.DryRun == Some(true) {
         return Ok(json_answer(StatusCode::OK, &describe(api, &old)));
     }
-    compile(api, &code, old.runtime());
+    if image.is_none() {
+        compile(api, &code, old.runtime());
+    }
     let mut version = None;
     let function = change_published(api, reference, form.RevisionId.as_deref(), |function| {
+        if function.configuration.image.is_some() != image.is_some() {
+            return Err(ApiError::conflict("The function was replaced meanwhile: try again"));
+        }
+        if let (Some(old), Some(new)) = (&mut function.configuration.image, image) {
+            // What overrides it may have been changed meanwhile.
+            *old = ImageUse { overrides: old.overrides.clone(), ..new };
+        }
         function.code = code;
         function.broken = None;
         touch(function);
@@ -198,10 +233,17 @@ pub(super) fn update_configuration(
     body: &[u8],
 ) -> Result<Answer, ApiError> {
     let form: UpdateConfiguration = forms::read(body, &NO_CONFIGURATION)?;
-    if let Some(identifier) = &form.Runtime {
-        compile(api, &find(api, reference)?.code, check_runtime(identifier, &api.host)?);
+    let old = find(api, reference)?;
+    if old.configuration.image.is_some() {
+        images::check_no_handler(&[form.Runtime.as_ref(), form.Handler.as_ref()])?;
+    } else if let Some(identifier) = &form.Runtime {
+        compile(api, &old.code, check_runtime(identifier, &api.host)?);
     }
+    let image_config = form.ImageConfig.map(|config| images::config(Some(config))).transpose()?;
     let function = change(api, reference, form.RevisionId.as_deref(), |function| {
+        if let Some(config) = image_config {
+            images::change_config(function, config)?;
+        }
         let configuration = &mut function.configuration;
         if let Some(identifier) = &form.Runtime {
             check_runtime(identifier, &api.host)?;
@@ -223,7 +265,7 @@ pub(super) fn update_configuration(
             let (identifier, handler) = (&configuration.runtime, &configuration.handler);
             check_handler(&function.code.folder(), runtime, identifier, handler)?;
             // Not every runtime can be started in every way.
-            forms::settings(&function.tags, runtime)?;
+            forms::settings(&function.tags, runtime, false)?;
         }
         Ok(())
     })?;
@@ -232,13 +274,23 @@ pub(super) fn update_configuration(
 
 pub(super) fn get(api: &Api, reference: &str, query: &str) -> Result<Answer, ApiError> {
     let Target { version, qualified_arn } = find_version(api, reference, query)?;
-    let sha256 = version.code.sha256();
-    let location = format!("http://{}/uncia/v1/code/{sha256}", api.address);
+    let code = match &version.configuration.image {
+        Some(used) => json!({
+            "RepositoryType": "ECR",
+            "ImageUri": used.uri,
+            "ResolvedImageUri": used.resolved_uri,
+        }),
+        None => {
+            let sha256 = version.code.sha256();
+            let location = format!("http://{}/uncia/v1/code/{sha256}", api.address);
+            json!({"RepositoryType": "S3", "Location": location})
+        }
+    };
     // Tags and concurrency are the function's, not a version's.
     let function = find(api, &version.name)?;
     let mut body = json!({
         "Configuration": describe_as(api, &version, qualified_arn.as_ref().unwrap_or(&version.arn)),
-        "Code": {"RepositoryType": "S3", "Location": location},
+        "Code": code,
         "Tags": function.tags,
     });
     if let Some(reserved) = function.configuration.reserved_concurrency {
@@ -375,7 +427,7 @@ pub(super) fn describe_as(api: &Api, function: &Function, arn: &str) -> Value {
         "Timeout": configuration.timeout_s,
         "MemorySize": configuration.memory_mb,
         "LastModified": clock::iso_8601(configuration.modified_unix_ms),
-        "CodeSha256": base64_sha256(&function.code),
+        "CodeSha256": code_sha256(&function.code),
         "Version": function.version_name(),
         "TracingConfig": {"Mode": "PassThrough"},
         "RevisionId": configuration.revision,
@@ -394,10 +446,14 @@ pub(super) fn describe_as(api: &Api, function: &Function, arn: &str) -> Value {
             "LogGroup": format!("/aws/lambda/{}", function.name),
         },
     });
+    images::describe(&mut body, configuration);
     if let Some(reason) = &function.broken {
         body["State"] = json!("Failed");
         body["StateReason"] = json!(reason);
-        body["StateReasonCode"] = json!("InvalidZipFileException");
+        body["StateReasonCode"] = match configuration.image {
+            Some(_) => json!("InvalidImage"),
+            None => json!("InvalidZipFileException"),
+        };
     }
     if !configuration.environment.is_empty() {
         body["Environment"] = json!({"Variables": configuration.environment});
@@ -420,7 +476,11 @@ fn compile(api: &Arc<Api>, code: &Arc<Code>, runtime: Runtime) {
     Handle::current().block_on(code.compile(&api.host, runtime));
 }
 
-pub(super) fn base64_sha256(code: &Code) -> String {
+/// `CodeSha256`, as Lambda writes it: of a zip file in base64, of an image in digits.
+pub(super) fn code_sha256(code: &Code) -> String {
+    if code.image().is_some() {
+        return code.sha256().to_owned();
+    }
     let bytes: Vec<u8> = code
         .sha256()
         .as_bytes()

@@ -156,7 +156,7 @@ async fn health(api: &Api) -> Answer {
 async fn code(api: &Api, sha256: &str, head: &Parts) -> Result<Answer, ApiError> {
     let functions = api.registry.all();
     let mut all = functions.iter().flat_map(Function::versions);
-    let function = all.find(|it| it.code.sha256() == sha256).cloned();
+    let function = all.find(|it| it.code.sha256() == sha256 && it.code.image().is_none()).cloned();
     let function = function.ok_or_else(|| ApiError::not_found("There is no such package"))?;
     if function.broken.is_some() {
         return Err(ApiError::broken(&function));

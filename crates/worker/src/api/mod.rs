@@ -7,6 +7,7 @@ mod events;
 mod forms;
 mod functions;
 mod guard;
+mod images;
 mod invoke;
 mod logs;
 mod pages;

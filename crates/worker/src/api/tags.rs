@@ -38,7 +38,10 @@ fn set(
     change(api, arn, None, |function| {
         edit(&mut function.tags);
         check_tags(&function.tags)?;
-        function.overrides = settings(&function.tags, function.runtime())?;
+        function.overrides = {
+            let is_image = function.configuration.image.is_some();
+            settings(&function.tags, function.runtime(), is_image)?
+        };
         Ok(())
     })?;
     Ok(empty_answer(StatusCode::NO_CONTENT))

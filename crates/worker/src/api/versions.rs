@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{self, PublishVersion};
-use super::functions::{base64_sha256, change_published, describe, describe_as, find};
+use super::functions::{change_published, code_sha256, describe, describe_as, find};
 use super::route::query_values;
 use super::{ARN_PREFIX, Api, pages};
 use crate::clock;
@@ -83,7 +83,7 @@ pub(super) fn publish(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<An
     let form: PublishVersion = forms::read(body, &[])?;
     let mut number = 0;
     let function = change_published(api, reference, form.RevisionId.as_deref(), |function| {
-        let current = base64_sha256(&function.code);
+        let current = code_sha256(&function.code);
         if let Some(expected) = form.CodeSha256.as_ref().filter(|it| !it.is_empty())
             && *expected != current
         {

@@ -233,6 +233,7 @@ fn spec(runtime: Runtime, root: &Root, byte_code: &ByteCode, code: &Path) -> Ins
         runtime,
         handler: byte_code.handler.into(),
         code: root.path.join(&RUNTIME[1..]),
+        image: None,
         mounts: vec![(code.to_owned(), EXTRA.into())],
         environment: BTreeMap::new(),
         memory_bytes: MEMORY_BYTES,

@@ -22,6 +22,9 @@ pub(super) const COMMON: [(&str, &str); 4] = [
     ("TZ", ":UTC"),
 ];
 
+/// Where an image's programs are unless it says otherwise: as Docker has it.
+const IMAGE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// The region of an ARN that names none.
 const DEFAULT_REGION: &str = "us-east-1";
 
@@ -37,16 +40,23 @@ pub(super) fn build(
     let region = spec.function_arn.split(':').nth(3).filter(|it| !it.is_empty());
     let region = region.unwrap_or(DEFAULT_REGION);
     let mut environment = BTreeMap::new();
-    let mut set = |name: &str, value: &str| environment.insert(name.to_owned(), value.to_owned());
+    let mut set = |name: &str, value: &str| {
+        environment.insert(name.to_owned(), value.to_owned());
+    };
 
-    for (name, value) in COMMON {
-        set(name, value);
+    match &spec.image {
+        None => COMMON.iter().for_each(|(name, value)| set(name, value)),
+        Some(image) => {
+            set("PATH", IMAGE_PATH);
+            image.environment.iter().for_each(|(name, value)| set(name, value));
+        }
     }
     // Clients want credentials to sign with; nobody checks them here.
     set("AWS_ACCESS_KEY_ID", "uncia");
     set("AWS_SECRET_ACCESS_KEY", "uncia");
     set("AWS_SESSION_TOKEN", "uncia");
-    if spec.network == Network::Host {
+    // An image has its own certificates, wherever they are.
+    if spec.network == Network::Host && spec.image.is_none() {
         set("SSL_CERT_FILE", CERTIFICATES);
     }
 
@@ -61,7 +71,9 @@ pub(super) fn build(
     set("LAMBDA_RUNTIME_DIR", "/var/runtime");
     set("AWS_REGION", region);
     set("AWS_DEFAULT_REGION", region);
-    set("AWS_EXECUTION_ENV", &spec.runtime.definition().execution_environment(version));
+    if spec.image.is_none() {
+        set("AWS_EXECUTION_ENV", &spec.runtime.definition().execution_environment(version));
+    }
     set("AWS_LAMBDA_RUNTIME_API", runtime_api);
     set("AWS_LAMBDA_FUNCTION_NAME", name);
     set("AWS_LAMBDA_FUNCTION_VERSION", &spec.version);
@@ -97,6 +109,7 @@ pub(in crate::sandbox) mod tests {
             runtime: Runtime::named(runtime).unwrap(),
             handler: "handler.handler".into(),
             code: "/code".into(),
+            image: None,
             mounts: Vec::new(),
             environment: environment
                 .iter()
@@ -128,6 +141,28 @@ pub(in crate::sandbox) mod tests {
         assert_eq!(environment["AWS_EXECUTION_ENV"], "AWS_Lambda_python3.11");
         assert_eq!(environment["AWS_ENDPOINT_URL_LAMBDA"], "http://127.0.0.1:9002");
         assert!(!environment.contains_key("HOME"));
+    }
+
+    #[test]
+    fn an_images_variables_are_overridden_by_the_functions_and_lambdas() {
+        let image = crate::instance::ImageSpec {
+            layers: Vec::new(),
+            command: vec!["/bin/x".into()],
+            working_directory: "/".into(),
+            environment: [("PATH", "/x"), ("LEVEL", "1"), ("TZ", "CET"), ("AWS_REGION", "moon")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+        };
+        let image = Some(std::sync::Arc::new(image));
+        let spec = InstanceSpec { image, ..spec("provided", &[("LEVEL", "3")]) };
+        let environment = build(&spec, "provided", "127.0.0.1:9001");
+        let value = |name: &str| environment.get(name).map(String::as_str);
+        assert_eq!(
+            (value("PATH"), value("LEVEL"), value("TZ")),
+            (Some("/x"), Some("3"), Some("CET"))
+        );
+        assert_eq!((value("AWS_REGION"), value("LD_LIBRARY_PATH")), (Some("eu-west-1"), None));
+        assert_eq!(value("AWS_LAMBDA_RUNTIME_API"), Some("127.0.0.1:9001"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
 use super::ready_groups::ReadyGroups;
-use super::rootfs::RootError;
+use super::rootfs::{ImageRoots, RootError};
 use super::roots::Roots;
 use super::shares::Shares;
 use super::spawn::Spawner;
@@ -69,6 +69,7 @@ pub struct Host {
     pub(super) shares: Shares,
     pub(super) ready_groups: Arc<ReadyGroups>,
     pub(super) roots: Roots,
+    pub(super) image_roots: ImageRoots,
     pub(super) spawner: Spawner,
     pub(super) prepared: Arc<Pool>,
     pub(super) started: Arc<RuntimePool>,
@@ -140,6 +141,7 @@ impl Host {
         }
 
         let roots = Roots::open(&roots_folder, &config.interpreters, &mut capabilities.warnings)?;
+        let image_roots = ImageRoots::prepare(&state, capabilities.root)?;
 
         // An instance takes about fifteen, and the usual limit is 1024; with fewer, fewer instances run
         // at a time.
@@ -171,6 +173,7 @@ impl Host {
             shares: Shares::default(),
             ready_groups: Arc::default(),
             roots,
+            image_roots,
         })
     }
 

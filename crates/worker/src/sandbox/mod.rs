@@ -63,6 +63,7 @@ mod visitors;
 mod wire;
 
 pub(crate) use compiler::Compiled;
+pub(crate) use rootfs::GROUP_ID;
 
 pub use capabilities::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Metering, Namespaces,

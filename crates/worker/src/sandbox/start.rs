@@ -28,7 +28,7 @@ use super::kinds::{self, Origin, Prepared, StartKind, Zygote};
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
-use super::rootfs::{GROUP_ID, Root};
+use super::rootfs::{GROUP_ID, Root, TASK};
 use super::runtime_api::{Initialized, RuntimeApi};
 use super::sweep;
 use super::users::User;
@@ -400,9 +400,13 @@ impl Host {
     ) -> InitConfig {
         let own_network = spec.network != Network::Host;
         let definition = spec.runtime.definition();
-        let arguments = match spec.architecture {
-            Architecture::Polling => [root.command.clone(), definition.arguments(spec)].concat(),
-            Architecture::Http => definition.server(&root.command, spec),
+        let image = spec.image.as_deref();
+        let arguments = match (image, spec.architecture) {
+            (Some(image), _) => image.command.clone(),
+            (None, Architecture::Polling) => {
+                [root.command.clone(), definition.arguments(spec)].concat()
+            }
+            (None, Architecture::Http) => definition.server(&root.command, spec),
         };
         let program = PathBuf::from(&arguments[0]);
         let mut mounts = spec.mounts.clone();
@@ -418,8 +422,11 @@ impl Host {
             waits: false,
             label: sweep::label(&self.name, &spec.id),
             hostname: "localhost".into(),
-            root: root.path.clone(),
+            root: image.map_or(&root.path, |_| &self.image_roots.root).clone(),
+            image: image.map(|image| self.image_roots.mounts(image)),
             code: spec.code.clone(),
+            working_directory: image
+                .map_or_else(|| PathBuf::from(TASK), |image| image.working_directory.clone()),
             tmp_bytes: spec.ephemeral_bytes.min(most),
             uid: user,
             gid: GROUP_ID,
@@ -501,6 +508,9 @@ fn check(spec: &InstanceSpec) -> Result<(), StartError> {
     }
     if !PERIODS_US.contains(&spec.period_us) {
         return Err(StartError::Sandbox(CgroupError::Period(spec.period_us).to_string()));
+    }
+    if spec.image.is_some() {
+        return Ok(());
     }
     let readable = fs::metadata(&spec.code)
         .is_ok_and(|it| it.is_dir() && it.permissions().mode() & 0o005 == 0o005);

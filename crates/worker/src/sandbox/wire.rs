@@ -38,9 +38,14 @@ pub(super) struct InitConfig {
     /// What `ps` shows of it.
     pub label: String,
     pub hostname: String,
-    /// The root filesystem that all instances of this runtime share.
+    /// The root filesystem that all instances of this runtime share; with an image, where that is mounted.
     pub root: PathBuf,
+    /// What is mounted there, if the function brings its own.
+    pub image: Option<ImageMounts>,
+    /// The function's code, unless that is in its image.
     pub code: PathBuf,
+    /// Where the program is started, as seen in the root.
+    pub working_directory: PathBuf,
     pub tmp_bytes: u64,
     pub uid: u32,
     pub gid: u32,
@@ -62,6 +67,15 @@ pub(super) struct InitConfig {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
+}
+
+/// What overlayfs makes an image's root of.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ImageMounts {
+    /// The unpacked layers, the highest first, with no folder twice.
+    pub layers: Vec<PathBuf>,
+    /// Where what the instance writes is mounted.
+    pub scratch: PathBuf,
 }
 
 impl InitConfig {

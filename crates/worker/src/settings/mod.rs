@@ -237,8 +237,7 @@ impl Overrides {
 
     /// Why a function of this runtime cannot have these settings, if it cannot: a sentence.
     pub(crate) fn refusal(&self, runtime: Runtime) -> Option<String> {
-        let mut start_from = StartFrom::default();
-        self.apply(&mut Target { start_from: Some(&mut start_from), ..Target::default() });
+        let start_from = self.start_from();
         if let Some(refusal) = self.serving().refusal(runtime, start_from) {
             return Some(refusal);
         }
@@ -247,6 +246,22 @@ impl Overrides {
         Some(format!(
             "The tag {TAG_PREFIX}start-from does not fit a function in {runtime}: {reason}."
         ))
+    }
+
+    /// Why a function that is an image cannot have these settings, if it cannot: a sentence.
+    pub(crate) fn refusal_of_image(&self) -> Option<String> {
+        self.start_from().needs_polling().then(|| {
+            format!(
+                "The tag {TAG_PREFIX}start-from must be fresh or prepared for a function that is an image: \
+                 the others start from a runtime of the platform's, and an image brings its own."
+            )
+        })
+    }
+
+    fn start_from(&self) -> StartFrom {
+        let mut start_from = StartFrom::default();
+        self.apply(&mut Target { start_from: Some(&mut start_from), ..Target::default() });
+        start_from
     }
 
     /// How an instance serves.

@@ -8,6 +8,9 @@
 //! code/<sha256>/    deployment packages, unpacked
 //! bytecode/<sha256>/<runtime>-<version>/   byte code of their sources
 //! packages/<sha256>.zip
+//! images/<sha256>.json   images, by the digests of their manifests
+//! layers/<sha256>/    layers of images, unpacked, by the digests of their archives
+//! mounts/             where roots of images are mounted, in each instance's own namespace
 //! staging/          what is not complete yet; emptied at the start
 //! ```
 //!
@@ -17,6 +20,7 @@
 mod byte_code;
 pub(crate) mod database;
 mod folders;
+mod images;
 mod lock;
 mod package;
 mod packages;
@@ -24,6 +28,7 @@ mod published;
 mod registry;
 
 pub(crate) use database::DatabaseError;
+pub(crate) use images::StoredImage;
 pub(crate) use lock::{LockError, StateLock};
 pub(crate) use package::{MAX_ZIPPED_BYTES, PackageError, check_handler};
 pub(crate) use packages::Code;

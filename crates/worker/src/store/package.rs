@@ -6,6 +6,7 @@ use std::io::{self, Cursor, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use uncia_oci::ImageError;
 use zip::CompressionMethod;
 use zip::result::ZipError;
 
@@ -66,8 +67,21 @@ pub(crate) enum PackageError {
     NoHandler(String),
     #[error("The zip file is not the one that was uploaded")]
     Changed,
+    #[error("The image cannot be used: {0}")]
+    Image(ImageError),
+    #[error("The image cannot be used: its layers unpack to more than {0} bytes")]
+    ImageBytes(u64),
     #[error("The package could not be unpacked: {0}")]
     Io(#[from] io::Error),
+}
+
+impl From<ImageError> for PackageError {
+    fn from(error: ImageError) -> Self {
+        match error {
+            ImageError::Io(error) => Self::Io(error),
+            error => Self::Image(error),
+        }
+    }
 }
 
 impl From<ZipError> for PackageError {

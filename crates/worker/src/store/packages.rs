@@ -11,16 +11,21 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 
 use sha2::{Digest, Sha256};
+use uncia_oci::{Image, ImageError, Source};
 
 use super::folders;
+use super::images::{ImageStore, StoredImage};
 use super::package::{self, PackageError};
 use crate::ids;
 use crate::instance::Runtime;
 
+/// Where what is not complete yet is made.
+const STAGING: &str = "staging";
+
 /// Packages may hold secrets; instances read them unpacked.
 const PRIVATE_FILE: u32 = 0o600;
 
-/// An unpacked package. Its files stay as long as the value lives.
+/// An unpacked package, or an image. Its files stay as long as the value lives.
 #[derive(Debug)]
 pub(crate) struct Code {
     sha256: String,
@@ -28,18 +33,30 @@ pub(crate) struct Code {
     store: Arc<PackageStore>,
     /// Whether the files go with the value: no function of the registry uses them.
     unused: AtomicBool,
+    /// Set if it is an image.
+    image: Option<StoredImage>,
     /// The folder of its byte code, once there is some, and the runtime that it is for.
     pub(super) byte_code: OnceLock<(Runtime, PathBuf)>,
 }
 
 impl Code {
-    /// The SHA-256 of the zip file, in hexadecimal digits.
+    /// The SHA-256 of the zip file, or of the image's manifest, in hexadecimal digits.
     pub(crate) fn sha256(&self) -> &str {
         &self.sha256
     }
 
     pub(crate) fn zip_bytes(&self) -> u64 {
         self.zip_bytes
+    }
+
+    /// The image, if it is one.
+    pub(crate) fn image(&self) -> Option<&StoredImage> {
+        self.image.as_ref()
+    }
+
+    /// The folders of its layers, the lowest first.
+    pub(crate) fn layers(&self) -> Vec<PathBuf> {
+        self.image.as_ref().map_or_else(Vec::new, |it| self.store.images.folders(&it.image))
     }
 
     /// The unpacked package.
@@ -84,26 +101,29 @@ impl Drop for Code {
 #[derive(Debug)]
 pub(crate) struct PackageStore {
     state: PathBuf,
+    images: ImageStore,
     live: Mutex<HashMap<String, Weak<Code>>>,
 }
 
 impl PackageStore {
     /// Opens the store; what an earlier worker left half-made goes.
     pub(crate) fn open(state: &Path) -> io::Result<Arc<Self>> {
-        let store = Self { state: state.to_owned(), live: Mutex::default() };
-        let mut removed = fs::remove_dir_all(store.staging());
+        let staging = state.join(STAGING);
+        let mut removed = fs::remove_dir_all(&staging);
         for _ in 0..100 {
             // Somebody else removes it, too: a listing may have missed what is behind what went.
             if !matches!(&removed, Err(it) if it.kind() == io::ErrorKind::DirectoryNotEmpty) {
                 break;
             }
-            removed = fs::remove_dir_all(store.staging());
+            removed = fs::remove_dir_all(&staging);
         }
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        folders::ensure(&store.staging(), folders::PRIVATE)?;
+        folders::ensure(&staging, folders::PRIVATE)?;
+        let images = ImageStore::open(state)?;
+        let store = Self { state: state.to_owned(), images, live: Mutex::default() };
         folders::ensure(&store.zips(), folders::PRIVATE)?;
         folders::ensure(&store.code(), folders::PASSABLE)?;
         folders::ensure(&store.byte_code(), folders::PASSABLE)?;
@@ -113,6 +133,7 @@ impl PackageStore {
     /// Whether an earlier worker left packages in this state folder.
     pub(crate) fn has_packages(state: &Path) -> bool {
         fs::read_dir(state.join("packages")).is_ok_and(|mut entries| entries.next().is_some())
+            || ImageStore::has_images(state)
     }
 
     /// Removes the packages that are not in `used`, which a crash may have left.
@@ -127,7 +148,40 @@ impl PackageStore {
                 }
             }
         }
-        Ok(())
+        self.images.sweep(used)
+    }
+
+    /// The image that an earlier worker stored.
+    pub(crate) fn restore_image(self: &Arc<Self>, sha256: &str) -> Result<Arc<Code>, PackageError> {
+        let mut live = self.lock();
+        if let Some(code) = live.get(sha256).and_then(Weak::upgrade) {
+            return Ok(code);
+        }
+        let missing = || ImageError::Missing(self.images.record(sha256).display().to_string());
+        let image = self.images.restore(sha256).unwrap_or_else(|| Err(missing().into()))?;
+        Ok(self.remember(&mut live, sha256, 0, Some(image)))
+    }
+
+    /// Stores an image: what is not here yet of its layers is unpacked. One that is here already is only
+    /// looked up.
+    pub(crate) fn store_image(
+        self: &Arc<Self>,
+        source: &dyn Source,
+        image: Image,
+    ) -> Result<Arc<Code>, PackageError> {
+        let sha256 = image.digest.hex().to_owned();
+        let known = self.lock().get(&sha256).and_then(Weak::upgrade);
+        if let Some(code) = known {
+            return Ok(code);
+        }
+        let stored = self.images.unpack_all(source, image)?;
+        let mut live = self.lock();
+        if let Some(code) = live.get(&sha256).and_then(Weak::upgrade) {
+            self.images.give_up(&stored);
+            return Ok(code);
+        }
+        self.images.keep(&stored)?;
+        Ok(self.remember(&mut live, &sha256, 0, Some(stored)))
     }
 
     /// The package that an earlier worker stored. Its zip file must be there; the folder is made
@@ -149,7 +203,7 @@ impl PackageStore {
             self.discard_folder(&self.folder(sha256));
             fs::rename(&staged, self.folder(sha256))?;
         }
-        Ok(self.remember(&mut live, sha256, zip_bytes))
+        Ok(self.remember(&mut live, sha256, zip_bytes, None))
     }
 
     /// Stands for a package that could not be restored. What there is of its files stays.
@@ -159,6 +213,7 @@ impl PackageStore {
             zip_bytes: 0,
             store: self.clone(),
             unused: AtomicBool::new(false),
+            image: None,
             byte_code: OnceLock::new(),
         })
     }
@@ -195,7 +250,7 @@ impl PackageStore {
             self.discard(&sha256);
             fs::rename(&staged, self.folder(&sha256))?;
             fs::rename(&staged_zip, self.zip(&sha256))?;
-            Ok(self.remember(&mut live, &sha256, zip.len() as u64))
+            Ok(self.remember(&mut live, &sha256, zip.len() as u64, None))
         });
         // What was moved into place is not here any more.
         let _ = fs::remove_dir_all(&staged);
@@ -215,6 +270,7 @@ impl PackageStore {
         live: &mut HashMap<String, Weak<Code>>,
         sha256: &str,
         zip_bytes: u64,
+        image: Option<StoredImage>,
     ) -> Arc<Code> {
         let code = Arc::new(Code {
             sha256: sha256.to_owned(),
@@ -222,6 +278,7 @@ impl PackageStore {
             store: self.clone(),
             // Until a function has it.
             unused: AtomicBool::new(true),
+            image,
             byte_code: OnceLock::new(),
         });
         live.insert(sha256.to_owned(), Arc::downgrade(&code));
@@ -235,6 +292,7 @@ impl PackageStore {
         if live.get(sha256).is_none_or(|code| code.strong_count() == 0) {
             live.remove(sha256);
             self.discard(sha256);
+            self.images.remove(sha256);
         }
     }
 
@@ -255,7 +313,7 @@ impl PackageStore {
     }
 
     fn staging(&self) -> PathBuf {
-        self.state.join("staging")
+        self.state.join(STAGING)
     }
 
     fn code(&self) -> PathBuf {

@@ -148,7 +148,12 @@ impl Registry {
             Ok((configuration, url, overrides)) => (configuration, url, overrides, None),
             Err(reason) => (Configuration::unreadable(), None, Overrides::default(), Some(reason)),
         };
-        let code = self.packages.restore(&row.sha256);
+        let is_image = configuration.image.is_some();
+        let code = if is_image {
+            self.packages.restore_image(&row.sha256)
+        } else {
+            self.packages.restore(&row.sha256)
+        };
         let (renew, heal) = match version {
             None => ("delete the function and create it again", "update the function's code"),
             Some(_) => {
@@ -160,6 +165,9 @@ impl Registry {
                 "its configuration in {} cannot be read ({reason}): {renew}",
                 self.path.display()
             )),
+            (None, Err(error)) if is_image => {
+                Some(format!("its image is missing or damaged ({error}): {heal}"))
+            }
             (None, Err(error)) => Some(format!(
                 "its package {} is missing or damaged ({error}): {heal}",
                 self.packages.zip(&row.sha256).display()

@@ -207,6 +207,7 @@ impl Function {
             runtime: Runtime::named(runtime).expect("a runtime"),
             handler: handler.into(),
             code: PathBuf::from(folder.path()),
+            image: None,
             mounts: Vec::new(),
             environment: BTreeMap::new(),
             memory_bytes: 256 * MIB,

@@ -360,7 +360,8 @@ async fn closing() {
         assert!(control_groups(instance.id()).is_empty());
     }
     let files = listing(folder.path());
-    assert!(files.iter().all(|name| name == "cgroups.json" || name == "runtimes"), "{files:?}");
+    let stays = |name: &String| ["cgroups.json", "mounts", "runtimes"].contains(&&**name);
+    assert!(files.iter().all(stays), "{files:?}");
     // A host that is closed starts nothing.
     let spec = InstanceSpec { id: "closing-late".into(), ..function.spec.clone() };
     assert!(host.start(spec).await.result.is_err());

@@ -7,6 +7,7 @@ mod errors;
 mod fixture;
 mod function_zygotes;
 mod hostile;
+mod images;
 mod isolation;
 mod keep_alive;
 mod lifecycle;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     tests.extend(running::tests());
     tests.extend(errors::tests());
     tests.extend(hostile::tests());
+    tests.extend(images::tests());
     tests.extend(isolation::tests());
     tests.extend(metering::tests());
     tests.extend(lifecycle::tests());

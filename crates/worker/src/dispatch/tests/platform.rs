@@ -121,6 +121,7 @@ fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
     let zip = zip.finish().unwrap().into_inner();
     let code = registry.packages().store(&zip, |_| Ok(())).unwrap();
     let configuration = Configuration {
+        image: None,
         runtime: "python3.11".to_owned(),
         handler: "f.h".to_owned(),
         role: String::new(),

@@ -12,6 +12,7 @@ mod calls;
 mod keeper;
 mod mounts;
 mod network;
+mod overlay;
 mod privileges;
 mod runtime;
 pub(super) mod seccomp;
@@ -57,6 +58,8 @@ enum Failure {
     ControlFile(String, io::Error),
     #[error("cannot mount {0}: {1}")]
     Mount(String, Errno),
+    #[error("cannot mount the image: {0}")]
+    Image(&'static str),
     #[error("cannot run {0}: {1}")]
     Program(String, String),
     #[error("the zygote made no copy: {0}")]

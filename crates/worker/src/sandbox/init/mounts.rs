@@ -10,7 +10,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{chdir, pivot_root};
 
-use super::{Doing, Failure};
+use super::{Doing, Failure, overlay};
 use crate::sandbox::rootfs::{ETC_PASSWD, TASK};
 use crate::sandbox::wire::InitConfig;
 
@@ -56,9 +56,18 @@ pub(super) fn build_own(config: &InitConfig) -> Result<(), Failure> {
 fn common(config: &InitConfig, propagation: MsFlags) -> Result<(), Failure> {
     umask(Mode::empty());
     let root = &config.root;
-    begin(root, propagation)?;
+    match &config.image {
+        None => begin(root, propagation)?,
+        Some(image) => {
+            cut_off(propagation)?;
+            overlay::mount(config, image)?;
+        }
+    }
     devices(root)?;
-    name_user(config)?;
+    match &config.image {
+        None => name_user(config)?,
+        Some(_) => overlay::name_user(config)?,
+    }
     seal_devices(root)?;
     processes(config)?;
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
@@ -68,7 +77,9 @@ fn common(config: &InitConfig, propagation: MsFlags) -> Result<(), Failure> {
 /// The function's code, and what else it may read, from the root of the host at `host`.
 fn own(config: &InitConfig, host: &Path, root: &Path) -> Result<(), Failure> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    bind_read_only(&inside(host, &config.code), &inside(root, Path::new(TASK)), flags)?;
+    if config.image.is_none() {
+        bind_read_only(&inside(host, &config.code), &inside(root, Path::new(TASK)), flags)?;
+    }
     for (from, to) in &config.mounts {
         let flags = flags | MsFlags::MS_NOEXEC;
         bind_read_only(&inside(host, from), &inside(root, to), flags)?;
@@ -78,13 +89,21 @@ fn own(config: &InitConfig, host: &Path, root: &Path) -> Result<(), Failure> {
 
 /// `/tmp`.
 fn temporary(config: &InitConfig, root: &Path) -> Result<(), Failure> {
+    match &config.image {
+        None => memory_files(config, &root.join("tmp"), "1777"),
+        Some(image) => overlay::bind_temporary(image, root),
+    }
+}
+
+/// A file system in memory of the size that the function may fill.
+pub(super) fn memory_files(config: &InitConfig, to: &Path, mode: &str) -> Result<(), Failure> {
     let inodes = config.tmp_bytes / BYTES_PER_INODE + 1;
     attach(
         Some(Path::new("tmpfs")),
-        &root.join("tmp"),
+        to,
         Some("tmpfs"),
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-        Some(&format!("size={},nr_inodes={inodes},mode=1777", config.tmp_bytes)),
+        Some(&format!("size={},nr_inodes={inodes},mode={mode}", config.tmp_bytes)),
     )
 }
 
@@ -143,15 +162,15 @@ fn devices(root: &Path) -> Result<(), Failure> {
 /// a name.
 fn name_user(config: &InitConfig) -> Result<(), Failure> {
     let user = config.root.join("dev/.passwd");
-    let line = format!(
-        "{}:x:{}:{}::/tmp:/bin/false\n",
-        crate::sandbox::rootfs::USER,
-        config.uid,
-        config.gid
-    );
-    fs::write(&user, line).doing("name the user")?;
+    fs::write(&user, user_line(config)).doing("name the user")?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     bind_read_only(&user, &inside(&config.root, Path::new(ETC_PASSWD)), flags)
+}
+
+/// The user's line of `/etc/passwd`.
+pub(super) fn user_line(config: &InitConfig) -> String {
+    let user = crate::sandbox::rootfs::USER;
+    format!("{user}:x:{}:{}::/tmp:/bin/false\n", config.uid, config.gid)
 }
 
 /// Makes `/dev` read-only.
@@ -193,7 +212,7 @@ fn bind_read_only(from: &Path, to: &Path, restrictions: MsFlags) -> Result<(), F
 }
 
 /// `mount`, with an error that says where.
-fn attach(
+pub(super) fn attach(
     from: Option<&Path>,
     to: &Path,
     kind: Option<&str>,

@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, clone};
-use nix::unistd::{Pid, chdir, execve, pipe2, setsid};
+use nix::unistd::{AccessFlags, Pid, access, chdir, execve, pipe2, setsid};
 
 use super::{Doing, Failure, Groups, null, privileges, silence};
-use crate::sandbox::rootfs::TASK;
 use crate::sandbox::wire::InitConfig;
 
 /// Where a runtime that waits is told its instance: far above what it opens, whose numbers stay what
@@ -133,7 +133,8 @@ fn prepare(
     for call in privileges::prepare_runtime() {
         call.run()?;
     }
-    chdir(TASK).doing("enter the code's folder")?;
+    let folder = &config.working_directory;
+    chdir(folder).map_err(|error| Failure::Call(format!("enter {}", folder.display()), error))?;
     privileges::drop_all(config)?;
     close_rest().doing("close descriptors")?;
     if let Some(gate) = gate {
@@ -145,7 +146,7 @@ fn prepare(
     let text = |value: &[u8]| {
         CString::new(value).map_err(|_| Failure::Step("pass a zero byte on", Errno::EINVAL))
     };
-    let program = text(config.program.as_os_str().as_bytes())?;
+    let program = text(find_program(config)?.as_os_str().as_bytes())?;
     let arguments =
         config.arguments.iter().map(|value| text(value.as_bytes())).collect::<Result<_, _>>()?;
     let environment = config
@@ -154,6 +155,19 @@ fn prepare(
         .map(|(name, value)| text(format!("{name}={value}").as_bytes()))
         .collect::<Result<_, _>>()?;
     Ok((program, arguments, environment))
+}
+
+/// The program's file: an image may name one on its PATH.
+fn find_program(config: &InitConfig) -> Result<PathBuf, Failure> {
+    if config.program.as_os_str().as_bytes().contains(&b'/') {
+        return Ok(config.program.clone());
+    }
+    let path = config.environment.iter().find(|(name, _)| name == "PATH");
+    let path = path.map_or("", |(_, value)| value);
+    let mut candidates = path.split(':').map(|folder| Path::new(folder).join(&config.program));
+    candidates
+        .find(|candidate| access(candidate, AccessFlags::X_OK).is_ok())
+        .ok_or_else(|| Failure::Call(format!("find it on the PATH {path}"), Errno::ENOENT))
 }
 
 /// Has every descriptor but the standard streams closed by exec.

@@ -6,6 +6,7 @@
 //! layout is Lambda's: the runtime in `/var/lang`, its client in `/var/runtime`, the function in
 //! `/var/task`.
 
+mod image;
 mod libraries;
 mod sources;
 mod tree;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+pub(super) use self::image::ImageRoots;
 use self::sources::Sources;
 use super::runtimes::Runtime;
 
@@ -31,7 +33,7 @@ pub(super) const ETC_PASSWD: &str = "/etc/passwd";
 /// The user that functions run as, by Lambda's name.
 pub(super) const USER: &str = "sbx_user1051";
 /// The group of all functions: its number is in the shared `/etc/group`.
-pub(super) const GROUP_ID: u32 = 990;
+pub(crate) const GROUP_ID: u32 = 990;
 pub(super) const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Where distributions keep the certificates of authorities.

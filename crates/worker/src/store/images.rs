@@ -1,0 +1,294 @@
+//! Images: their layers, each unpacked once for all functions and images that have it.
+//!
+//! ```text
+//! images/<sha256>.json     an image: its manifest's digest names it
+//! layers/<sha256>/files/   a layer, unpacked: the digest of its archive without compression names it
+//! layers/<sha256>/layer.json
+//! ```
+//!
+//! An image that is here holds its layers; one that no image holds any more goes.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use uncia_oci::layer::{Contents, Rules, unpack};
+use uncia_oci::{Digest, Image, ImageError, Layer, Source};
+
+use super::folders;
+use super::package::PackageError;
+use crate::ids;
+use crate::sandbox::GROUP_ID;
+
+/// Most files, folders and links of a layer. Bounds the inodes that one can use up.
+const MAX_ENTRIES: u64 = 250_000;
+/// Lambda's limit for an image, unpacked.
+const MAX_IMAGE_BYTES: u64 = 10 * 1024 * 1024 * 1024;
+
+const FILES: &str = "files";
+const CONTENTS: &str = "layer.json";
+
+/// An image as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredImage {
+    pub image: Image,
+    /// Bytes in the files of its layers.
+    pub bytes: u64,
+}
+
+/// The folders `images` and `layers`.
+#[derive(Debug)]
+pub(super) struct ImageStore {
+    state: PathBuf,
+    rules: Rules,
+    holds: Mutex<Holds>,
+    /// For each layer that is being unpacked, a lock for who wants it meanwhile.
+    unpacking: Mutex<HashMap<Digest, Arc<Mutex<()>>>>,
+}
+
+/// Which layers are needed.
+#[derive(Debug, Default)]
+struct Holds {
+    images: HashMap<String, BTreeSet<Digest>>,
+    /// By how many images, and attempts to store one.
+    layers: HashMap<Digest, usize>,
+}
+
+impl ImageStore {
+    pub(super) fn open(state: &Path) -> io::Result<Self> {
+        let is_root = nix::unistd::geteuid().is_root();
+        let store = Self {
+            state: state.to_owned(),
+            rules: Rules {
+                // Without root, functions are the worker's own user.
+                group: is_root.then_some(GROUP_ID),
+                is_root,
+                max_entries: MAX_ENTRIES,
+                max_bytes: MAX_IMAGE_BYTES,
+            },
+            holds: Mutex::default(),
+            unpacking: Mutex::default(),
+        };
+        folders::ensure(&store.images(), folders::PRIVATE)?;
+        // Instances see the layers through mounts, and nobody else has any business there.
+        folders::ensure(&store.layers(), folders::PRIVATE)?;
+        Ok(store)
+    }
+
+    /// Whether an earlier worker left images in this state folder.
+    pub(super) fn has_images(state: &Path) -> bool {
+        fs::read_dir(state.join("images")).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
+    /// Unpacks the layers of an image that are not here yet, and holds them until it is kept or given up.
+    pub(super) fn unpack_all(
+        &self,
+        source: &dyn Source,
+        image: Image,
+    ) -> Result<StoredImage, PackageError> {
+        let layers = distinct(&image);
+        self.hold(&layers);
+        self.try_unpack_all(source, image).inspect_err(|_| self.release(layers))
+    }
+
+    fn try_unpack_all(
+        &self,
+        source: &dyn Source,
+        image: Image,
+    ) -> Result<StoredImage, PackageError> {
+        let mut bytes = 0_u64;
+        let mut seen = HashSet::new();
+        for layer in image.layers.iter().filter(|layer| seen.insert(&layer.diff_id)) {
+            bytes = bytes.saturating_add(self.unpack(source, layer)?.bytes);
+            if bytes > MAX_IMAGE_BYTES {
+                return Err(PackageError::ImageBytes(MAX_IMAGE_BYTES));
+            }
+        }
+        Ok(StoredImage { image, bytes })
+    }
+
+    /// Keeps an image whose layers are unpacked and held.
+    pub(super) fn keep(&self, stored: &StoredImage) -> Result<(), PackageError> {
+        let written = || {
+            let staged = self.staging();
+            fs::write(&staged, serde_json::to_vec(stored)?)?;
+            fs::rename(&staged, self.record(stored.image.digest.hex()))
+        };
+        written().inspect_err(|_| self.give_up(stored))?;
+        self.note(stored);
+        Ok(())
+    }
+
+    /// Keeps no image although its layers are unpacked and held.
+    pub(super) fn give_up(&self, stored: &StoredImage) {
+        self.release(distinct(&stored.image));
+    }
+
+    fn unpack(&self, source: &dyn Source, layer: &Layer) -> Result<Contents, PackageError> {
+        let gate = lock(&self.unpacking).entry(layer.diff_id.clone()).or_default().clone();
+        let unpacked = {
+            let _alone = lock(&gate);
+            match self.contents(&layer.diff_id) {
+                Some(contents) => Ok(contents),
+                None => self.unpack_new(source, layer),
+            }
+        };
+        drop(gate);
+        let mut unpacking = lock(&self.unpacking);
+        if unpacking.get(&layer.diff_id).is_some_and(|gate| Arc::strong_count(gate) == 1) {
+            unpacking.remove(&layer.diff_id);
+        }
+        unpacked
+    }
+
+    fn unpack_new(&self, source: &dyn Source, layer: &Layer) -> Result<Contents, PackageError> {
+        let staged = self.staging();
+        let made = || -> Result<Contents, PackageError> {
+            let files = staged.join(FILES);
+            folders::make(&files, folders::READABLE)?;
+            let contents = unpack(source, layer, &files, &self.rules)?;
+            let text = serde_json::to_vec(&contents).map_err(io::Error::from)?;
+            fs::write(staged.join(CONTENTS), text)?;
+            // A layer that is there without its record: not one of ours, or damaged.
+            self.discard(&layer.diff_id);
+            fs::rename(&staged, self.layer(&layer.diff_id))?;
+            Ok(contents)
+        };
+        made().inspect_err(|_| {
+            // The error at hand is what matters; the staging folder is emptied at the next start.
+            let _ = fs::remove_dir_all(&staged);
+        })
+    }
+
+    /// What a layer holds, if it is here.
+    fn contents(&self, layer: &Digest) -> Option<Contents> {
+        let text = fs::read(self.layer(layer).join(CONTENTS)).ok()?;
+        let is_there = self.layer(layer).join(FILES).is_dir();
+        is_there.then(|| serde_json::from_slice(&text).ok()).flatten()
+    }
+
+    /// The image that an earlier worker stored, whose layers must all be here; `None` if there is none of
+    /// this name.
+    pub(super) fn restore(&self, sha256: &str) -> Option<Result<StoredImage, PackageError>> {
+        let text = fs::read(self.record(sha256)).ok()?;
+        let restored = || -> Result<StoredImage, PackageError> {
+            let stored: StoredImage = serde_json::from_slice(&text).map_err(io::Error::from)?;
+            let layers = distinct(&stored.image);
+            if let Some(lost) = layers.iter().find(|layer| self.contents(layer).is_none()) {
+                return Err(ImageError::Missing(format!("the unpacked layer {lost}")).into());
+            }
+            self.hold(&layers);
+            self.note(&stored);
+            Ok(stored)
+        };
+        Some(restored())
+    }
+
+    /// Removes an image, and those of its layers that no other holds.
+    pub(super) fn remove(&self, sha256: &str) {
+        // Nothing depends on it, and the next start sweeps again.
+        let _ = fs::remove_file(self.record(sha256));
+        let layers = lock(&self.holds).images.remove(sha256);
+        self.release(layers.unwrap_or_default());
+    }
+
+    /// Removes what no image holds, once all that are used are restored.
+    pub(super) fn sweep(&self, used: &HashSet<String>) -> io::Result<()> {
+        for entry in fs::read_dir(self.images())? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !used.contains(name.strip_suffix(".json").unwrap_or(&name)) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        let holds = lock(&self.holds);
+        for entry in fs::read_dir(self.layers())? {
+            let entry = entry?;
+            let digest = Digest::parse(&format!("sha256:{}", entry.file_name().to_string_lossy()));
+            if digest.is_ok_and(|digest| !holds.layers.contains_key(&digest)) {
+                self.discard_folder(&entry.path());
+            }
+        }
+        Ok(())
+    }
+
+    /// The folders of an image's layers, the lowest first.
+    pub(super) fn folders(&self, image: &Image) -> Vec<PathBuf> {
+        image.layers.iter().map(|layer| self.layer(&layer.diff_id).join(FILES)).collect()
+    }
+
+    fn hold(&self, layers: &BTreeSet<Digest>) {
+        let mut holds = lock(&self.holds);
+        for layer in layers {
+            *holds.layers.entry(layer.clone()).or_default() += 1;
+        }
+    }
+
+    /// Remembers what an image holds. One that was kept before, and is not removed yet, holds once.
+    fn note(&self, stored: &StoredImage) {
+        let layers = distinct(&stored.image);
+        let name = stored.image.digest.hex().to_owned();
+        let twice = lock(&self.holds).images.insert(name, layers);
+        self.release(twice.unwrap_or_default());
+    }
+
+    fn release(&self, layers: BTreeSet<Digest>) {
+        let mut holds = lock(&self.holds);
+        for layer in layers {
+            let Some(count) = holds.layers.get_mut(&layer) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                holds.layers.remove(&layer);
+                // With the lock: who holds it next unpacks it anew.
+                self.discard(&layer);
+            }
+        }
+    }
+
+    fn discard(&self, layer: &Digest) {
+        self.discard_folder(&self.layer(layer));
+    }
+
+    /// Removes a folder: out of the way at once, from the disk in a moment.
+    fn discard_folder(&self, folder: &Path) {
+        let doomed = self.staging();
+        if fs::rename(folder, &doomed).is_ok() {
+            // Without a thread, the next start empties the staging folder.
+            let _ = thread::Builder::new().spawn(move || fs::remove_dir_all(doomed));
+        }
+    }
+
+    /// A name in the staging folder that is free.
+    fn staging(&self) -> PathBuf {
+        self.state.join("staging").join(ids::staging())
+    }
+
+    fn images(&self) -> PathBuf {
+        self.state.join("images")
+    }
+
+    fn layers(&self) -> PathBuf {
+        self.state.join("layers")
+    }
+
+    pub(super) fn record(&self, sha256: &str) -> PathBuf {
+        self.images().join(format!("{sha256}.json"))
+    }
+
+    fn layer(&self, layer: &Digest) -> PathBuf {
+        self.layers().join(layer.hex())
+    }
+}
+
+fn distinct(image: &Image) -> BTreeSet<Digest> {
+    image.layers.iter().map(|layer| layer.diff_id.clone()).collect()
+}
+
+/// Whatever is locked here is whole after every statement, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

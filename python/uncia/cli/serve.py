@@ -51,6 +51,12 @@ def register(app: typer.Typer) -> None:
             metavar="CHOICE=POLICY",
             help=_POLICY_HELP,
         ),
+        images: list[str] = typer.Option(
+            [],
+            metavar="FOLDER",
+            help="A folder whose images functions may be; may be repeated. Default: none.",
+            show_default=False,
+        ),
         tariff: str | None = typer.Option(
             None,
             "--tariff",
@@ -76,7 +82,9 @@ def register(app: typer.Typer) -> None:
         from uncia.platforms.journal import state_home
         from uncia.tariffs.catalogue import resolve
 
-        options = _options({**settings, "like": like, "policies": _policies(policy)})
+        options = _options(
+            {**settings, "like": like, "images": images, "policies": _policies(policy)}
+        )
         folder = state_home() / "serve" if state is None else state
         profile = options.profile()
         (billed,) = resolve([tariff or default_tariff(profile)])

@@ -83,6 +83,9 @@ class Options(_DeclaredOptions):
         description="Serve as a provider does: the name of a profile, or its file. What is given"
         " beside it counts",
     )
+    images: list[str] = Field(
+        [], description="Folders whose images functions may be; no image is taken from elsewhere"
+    )
     policies: form.Policies | None = Field(None, description="Which policy makes which choice")
 
     @model_validator(mode="after")
@@ -128,6 +131,8 @@ class Options(_DeclaredOptions):
         config: dict[str, Any] = settings.configuration(values, "platform.")
         if policies:
             config["policies"] = policies
+        if self.images:
+            config["images"] = [os.path.abspath(folder) for folder in self.images]
         # The interpreter that requirements are installed for; not that of a virtual environment,
         # which is only a link with a folder of its own.
         base = str(getattr(sys, "_base_executable", sys.executable))

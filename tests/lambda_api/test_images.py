@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import signal
 import threading
@@ -157,7 +156,8 @@ def test_functions_share_layers_until_none_has_them(
     before = layers(platform)
     assert len(before) == 2
     create(platform, "b", images.image("two", shared, own))
-    assert len(layers(platform) - before) == 1 and before < layers(platform)
+    assert len(layers(platform) - before) == 1
+    assert before < layers(platform)
     for name in "ab":
         assert platform.invoke(name)[1]["file"] == "shared"
     # What is there of the shared layer is one copy, and nobody's but the platform's.
@@ -197,7 +197,8 @@ def test_images_outlive_the_platform_and_even_their_layout(
     assert again.invoke("f")[1]["file"] == "kept"
     broken = again.client.get_function(FunctionName="lost")["Configuration"]
     assert (broken["State"], broken["StateReasonCode"]) == ("Failed", "InvalidImage")
-    assert lost.name in broken["StateReason"] and "update the function's code" in broken["StateReason"]
+    assert lost.name in broken["StateReason"]
+    assert "update the function's code" in broken["StateReason"]
     uri = f"oci:{images.folder / 'b'}"
     again.client.update_function_code(FunctionName="lost", ImageUri=uri)
     assert again.invoke("lost")[1]["file"] == "lost"
@@ -220,7 +221,8 @@ def test_killed_while_it_unpacks(start: Callable[[], Platform], images: Images) 
     asker.join(PATIENCE_S)
     half = list(staging.iterdir())
     again = start()
-    assert half and not list(staging.iterdir())
+    assert half
+    assert not list(staging.iterdir())
     assert again.client.list_functions()["Functions"] == []
     assert len(layers(again)) <= 1
     create(again, "f", image)
@@ -246,7 +248,7 @@ def test_what_cannot_be_is_a_sentence(start: Callable[[], Platform], images: Ima
     assert "has no file oci-layout" in message(f"oci:{images.folder / 'empty'}")
     silent = images.image("silent", entry_point=())
     assert "names no program" in message(f"oci:{silent.folder}")
-    os.symlink("/etc", images.folder / "link")
+    (images.folder / "link").symlink_to("/etc")
     assert "in none of the folders" in message(f"oci:{images.folder / 'link'}")
 
     # A layer that is not what its digest says, and one that leaves its folder.

@@ -69,7 +69,7 @@ def test_the_page_of_the_policies_has_every_policy() -> None:
 
 def test_every_setting_is_a_key_an_option_and_a_tag() -> None:
     assert set(FUNCTION_SETTINGS) <= set(Settings.model_fields)
-    assert set(Options.model_fields) == {"kind", "like", "policies", *PLATFORM_SETTINGS}
+    assert set(Options.model_fields) == {"kind", "images", "like", "policies", *PLATFORM_SETTINGS}
     for setting in FUNCTION_SETTINGS.values():
         value = setting.choices[0] if setting.choices else True
         if setting.minimum is not None:

@@ -132,7 +132,7 @@ class Options(_DeclaredOptions):
         if policies:
             config["policies"] = policies
         if self.images:
-            config["images"] = [os.path.abspath(folder) for folder in self.images]
+            config["images"] = [str(Path(folder).absolute()) for folder in self.images]
         # The interpreter that requirements are installed for; not that of a virtual environment,
         # which is only a link with a folder of its own.
         base = str(getattr(sys, "_base_executable", sys.executable))

@@ -1,7 +1,7 @@
 """Images: root file systems that functions bring, written as OCI image layouts.
 
-``debian`` makes a root from Debian packages, ``code`` lays a function over one, and ``layout`` writes
-and reads layouts.
+``debian`` makes a root from Debian packages, ``code`` lays a function over one, and ``layout``
+writes and reads layouts.
 """
 
 from uncia.functions.images.layout import Execution, Image, Layer, read_image, write_image

@@ -243,7 +243,7 @@ class LayerWriter:
 
     def __init__(self, file: IO[bytes]) -> None:
         """Write to an open file; :meth:`close` ends the archive."""
-        self._archive: Final = tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)
+        self._archive: Final = tarfile.TarFile(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)
         self._folders: Final[set[str]] = set()
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ def claim(text: str, **more: str) -> dict[str, str]:
     return {"paper": "Somebody says so", "place": "page 1", "claim": text, **more}
 
 
-def suite(folder: Path, claims: Mapping[str, Mapping[str, str]], entry: str = ENTRY) -> Path:
+def suite(folder: Path, claims: Mapping[str, Mapping[str, str | bool]], entry: str = ENTRY) -> Path:
     """Write a suite with one entry, ``fig1``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "suite.yaml").write_text(HEADER)

@@ -40,7 +40,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def made_suite(tmp_path: Path) -> Path:
     entry = ENTRY.replace("figures:\n", FIGURES).replace(
-        'section: "1"\n', 'section: "1"\nscale: ["time by 120"]\n'
+        'section: "1"\n',
+        'section: "1"\nscale: [{factor: time by 120, means: half a second a minute}]\n',
     )
     return suite(tmp_path / "mine", {"faster": claim("slow.mean > fast.mean")}, entry)
 

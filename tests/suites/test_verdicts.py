@@ -157,6 +157,22 @@ def test_a_noisy_machine_is_named(tmp_path: Path, only: Path) -> None:
     assert "noisy machine: other processes used 70.0 % of the CPU time" in noisy.why
 
 
+def test_what_needs_a_quiet_machine_is_not_judged_on_a_noisy_one(
+    tmp_path: Path, only: Path
+) -> None:
+    quiet = {**claim("slow.execution_mean > 1ms"), "quiet": True}
+    folder = suite(tmp_path / "mine", {"it": quiet})
+    write_run(only, times("slow", SLOW))
+    (first,) = judged(folder, tmp_path / "out").findings
+    assert first.verdict == REPRODUCED
+    machine = [{"run": "r", "time": 1, "counter": "cpu.steal_percent", "value": 9.0}]
+    write_run(only, times("slow", SLOW), machine=machine)
+    (second,) = judged(folder, tmp_path / "out").findings
+    assert second.verdict == UNCHECKED
+    assert second.ours == first.ours
+    assert "needs a quiet machine" in second.why
+
+
 def test_background_work_is_measured_over_rounds(tmp_path: Path, only: Path) -> None:
     rows, spans = [], []
     for number in range(8):

@@ -72,6 +72,10 @@ class Claim(Statement):
         description="The kind of platform whose own times it is about; elsewhere it is shown, and"
         " never judged",
     )
+    quiet: bool = Field(
+        False,
+        description="Not judged on a noisy machine, whose noise is as large as what it is about",
+    )
     unavailable: str | None = Field(None, description="Why nothing here can check it")
 
     @model_validator(mode="after")
@@ -160,6 +164,13 @@ class Figure(Form):
         return self
 
 
+class Scale(Form):
+    """Something that is smaller here than in the paper, by one factor."""
+
+    factor: str = Field(description="Such as 'time by 120'; it stands on every figure")
+    means: str = Field(description="What it comes to, for the text")
+
+
 class Needs(Form):
     """What the machine must have."""
 
@@ -174,8 +185,8 @@ class Entry(Form):
     section: str
     description: str
     runs: dict[Name, EntryRun] = Field(default_factory=dict)
-    scale: list[str] = Field(
-        default_factory=list, description="What is smaller here than in the paper, by which factor"
+    scale: list[Scale] = Field(
+        default_factory=list, description="What is smaller here than in the paper"
     )
     needs: Needs = Field(default_factory=Needs)
     subjects: dict[Annotated[str, Field(min_length=1)], Subject] = Field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,7 +98,6 @@ def _verdicts(findings: Sequence[Finding]) -> Table:
         "claims.json has the same in a form for programs. What is ours is computed from"
         " invocations.parquet, spans.parquet and instances.parquet of the entry's runs.",
         "Claims",
-        stacked=True,
         fold=False,
     )
 
@@ -113,7 +113,7 @@ def _section(results: EntryResults, quick: bool) -> Section:
         blocks.append(Note("Nothing is run for this entry."))
     elif not results.tables and not results.failures:
         blocks.append(Note("Not run."))
-    blocks += [Note(f"Scaled: {sentence}") for sentence in entry.form.scale]
+    blocks += [Note(f"Scaled, {item.factor}: {item.means}.") for item in entry.form.scale]
     if results.tables:
         blocks += [_chart(results, figure) for figure in entry.form.figures]
     if entry.form.printed:
@@ -129,49 +129,54 @@ def _section(results: EntryResults, quick: bool) -> Section:
     )
 
 
+@dataclass(frozen=True)
+class _Beside:
+    """A printed value, and ours."""
+
+    printed: Printed
+    ours: claims.Measured
+
+    @property
+    def note(self) -> str:
+        """The unit and the interval of ours, or why there is none."""
+        if self.printed.ours is None or self.ours.value is None:
+            return self.ours.why
+        unit = parse_value(self.printed.ours).unit
+        interval = self.ours.interval
+        return unit if interval is None else f"{unit} ({numbers.span(interval)})".strip()
+
+
 def _printed(results: EntryResults) -> Table:
-    def ours(item: Printed) -> claims.Measured:
-        if item.ours is None:
-            return claims.Measured(None)
-        return results.measure(item.ours)
-
-    def unit(item: Printed) -> str:
-        return "" if item.ours is None else parse_value(item.ours).unit
-
-    rows = [(item, ours(item)) for item in results.entry.form.printed]
+    nothing = claims.Measured(None)
+    rows = [
+        _Beside(item, nothing if item.ours is None else results.measure(item.ours))
+        for item in results.entry.form.printed
+    ]
     return Table(
         [
-            Column("what", lambda row: row[0].what, mark="wrap"),
-            Column("printed", lambda row: _cell(row[0].value, row[0].unit), align="number"),
-            Column("at this scale", lambda row: row[0].scaled, _scaled),
-            Column("of", lambda row: row[0].provider),
-            Column("in", lambda row: row[0].place),
+            Column("what", lambda row: row.printed.what),
+            Column("printed", lambda row: _cell(row.printed), align="number"),
+            Column("at this scale", lambda row: row.printed.scaled, _scaled),
+            Column("of", lambda row: row.printed.provider),
+            Column("in", lambda row: row.printed.place),
             Column(
                 "ours",
-                lambda row: row[1].value,
+                lambda row: row.ours.value,
                 numbers.figure,
-                note=lambda row: " ".join(
-                    filter(
-                        None,
-                        (
-                            unit(row[0]) if row[1].value is not None else row[1].why,
-                            "" if row[1].interval is None else f"({numbers.span(row[1].interval)})",
-                        ),
-                    )
-                ),
+                note=lambda row: row.note,
+                mark=lambda row: "wrap" if row.ours.value is None and row.note else "",
             ),
         ],
         rows,
         "Ours with its 95 % interval over rows; a dash where there is nothing to set beside it.",
         "Printed values and ours",
-        stacked=True,
         fold=False,
     )
 
 
-def _cell(value: float | str, unit: str) -> str:
-    text = value if isinstance(value, str) else f"{value:,.6g}"
-    return f"{text} {unit}".strip()
+def _cell(item: Printed) -> str:
+    text = item.value if isinstance(item.value, str) else f"{item.value:,.6g}"
+    return f"{text} {item.unit}".strip()
 
 
 def _scaled(value: float | None) -> str:
@@ -202,7 +207,7 @@ def _chart(results: EntryResults, figure: Figure) -> Block:
     name = f"{results.entry.name}-{figure.name}".replace(".", "-")
     title = figure.title
     if results.entry.form.scale:
-        title += f" ({'; '.join(results.entry.form.scale)})"
+        title += f" ({', '.join(item.factor for item in results.entry.form.scale)})"
     if figure.course is not None:
         rows = results.subject(figure.course.subject)
         spec = None if rows is None else _course(rows, figure)

@@ -102,6 +102,9 @@ class EntryResults:
         if measured.value is not None and claim.only_on not in (None, *self._platforms()):
             verdict = UNCHECKED
             why = f"times of {claim.only_on} itself, shown and not judged elsewhere: {why}"
+        if self.noise and claim.quiet and verdict != UNCHECKED:
+            verdict = UNCHECKED
+            why = f"it needs a quiet machine: {why}"
         if self.noise and measured.value is not None:
             why = f"{why}; noisy machine: {self.noise}"
         return Finding(

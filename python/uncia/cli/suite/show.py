@@ -52,7 +52,7 @@ def _lines(entry: SuiteEntry) -> list[str]:
         f"runs {run}: {item.file} ({', '.join(entry.experiments[run])})"
         for run, item in entry.form.runs.items()
     ]
-    lines += [f"scaled: {sentence}" for sentence in entry.form.scale]
+    lines += [f"scaled, {item.factor}: {item.means}" for item in entry.form.scale]
     for name, (claim, _) in entry.claims.items():
         lines.append(f"claims {name}: {claim.paper} ({claim.place})")
         how = claim.claim or f"cannot be checked here: {claim.unavailable}"

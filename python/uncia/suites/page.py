@@ -90,20 +90,16 @@ def _verdicts(findings: Sequence[Finding]) -> Table:
     return Table(
         [
             Column("claim", "id"),
-            Column("the paper, and why", "paper", note=lambda finding: finding.why, mark="wrap"),
             Column("verdict", "verdict", mark=lambda finding: _MARKS[finding.verdict]),
-            Column("ours", "ours", numbers.figure, note=_interval),
+            Column("the paper, and why", "paper", note=lambda finding: finding.why, mark="wrap"),
         ],
         findings,
         "claims.json has the same in a form for programs. What is ours is computed from"
         " invocations.parquet, spans.parquet and instances.parquet of the entry's runs.",
         "Claims",
+        stacked=True,
         fold=False,
     )
-
-
-def _interval(finding: Finding) -> str:
-    return "" if finding.interval is None else numbers.span(finding.interval)
 
 
 def _section(results: EntryResults, quick: bool) -> Section:

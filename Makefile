@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests that only compute, one for each CPU; those that wait for processes of their own, several beside
 # each other and beside those; the others look at what is on the whole machine.
 COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats suites tariffs traces workload)
-WAITING := $(addprefix tests/,docs doctor experiment functions lambda_api load soak)
+WAITING := $(addprefix tests/,docs doctor experiment functions lambda_api load page soak)
 
 .PHONY: demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 lint lint-rust lint-python install install-dev java languages dist lock settings clean
 

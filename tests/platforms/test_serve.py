@@ -70,6 +70,7 @@ def test_serve_prints_a_line_for_each_invocation(uncia: Uncia, tmp_path: Path) -
     match = re.fullmatch(r"Serving AWS Lambda's API on http://(\S+) until Ctrl-C\.\n", line)
     assert match is not None, line
     assert process.stdout.readline().startswith(f"Functions and logs: {tmp_path / 's'}.")
+    assert process.stdout.readline() == f"What runs, live: http://{match[1]}/uncia/\n"
     assert "no functions yet" in process.stdout.readline()
     client = create(match[1])
     for starts in (["cold"], ["warm", "thawed"]):
@@ -86,8 +87,8 @@ def test_serve_prints_a_line_for_each_invocation(uncia: Uncia, tmp_path: Path) -
     # The next platform on this folder names its function, and nothing of earlier invocations.
     process = uncia(*options)
     assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(3)]
-    assert lines[2].split()[:1] == ["hello"]
+    lines = [process.stdout.readline() for _ in range(4)]
+    assert lines[3].split()[:1] == ["hello"]
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=120)
     assert (process.returncode, rest) == (0, "")

@@ -1,10 +1,10 @@
 //! What policies see of the state: read only, by function, worker and instance.
 
 use crate::state::rooms::{Room, Rooms};
-use crate::state::{Function, Instance, Phase, State, Worker};
+use crate::state::{Function, Instance, Phase, State, Worker, count_phase};
 use crate::{
-    Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, Parameters, Pause, Resources,
-    WorkerId,
+    Capacity, Counts, FunctionId, FunctionSettings, InstanceId, Nanos, Parameters, Pause,
+    Resources, WorkerId,
 };
 
 /// The scheduler's state at a moment.
@@ -199,6 +199,16 @@ impl<'a> FunctionView<'a> {
     /// Instances that do not retire.
     pub fn instances(&self) -> u32 {
         self.function.instances()
+    }
+
+    /// How many of its instances do what, retiring ones included, and how many of its requests wait.
+    pub fn counts(&self) -> Counts {
+        let mut counts =
+            Counts { waiting: self.waiting(), backlog: self.backlog(), ..Counts::default() };
+        for slot in &self.function.extra.members {
+            count_phase(&mut counts, &self.state.instances[*slot as usize], 1);
+        }
+        counts
     }
 
     /// Requests that its instances serve.

@@ -14,6 +14,8 @@ use crate::dispatch::Dispatcher;
 use crate::function::Function;
 use crate::instance::{ChainService, Host, HostConfig, HostError};
 use crate::meterlog::{LogError, MeterLog, Retention};
+use crate::monitor::{Monitor, MonitoredLog};
+use crate::page::Page;
 use crate::store::{LockError, Registry, StateLock, StoreError};
 
 /// Why the worker could not start.
@@ -86,17 +88,19 @@ impl Worker {
             let name = &config.policies.cpu;
             tracing::warn!("the policy {name} for cpu has no effect: this host cannot assign CPUs");
         }
+        let monitor = Arc::new(Monitor::new());
         let dispatcher = Dispatcher::start(
             Arc::new(config.clone()),
             host.clone(),
-            log.clone(),
+            Arc::new(MonitoredLog::new(log.clone(), monitor.clone())),
             policies,
             Resources::UNBOUNDED,
         );
         for function in registry.all().iter().flat_map(Function::versions) {
             dispatcher.configure(function);
         }
-        let api = Arc::new(Api { config, address, host, registry, dispatcher, log });
+        let page = Page::new();
+        let api = Arc::new(Api { config, address, host, registry, dispatcher, log, monitor, page });
         tokio::spawn(compile(api.clone()));
         // Instances find the API once it exists; none was started before.
         let _ = itself.set(api.clone());
@@ -142,6 +146,7 @@ impl Worker {
         self.api.dispatcher.close();
         self.api.host.close().await;
         self.api.dispatcher.finish().await;
+        self.api.page.close();
         self.stop.send_replace(true);
         // It ends by itself, after the last answers are written.
         let _ = self.server.await;

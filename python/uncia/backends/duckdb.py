@@ -60,6 +60,8 @@ class DuckDB:
         settings: dict[str, Any] = {"temp_directory": self._spill.name}
         if memory is not None:
             settings["memory_limit"] = f"{memory}B"
+        if options.threads is not None:
+            settings["threads"] = options.threads
         try:
             self._connection = ibis.duckdb.connect(**settings)
             # A progress bar would be drawn into the command's output.
@@ -154,6 +156,36 @@ class DuckDB:
         self._connection._run_pre_execute_hooks(expression)
         relation = self._connection.con.sql(self._connection.compile(expression))
         return expression.__pyarrow_result__(relation.to_arrow_table())
+
+    def compile(
+        self, schema: pa.Schema, query: Callable[[ir.Table], ir.Table]
+    ) -> Callable[[pa.Table], pa.Table]:
+        """Compile a query once, for many small batches of rows: to plan takes longer than to run.
+
+        Args:
+            schema: of the batches.
+            query: makes the query of the table that holds a batch.
+
+        Returns:
+            A function from a batch to the rows of the query, which raises UnciaError as `collect`.
+        """
+        table = self.table(schema.empty_table(), "batch")
+        expression = query(table)
+        with unfused_selects():
+            sql = self._connection.compile(expression)
+        batches = table.op().name  # `get_name` adds the schema
+
+        def run(batch: pa.Table) -> pa.Table:
+            with self._translate_errors():
+                connection = self._connection.con
+                connection.register(f"{batches}_rows", with_types(batch, "batch"))
+                connection.execute(
+                    f'CREATE OR REPLACE TEMP TABLE "{batches}" AS FROM "{batches}_rows"'
+                )
+                answer = connection.sql(sql).to_arrow_table()
+            return expression.__pyarrow_result__(answer)
+
+        return run
 
     def hold(self, expression: ir.Table) -> ir.Table:
         """See `Backend.hold`."""

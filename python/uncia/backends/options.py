@@ -15,11 +15,13 @@ class Options:
         memory_limit: such as ``4GB``; beyond it the engine spills to disk.
         temporary: the folder to spill to; None: the system's.
         master: the address of a cluster.
+        threads: how many compute, in this process; None: as many as there are CPUs.
     """
 
     memory_limit: str | None = None
     temporary: Path | None = None
     master: str | None = None
+    threads: int | None = None
 
     def memory_bytes(self, minimum: int, engine: str) -> int | None:
         """The memory limit in bytes (GB = 2^30), None if there is none.

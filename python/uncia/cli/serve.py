@@ -77,6 +77,7 @@ def register(app: typer.Typer) -> None:
         Any Lambda client works: boto3.client("lambda", endpoint_url="http://127.0.0.1:9001"). Each
         invocation is a line with its function, start, duration and cost.
         """
+        from uncia.cli.meter import Meter
         from uncia.platforms.embedded import list_functions
         from uncia.platforms.foreground import Foreground
         from uncia.platforms.journal import state_home
@@ -99,9 +100,12 @@ def register(app: typer.Typer) -> None:
                 else:
                     _greet(server.ready, folder, billed.id)
                     print_functions(list_functions(server.ready["address"]))
-                if not quiet:
-                    for rows in server.rows():
-                        printer.print(rows)
+                address = server.ready["address"]
+                with Meter(address, server.newest, billed, _warn):
+                    if not quiet:
+                        for rows in server.rows():
+                            printer.print(rows)
+                    server.wait()
             code = server.wait()
         raise typer.Exit(code)
 
@@ -126,6 +130,7 @@ def default_tariff(profile: Profile | None) -> str:
 def _greet(ready: dict[str, Any], folder: Path, tariff: str) -> None:
     typer.echo(f"Serving AWS Lambda's API on http://{ready['address']} until Ctrl-C.")
     typer.echo(f"Functions and logs: {folder}. Costs: {tariff}.")
+    typer.echo(f"What runs, live: http://{ready['address']}/uncia/")
     for warning in ready.get("warnings", []):
         _warn(warning)
 

@@ -58,7 +58,7 @@ _INVOKE_TIMEOUT_S: Final = 960
 _FETCH_TIMEOUT_S: Final = 60.0
 _LOG_TAIL_CHARACTERS: Final = 2_000
 # Past any proxy that the environment names: the platform is on this machine.
-_LOOPBACK: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+LOOPBACK: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 # The folder and its files are the user's own, as the engine's are.
 _PRIVATE_FOLDER: Final = 0o700
 _PRIVATE_FILE: Final = 0o600
@@ -315,7 +315,7 @@ class EmbeddedPlatform:
         server = self._running()
         url = f"http://{server.address}/uncia/v1/health"
         try:
-            with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
+            with LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
                 warnings = json.load(answer)["warnings"]
         except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
             raise RunFailedError(
@@ -427,7 +427,7 @@ def fetch_page(
     if limit is not None:
         url += f"&limit={limit}"
     try:
-        with _LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
+        with LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
             last = int(answer.headers["x-uncia-last-rowid"])
             has_more = answer.headers.get("x-uncia-more") == "true"
             held_up = answer.headers.get("x-uncia-held-up", "0")
@@ -452,7 +452,7 @@ def list_functions(address: str) -> list[dict[str, Any]]:
     while marker is not None:
         query = f"?Marker={urllib.parse.quote(marker)}" if marker else ""
         try:
-            with _LOOPBACK.open(
+            with LOOPBACK.open(
                 f"http://{address}/2015-03-31/functions/{query}", timeout=_FETCH_TIMEOUT_S
             ) as answer:
                 page = json.load(answer)

@@ -26,6 +26,7 @@ class Foreground:
 
     Attributes:
         ready: the platform's event ``listening``; None if it did not start and has said why.
+        newest: the id of the last invocation before it started.
     """
 
     def __init__(
@@ -76,10 +77,11 @@ class Foreground:
         assert process.stdout is not None, "stdout is a pipe"
         line = process.stdout.readline()
         self.ready: Final[dict[str, Any] | None] = json.loads(line) if line else None
-        self._after = 0
+        self.newest = 0
         if self.ready is not None:
             # Before anybody learns the address, so that no invocation is missed.
-            _, self._after, _ = fetch_page(self.ready["address"], "invocations", "newest", log)
+            _, self.newest, _ = fetch_page(self.ready["address"], "invocations", "newest", log)
+        self._after = self.newest
 
     def rows(self) -> Iterator[list[dict[str, Any]]]:
         """Yield the invocations that ended since the last time, every quarter of a second.

@@ -116,7 +116,7 @@ class _Result:
 
     def lines(self, rows: Sequence[Mapping[str, Any]], group_by: Sequence[str]) -> list[Line]:
         return [
-            _line(plan, rule, row, group_by)
+            line_of(plan, rule, row, group_by)
             for plan, rule in zip(self.plans, self.rules, strict=True)
             for row in rows
         ]
@@ -214,14 +214,22 @@ def bill_table(lines: Sequence[Line]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema("bill"))
 
 
-def _line(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]) -> Line:
+def line_of(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]) -> Line:
+    """The line of a tariff, from a row of the query's answer.
+
+    Args:
+        plan: what the row's columns mean for the tariff.
+        rule: how allocations became sizes, in words.
+        row: sums over the rows of a group.
+        group_by: the grouping columns.
+    """
     from uncia.tariffs.rows import NOT_BILLABLE
 
     tariff, prefix = plan.tariff, plan.prefix
     rows = int(row[f"{prefix}rows"] or 0)
     billed: dict[str, Fraction | int | None] = {"cpu": 0, "memory": 0}
     same: dict[str, Fraction | int] = {"cpu": 0, "memory": 0}
-    charges = Fraction(0)
+    charges = {"cpu": Fraction(0), "memory": Fraction(0)}
     unrounded = Fraction(0)
     for index, (charge, scale) in enumerate(zip(tariff.charges, plan.scales, strict=True)):
 
@@ -240,10 +248,11 @@ def _line(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]
         same[charge.resource] += sign * amount_of("same")
         price = charge.unit_price
         if price:
-            charges += sign * price * amount
+            charges[charge.resource] += sign * price * amount
             unrounded += sign * price * (amount_of("unrounded") if tariff.rounds else amount)
     fee = Fraction(tariff.fee.price or 0) * rows
-    cost = charges + fee
+    charged = sum(charges.values(), Fraction(0))
+    cost = charged + fee
     used_rows = {name: int(row[f"{prefix}used_{name}_rows"] or 0) for name in same}
     used = {
         name: int(row[f"{prefix}used_{name}"] or 0) if used_rows[name] else None for name in same
@@ -267,9 +276,10 @@ def _line(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[str]
         inflation_vcpu=_ratio(same["cpu"], used["cpu"]),
         inflation_memory=_ratio(same["memory"], used["memory"]),
         fee_usd=money(fee) if priced else None,
-        rounding_usd=money(charges - unrounded) if priced else None,
+        rounding_usd=money(charged - unrounded) if priced else None,
         cost_usd=money(cost) if priced else None,
         exact_cost=cost if priced else None,
+        exact_parts=charges if priced else None,
     )
 
 

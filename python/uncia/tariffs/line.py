@@ -39,6 +39,9 @@ class Line:
         fee_usd: invocation fees.
         rounding_usd: what granularities and minimums add.
         cost_usd: the bill.
+        exact_cost: the same, not rounded.
+        exact_parts: the exact cost by what is charged for, without the invocation fees: ``cpu`` and
+            ``memory``.
         free_usd: what the free tier took off; None if the free tier was not applied.
         free_fee_usd: what of it are invocation fees; likewise.
     """
@@ -63,6 +66,7 @@ class Line:
     rounding_usd: decimal.Decimal | None
     cost_usd: decimal.Decimal | None
     exact_cost: Fraction | None = field(repr=False, compare=False, default=None)
+    exact_parts: Mapping[str, Fraction] | None = field(repr=False, compare=False, default=None)
     free_usd: decimal.Decimal | None = None
     free_fee_usd: decimal.Decimal | None = None
 

@@ -24,6 +24,7 @@ pub use instance::Phase;
 pub(crate) use instance::{Extra, Instance, Size};
 use rooms::Rooms;
 use slots::Slots;
+pub(crate) use transitions::count_phase;
 pub(crate) use worker::Worker;
 
 use crate::{Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, Parameters, WorkerId};

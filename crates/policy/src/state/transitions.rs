@@ -240,7 +240,7 @@ fn is_spare(instance: &Instance, bound: usize) -> bool {
 }
 
 /// Counts an instance by its phase, or takes it out if `sign` is -1.
-fn count_phase(counts: &mut Counts, instance: &Instance, sign: isize) {
+pub(crate) fn count_phase(counts: &mut Counts, instance: &Instance, sign: isize) {
     if let (Phase::Idle, Some(how)) = (instance.phase, instance.paused) {
         let paused = counts.paused(how);
         *paused = paused.wrapping_add_signed(sign);

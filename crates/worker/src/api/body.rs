@@ -112,12 +112,17 @@ async fn receive(
 
 /// Ends a connection whose client does not read its answer; an extension of its requests.
 #[derive(Debug, Clone, Default)]
-pub(super) struct HangUp(Arc<Notify>);
+pub(crate) struct HangUp(Arc<Notify>);
 
 impl HangUp {
     /// Resolves when the connection is to end.
     pub(super) async fn asked(&self) {
         self.0.notified().await;
+    }
+
+    /// Has the connection end.
+    pub(crate) fn ask(&self) {
+        self.0.notify_one();
     }
 }
 
@@ -131,7 +136,7 @@ pub(super) fn occupying(room: Option<Room>, head: &Parts, bytes: Vec<u8>) -> Byt
     tokio::spawn(async move {
         tokio::select! {
             _ = &mut sent => return,
-            () = outstayed(Some(&room)) => hang_up.0.notify_one(),
+            () = outstayed(Some(&room)) => hang_up.ask(),
         }
         // The room is free when the bytes are.
         let _ = sent.await;

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderValue;
-use http_body_util::Full;
+use http::{HeaderValue, Response};
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -33,13 +33,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use body::HangUp;
+pub(crate) use body::HangUp;
 pub(crate) use error::{Answer, ApiError};
+pub(crate) use route::query_values;
 
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::instance::{Caller, Capabilities, Host, Peer, Visit};
 use crate::meterlog::MeterLog;
+use crate::monitor::Monitor;
+use crate::page::{self, LiveBody, Page};
 use crate::store::Registry;
 
 /// A client that has not sent the head of its request by then is not going to.
@@ -64,6 +67,8 @@ pub(crate) struct Api {
     pub registry: Arc<Registry>,
     pub dispatcher: Dispatcher,
     pub log: Arc<MeterLog>,
+    pub monitor: Arc<Monitor>,
+    pub page: Page,
 }
 
 impl Api {
@@ -126,7 +131,7 @@ impl Api {
                 if let Some(visit) = &visit {
                     visit.charge_request().await;
                 }
-                Ok::<_, std::convert::Infallible>(api.answer(request, visit.is_some()).await)
+                Ok::<_, std::convert::Infallible>(api.reply(request, visit.is_some()).await)
             }
         });
         let connection = hyper::server::conn::http1::Builder::new()
@@ -147,25 +152,43 @@ impl Api {
         }
     }
 
-    async fn answer(
+    /// Answers a request, the one for the page's events as long as its client listens.
+    async fn reply(
         self: &Arc<Self>,
         request: http::Request<Incoming>,
         from_function: bool,
-    ) -> Answer {
+    ) -> Response<Either<Full<Bytes>, LiveBody>> {
+        if let Some(refusal) = self.refuse(&request, from_function) {
+            return refusal.map(Either::Left);
+        }
+        if request.method() == http::Method::GET && request.uri().path() == page::LIVE_PATH {
+            let (head, _) = request.into_parts();
+            return match page::watch(self, &head) {
+                Ok(events) => events.map(Either::Right),
+                Err(error) => error.answer().map(Either::Left),
+            };
+        }
+        self.answer(request).await.map(Either::Left)
+    }
+
+    /// The answer to who may not ask, and to a request of which it is not sure where it ends.
+    fn refuse(&self, request: &http::Request<Incoming>, from_function: bool) -> Option<Answer> {
         if from_function && !request.uri().path().starts_with("/url/") {
-            return ApiError::denied(
+            let error = ApiError::denied(
                 "Functions may not manage the platform; those with the tag uncia:network set to \
                  platform may invoke others, at AWS_ENDPOINT_URL_LAMBDA",
-            )
-            .answer();
+            );
+            return Some(error.answer());
         }
         let checked = guard::check(&self.config, request.uri().path(), request.headers());
         if let Err(error) = checked {
-            return error.answer();
+            return Some(error.answer());
         }
-        if let Err(error) = guard::check_framing(request.headers()) {
-            return last(error.answer());
-        }
+        let framed = guard::check_framing(request.headers());
+        framed.err().map(|error| last(error.answer()))
+    }
+
+    async fn answer(self: &Arc<Self>, request: http::Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
         match body::of_client(body, head.uri.path()).await {
             Ok(body) => {

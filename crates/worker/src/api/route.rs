@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use super::error::{Answer, ApiError};
 use super::{Api, aliases, functions, invoke, logs, provisioned, tags, urls, versions};
 use crate::published::LATEST;
+use crate::{metrics, page};
 
 /// Finds the operation and does it.
 pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<Answer, ApiError> {
@@ -23,7 +24,12 @@ pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<
         (&Method::POST, ["2015-03-31", "functions", name, "invocations"]) => {
             invoke::answer(api, name, head, body).await
         }
+        (_, ["uncia"]) => page::answer(api, &[], head, body).await,
+        (_, ["uncia", rest @ ..]) if matches!(rest, [_] | ["v1", "viewers" | "bills"]) => {
+            page::answer(api, rest, head, body).await
+        }
         (&Method::GET, ["uncia", "v1", rest @ ..]) => logs::answer(api, rest, head).await,
+        (&Method::GET, ["metrics"]) => Ok(metrics::answer(api).await),
         // It asks the dispatcher.
         (&Method::GET, ["2019-09-30", "functions", name, "provisioned-concurrency"]) => {
             let (name, query) = (decode(name), head.uri.query().unwrap_or(""));
@@ -159,7 +165,7 @@ pub(super) fn decode(text: &str) -> String {
 }
 
 /// The decoded values of a key in a query.
-pub(super) fn query_values(query: &str, key: &str) -> Vec<String> {
+pub(crate) fn query_values(query: &str, key: &str) -> Vec<String> {
     query
         .split('&')
         .filter_map(|pair| pair.split_once('='))

@@ -45,6 +45,7 @@ pub(super) enum Message {
     /// An event for the scheduler alone.
     NotifyScheduler(Event),
     Counts(oneshot::Sender<Counts>),
+    Overview(oneshot::Sender<Overview>),
     /// The rows of the instances that live, of one function or all.
     Living(Option<String>, oneshot::Sender<Vec<InstanceRow>>),
     /// How many instances of a function are ready.
@@ -64,6 +65,15 @@ pub(crate) struct Readiness {
     pub instances: usize,
     /// Why its last start failed, if no later one succeeded.
     pub start_error: Option<String>,
+}
+
+/// What all instances and requests do at a moment.
+#[derive(Debug, Default)]
+pub(crate) struct Overview {
+    pub counts: Counts,
+    /// Of each function and each of its versions, in no order; also of deleted ones of which something
+    /// is left.
+    pub functions: Vec<(Arc<Function>, Counts)>,
 }
 
 /// A start that failed.

@@ -48,7 +48,7 @@ use crate::instance::{HttpHead, Outcome, StartError};
 use crate::meterlog::{AcceptedEvent, LogError, Recorded, WaitingEvent};
 use events::{INLINE_BYTES, QueuedEvent};
 use message::Message;
-pub(crate) use message::Readiness;
+pub(crate) use message::{Overview, Readiness};
 use owner::Owner;
 
 /// Beyond so many functions, those of which no event waits are forgotten.
@@ -114,6 +114,7 @@ pub(crate) struct Dispatcher {
     event_slots: Arc<Semaphore>,
     /// The same for each function of which some wait.
     function_slots: Arc<Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
+    max_events: usize,
     max_per_function: usize,
     awake: Arc<StayAwake>,
 }
@@ -135,16 +136,24 @@ impl Dispatcher {
         resources: Resources,
     ) -> Self {
         let (owner, messages) = mpsc::unbounded_channel();
-        let event_slots = Arc::new(Semaphore::new(config.event_queue.min(Semaphore::MAX_PERMITS)));
+        let max_events = config.event_queue.min(Semaphore::MAX_PERMITS);
+        let event_slots = Arc::new(Semaphore::new(max_events));
         // One function that may not run must not keep the others' events out.
-        let max_per_function = (event_slots.available_permits() * 9).div_ceil(10);
+        let max_per_function = (max_events * 9).div_ceil(10);
         let awake = StayAwake::start(config.stay_awake());
         let capacity = Capacity { resources, max_instances: config.max_instances };
         let joined = Event::WorkerJoined { worker: WorkerId(0), capacity };
         let scheduler = Scheduler::with_parameters(policies, config.parameters, config.seed);
         let state = Owner::new(config, host, log, scheduler, owner.clone());
         tokio::spawn(state.run(joined, messages));
-        Self { owner, event_slots, function_slots: Arc::default(), max_per_function, awake }
+        Self {
+            owner,
+            event_slots,
+            function_slots: Arc::default(),
+            max_events,
+            max_per_function,
+            awake,
+        }
     }
 
     /// Makes a function, or its new settings, known. Instances that cannot serve it any more retire.
@@ -245,6 +254,18 @@ impl Dispatcher {
         let (answer, counts) = oneshot::channel();
         self.send(Message::Counts(answer));
         counts.await.unwrap_or_default()
+    }
+
+    /// What all instances and requests do.
+    pub(crate) async fn overview(&self) -> Overview {
+        let (answer, overview) = oneshot::channel();
+        self.send(Message::Overview(answer));
+        overview.await.unwrap_or_default()
+    }
+
+    /// Asynchronous invocations that are accepted and not done.
+    pub(crate) fn events_waiting(&self) -> usize {
+        self.max_events - self.event_slots.available_permits()
     }
 
     /// How many instances of a function, or of one of its versions, are ready.

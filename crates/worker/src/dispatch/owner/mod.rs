@@ -20,7 +20,7 @@ use uncia_policy::{
 use super::events::{Delayed, DelayedEvents, QueuedEvent};
 use super::host::{InstanceHost, Log};
 use super::instances::InstanceState;
-use super::message::{FailedStart, Message, Order, Readiness};
+use super::message::{FailedStart, Message, Order, Overview, Readiness};
 use super::requests::PendingRequest;
 use crate::config::Config;
 use crate::function::Function;
@@ -189,6 +189,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             }
             Message::NotifyScheduler(event) => self.notify_scheduler(event),
             Message::Counts(answer) => drop(answer.send(self.scheduler.counts())),
+            // Whoever asked may have gone away.
+            Message::Overview(answer) => drop(answer.send(self.overview())),
             Message::Living(function, answer) => {
                 let rows = self
                     .instances
@@ -220,6 +222,15 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             Message::Close => self.closing = true,
             Message::Finish(waiter) => self.finish_waiters.push(waiter),
         }
+    }
+
+    fn overview(&self) -> Overview {
+        let view = self.scheduler.view();
+        let of_each = view.functions().filter_map(|of_it| {
+            let function = self.functions.get(&of_it.id())?.function.clone();
+            Some((function, of_it.counts()))
+        });
+        Overview { counts: self.scheduler.counts(), functions: of_each.collect() }
     }
 
     fn configure(&mut self, function: Arc<Function>) {

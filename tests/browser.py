@@ -1,5 +1,6 @@
 """Chromium without a window, driven over a pipe: opens a page, clicks in it, keeps its files."""
 
+import base64
 import json
 import os
 import shutil
@@ -33,7 +34,9 @@ class Browser:
         self._to, self._from, self.downloads = to_browser, from_browser, downloads
         self._sent, self._session, self._rest = 0, "", b""
         self.requests: list[str] = []
+        self.messages: list[str] = []
         self.screen: dict[str, Any] | None = None
+        self.is_dark = False
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """One command of the DevTools protocol, and its result."""
@@ -45,6 +48,8 @@ class Browser:
         while (answer := self._receive()).get("id") != self._sent:
             if answer.get("method") == "Network.requestWillBeSent":
                 self.requests.append(answer["params"]["request"]["url"])
+            elif answer.get("method") == "Log.entryAdded":
+                self.messages.append(answer["params"]["entry"]["text"])
         if "error" in answer:
             raise AssertionError(f"{method}: {answer['error']['message']}")
         result: dict[str, Any] = answer["result"]
@@ -61,6 +66,13 @@ class Browser:
 
     def open(self, path: Path) -> None:
         """Open a file, and wait until every chart is drawn."""
+        drawn = "[...document.querySelectorAll('[data-chart]')].every((one) => one.dataset.drawn)"
+        # The empty page before it is complete as well.
+        here = "location.protocol === 'file:' && document.readyState === 'complete'"
+        self.visit(path.as_uri(), f"{here} && {drawn}")
+
+    def visit(self, address: str, condition: str) -> None:
+        """Open a page, and wait until an expression in it is true."""
         self._session = ""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
@@ -71,11 +83,19 @@ class Browser:
         if self.screen is not None:
             self.call("Emulation.setDeviceMetricsOverride", **self.screen)
         self.call("Page.enable")
-        self.call("Page.navigate", url=path.as_uri())
-        drawn = "[...document.querySelectorAll('[data-chart]')].every((one) => one.dataset.drawn)"
-        # The empty page before it is complete as well.
-        here = "location.protocol === 'file:' && document.readyState === 'complete'"
-        self.wait(f"{here} && {drawn}")
+        self.call("Log.enable")
+        if self.is_dark:
+            dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+            self.call("Emulation.setEmulatedMedia", features=dark)
+        self.call("Page.navigate", url=address)
+        self.wait(condition)
+
+    def picture(self) -> bytes:
+        """The whole page as PNG."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        answer = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(answer["data"])
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page, as if a user had caused it."""

@@ -1,5 +1,6 @@
 """Files of suites: what is wrong is told with file, line and key; those that ship are right."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,3 +149,16 @@ def test_shorter_files_keep_their_pace() -> None:
             },
         },
     }
+
+
+def test_what_the_machine_lacks_is_said_and_not_run(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    entry = ENTRY.replace("subjects:\n", "needs: {cpus: 4096}\nsubjects:\n", 1)
+    folder = suite(tmp_path / "mine", CLAIMS, entry)
+    code, _, errors = command("suite", "run", str(folder), "--out", str(tmp_path / "out"))
+    assert code == 0
+    assert "4096 are needed; left out" in errors
+    (item,) = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert item["verdict"] == "cannot be checked here"
+    assert "4096 are needed" in item["why"]

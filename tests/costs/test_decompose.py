@@ -284,12 +284,14 @@ def test_the_command_prints_json_page_and_table(file: Path, tmp_path: Path) -> N
     assert "1 row (memory_avg is null)" in said
 
 
-@pytest.mark.parametrize("dialect", ["duckdb", "pyspark"])
-def test_the_cells_are_free_of_floating_point(dialect: str) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "wide"), [("duckdb", False), ("duckdb", True), ("pyspark", False)]
+)
+def test_the_cells_are_free_of_floating_point(dialect: str, wide: bool) -> None:
     schema = table([]).schema
     data = ibis.table(ibis.Schema.from_pyarrow(schema), name="rows")
     tariffs = [*map(get, billable()), npfu(), hard()]
-    collector = Collector(with_observed_cpu(data), ["function"], tariffs)
+    collector = Collector(with_observed_cpu(data), ["function"], tariffs, wide=wide)
     sql = str(ibis.to_sql(collector.cells(), dialect=dialect)).upper()
     assert "DECIMAL(38, 0)" in sql
     for word in ("DOUBLE", "FLOAT", "REAL", "FLOOR", "CEIL", "ROUND("):

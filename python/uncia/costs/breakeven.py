@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ibis.expr import types as ir
 
     from uncia.tariffs import FitRule
+    from uncia.tariffs.facts import Facts
 
 COLUMNS: Final = (
     "request_tariff",
@@ -91,21 +92,23 @@ def break_even(
         raise UnciaError(f"a concurrency of {concurrency} serves nothing; it must be at least 1")
     import pandas as pd
 
-    from uncia.tariffs.allocation import apply_fit
+    from uncia.tariffs.allocation import apply_fit, known_facts
 
     with use(backend) as backend:
         by_instance = resolve_instances(instance_tariffs)
-        table = backend.table(source)
+        table, facts = backend.table(source), known_facts(source, fit)
         if function is not None:
             if "function" not in table.columns:
                 raise UnciaError("the table has no column function")
             table = table.filter(table["function"].cast("string") == function)
-        table, by_request, _ = apply_fit(table, catalogue.resolve(request_tariffs), fit, backend)
-        workload, sizes = _workload(table, by_instance, backend)
+        table, by_request, _ = apply_fit(
+            table, catalogue.resolve(request_tariffs), fit, backend, facts
+        )
+        workload, sizes = _workload(table, by_instance, backend, facts)
         if workload.requests == 0:
             suffix = "" if function is None else f" of the function {function}"
             raise UnciaError(f"no row{suffix} ran, so there is nothing to compare")
-        lines = bill(table, by_request, backend=backend)
+        lines = bill(table, by_request, backend=backend, facts=facts)
         records = [
             _pair(line, tariff, size, workload, concurrency)
             for line in lines
@@ -115,12 +118,12 @@ def break_even(
 
 
 def _workload(
-    table: ir.Table, tariffs: Sequence[Tariff], backend: Backend
+    table: ir.Table, tariffs: Sequence[Tariff], backend: Backend, facts: Facts
 ) -> tuple[_Workload, list[Size]]:
     """Summarise the rows that ran, and fit a size that covers them under each tariff."""
-    from uncia.tariffs.rows import PRICED, prepare
+    from uncia.tariffs.rows import PRICED, billing_columns
 
-    prepared = prepare(table, ())
+    prepared = table.select(**billing_columns(table, (), facts))
     ran = prepared.filter(prepared["common"] == PRICED)
     totals = ran.aggregate(
         cpu=ran["v_allocated_cpu"].max(),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from uncia.costs.starts import Match
     from uncia.tariffs import FitRule
+    from uncia.tariffs.facts import Facts
 
 RESOURCES: Final[Mapping[str, tuple[str, int]]] = {
     "cpu": ("vCPU-s", MICRO_PER_VCPU * NS_PER_S),
@@ -177,9 +178,9 @@ def _analysed(
     import pandas as pd
 
     from uncia.costs import starts
-    from uncia.tariffs.allocation import apply_fit
+    from uncia.tariffs.allocation import apply_fit, known_facts
 
-    table = backend.table(source)
+    table, facts = backend.table(source), known_facts(source, fit)
     if instances is None and backend.has(source, "instances"):
         instances = source
     start_table, origin = table, "the requests that waited for a start"
@@ -188,7 +189,8 @@ def _analysed(
     # Runs are compared only where both tables name them.
     by_run = "run" in table.columns and "run" in start_table.columns
     find = starts.from_requests if instances is None else starts.from_instances
-    cold, ran = find(start_table, by_run), starts.requests(table, by_run)
+    # Held, as starts are few beside the requests, of which each further use would take a scan.
+    cold, ran = backend.hold(find(start_table, by_run)), starts.requests(table, by_run)
     pairs = cold, ran
     if match == "paper" and instances is not None and backend.has(source, "spans"):
         spans = backend.table(source, "spans")
@@ -198,18 +200,18 @@ def _analysed(
             origin = "the spans: deployment of code and dependencies, as published"
     served = backend.hold(starts.matched(*pairs, match))
     notes = [f"Cold starts are those of {origin}."]
-    facts = _facts(served, match, backend)
+    counts = _counts(served, match, backend)
     amounts = starts.resources(served)
     cdf = [
         record
         for name in RESOURCES
-        for record in _quantiles(amounts, name, facts[f"{name}_starts"], points, backend)
+        for record in _quantiles(amounts, name, counts[f"{name}_starts"], points, backend)
     ]
     records = []
     if tariffs is None or tariffs:
         tariffs_named = catalogue.resolve(tariffs)
-        table, chosen, _ = apply_fit(table, tariffs_named, fit, backend)
-        waited = starts.waited(table)
+        table, chosen, _ = apply_fit(table, tariffs_named, fit, backend, facts)
+        waited, facts_of_waited = starts.waited(table), facts
         if instances is not None and not _count(waited, backend):
             notes.append(
                 "The requests do not say how long they waited, so each initialization is billed"
@@ -218,10 +220,11 @@ def _analysed(
             if match != "ordered":
                 served = backend.hold(starts.matched(cold, ran, "ordered"))
             waited = backend.hold(starts.waiting(table, served, by_run))
-        bills = _bills(table, waited, chosen, backend)
+            facts_of_waited = {}
+        bills = _bills((table, facts), (waited, facts_of_waited), chosen, backend)
         records = [
             dict.fromkeys(COLUMNS)
-            | facts
+            | counts
             | {"tariff": tariff.id, "bills_initialization": tariff.time.kind == "turnaround"}
             | amounts_usd
             for tariff, amounts_usd in zip(tariffs_named, bills, strict=True)
@@ -233,7 +236,7 @@ def _analysed(
     )
 
 
-def _facts(served: ir.Table, match: str, backend: Backend) -> dict[str, Any]:
+def _counts(served: ir.Table, match: str, backend: Backend) -> dict[str, Any]:
     """The columns that are the same for all tariffs."""
     from uncia.costs import starts
 
@@ -254,7 +257,7 @@ def _facts(served: ir.Table, match: str, backend: Backend) -> dict[str, Any]:
                 amounts[f"{name}_{kind}"].sum(where=has_difference).cast("decimal(38, 0)")
             )
     (row,) = backend.collect(amounts.aggregate(**sums)).to_pylist()
-    facts: dict[str, Any] = {
+    counts: dict[str, Any] = {
         "match": match,
         "cold_starts": sum(count["starts"] for count in by_code.values()),
         "matched": matched["starts"],
@@ -267,12 +270,12 @@ def _facts(served: ir.Table, match: str, backend: Backend) -> dict[str, Any]:
     }
     for name, suffix in _SUFFIX.items():
         n = row[f"{name}_starts"]
-        facts[f"{name}_starts"] = n
-        facts[f"{name}_not_repaid_share"] = row[f"{name}_not_repaid"] / n if n else None
+        counts[f"{name}_starts"] = n
+        counts[f"{name}_not_repaid_share"] = row[f"{name}_not_repaid"] / n if n else None
         for kind in ("initialization", "execution"):
             value = row[f"{name}_{kind}"]
-            facts[f"{name}_{kind}_{suffix}"] = None if value is None else Decimal(value)
-    return facts
+            counts[f"{name}_{kind}_{suffix}"] = None if value is None else Decimal(value)
+    return counts
 
 
 def _quantiles(
@@ -304,17 +307,24 @@ def _quantiles(
 
 
 def _bills(
-    table: ir.Table, waited: ir.Table, tariffs: Sequence[Tariff], backend: Backend
+    invocations: tuple[ir.Table, Facts],
+    waited: tuple[ir.Table, Facts],
+    tariffs: Sequence[Tariff],
+    backend: Backend,
 ) -> list[dict[str, Any]]:
-    """What turnaround adds: the rows that waited, billed over turnaround and over execution."""
+    """What turnaround adds: the rows that waited, billed over turnaround and over execution.
+
+    Tables come with what is known of their columns.
+    """
+    (table, facts), (waited_table, facts_of_waited) = invocations, waited
     over = {kind: [_over(tariff, kind) for tariff in tariffs] for kind in _KINDS}
     by_time = [index for index, tariff in enumerate(tariffs) if tariff.time.kind != "cpu"]
     both = [over[kind][index] for kind in _KINDS for index in by_time]
-    lines = bill(waited, both, backend=backend) if both else []
+    lines = bill(waited_table, both, backend=backend, facts=facts_of_waited) if both else []
     without = dict(zip(by_time, lines[: len(by_time)], strict=True))
     with_wait = dict(zip(by_time, lines[len(by_time) :], strict=True))
     records = []
-    for index, line in enumerate(bill(table, over["execution"], backend=backend)):
+    for index, line in enumerate(bill(table, over["execution"], backend=backend, facts=facts)):
         record: dict[str, Any] = {"execution_usd": line.cost_usd}
         if index in by_time:
             turned, ran = with_wait[index], without[index]

@@ -162,13 +162,17 @@ def decompositions(
     Raises:
         UnciaError: as `decompose`.
     """
-    from uncia.tariffs.allocation import PEAK_REASONS, apply_fit
+    from uncia.tariffs.allocation import PEAK_REASONS, apply_fit, known_facts
 
     with use(backend) as backend:
         words = PEAK_REASONS if fit == "used-peak" else {}
-        table = with_observed_cpu(backend.table(source))
-        table, chosen, rules = apply_fit(table, catalogue.resolve(tariffs), fit, backend)
-        collector = Collector(table, group_by, chosen)
+        table, facts = backend.table(source), known_facts(source, fit)
+        if fit == "used-peak":
+            table = with_observed_cpu(table)
+        table, chosen, rules = apply_fit(table, catalogue.resolve(tariffs), fit, backend, facts)
+        # The table may be of another engine than the backend.
+        wide = table.get_backend().name == "duckdb"
+        collector = Collector(table, group_by, chosen, facts, wide=wide)
         cells = [_integers(cell) for cell in backend.collect(collector.cells()).to_pylist()]
         groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
         for cell in cells:

@@ -23,6 +23,7 @@ from uncia.tariffs.charges import Total
 from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.equation import fit_cells, status
 from uncia.tariffs.exact import integer, product
+from uncia.tariffs.facts import Facts
 from uncia.tariffs.fit import fitted
 from uncia.tariffs.model import Charge, Tariff
 from uncia.tariffs.rows import NOT_BILLABLE
@@ -111,27 +112,43 @@ class Collector:
     """Collects the sums that tariffs need, and builds the expression of the cells.
 
     Args:
-        table: of `with_observed_cpu`; a fit may have replaced its allocations since.
+        table: of `with_observed_cpu` where a fit may have replaced its allocations since.
         group_by: columns whose values separate cells.
         tariffs: each bills by request, with all prices known.
+        facts: what is known of the table's columns.
+        wide: whether the engine sums and multiplies int64 in 128 bits, as DuckDB does.
     """
 
-    def __init__(self, table: ir.Table, group_by: Sequence[str], tariffs: Sequence[Tariff]) -> None:
-        self._cells = cells = Cells(table, group_by, carried=[_OBSERVED])
+    def __init__(
+        self,
+        table: ir.Table,
+        group_by: Sequence[str],
+        tariffs: Sequence[Tariff],
+        facts: Facts | None = None,
+        *,
+        wide: bool = False,
+    ) -> None:
+        carried = [_OBSERVED] if _OBSERVED in table.columns else []
+        self._cells = cells = Cells(table, group_by, facts, wide, carried)
         execution, cpu_time = cells.row("execution"), cells.row("cpu_time")
         memory = cells.row("memory_avg")
-        share = cells.add(_share, cells.carried(_OBSERVED))
-        cells.key("share", share)
-        cells.key("partly", cells.add(_partly, cpu_time, execution, share))
+        observed = cells.carried(_OBSERVED) if carried else cells.row("allocated_cpu")
+        share = cells.add(_share, observed)
+        if carried:
+            cells.key("share", share)
+        cells.key("partly", cells.add(_partly, cpu_time, execution, share, wide=wide))
         for name in ("cpu_time", "memory_avg"):
             cells.flag(Flag("gap", name))
         self.cpu_time = cells.sum(cpu_time)
         self.execution = cells.sum(execution)
         self.borrowed: str | None = None
-        self.memory_execution = cells.sum(cells.add(product, memory, execution))
-        self.memory_cpu_time = cells.sum(cells.add(product, memory, cpu_time))
+        self.memory_execution = cells.sum(cells.product(memory, execution))
+        self.memory_cpu_time = cells.sum(cells.product(memory, cpu_time))
         planned = [self._plan(tariff) for tariff in tariffs]
         table_of_cells = cells.table()
+        if not carried:  # the cells' allocation is the observed one
+            shares = _share(table_of_cells["v_allocated_cpu"])
+            table_of_cells = table_of_cells.mutate(share=shares)
         self._kept = table_of_cells.columns
         self._columns = Columns(table_of_cells)
         self._named: dict[str, Col] = {}
@@ -162,11 +179,11 @@ class Collector:
         amount, over_cpu_time = cells.row(measured(charge)), None
         over_execution = amount
         if charge.is_rate:
-            over_execution = cells.add(product, amount, cells.row("execution"))
+            over_execution = cells.product(amount, cells.row("execution"))
         if charge.basis == "reserved":
             cells.flag(Flag("gap", "borrowed_cpu_time"))
             self.borrowed = cells.sum(cells.row("borrowed_cpu_time"))
-            over_cpu_time = cells.sum(cells.add(product, amount, cells.row("cpu_time")))
+            over_cpu_time = cells.sum(cells.product(amount, cells.row("cpu_time")))
         return _Planned(charge, totals, cells.sum(over_execution), over_cpu_time)
 
     def _sums(self, tariff: Tariff, charged: Sequence[_Planned], prefix: str) -> TariffSums:
@@ -207,7 +224,7 @@ def _share(observed: Any) -> Any:
     return ibis.ifelse(is_part.fill_null(False), observed, whole)
 
 
-def _partly(cpu_time: Any, execution: Any, share: Any) -> Any:
+def _partly(cpu_time: Any, execution: Any, share: Any, *, wide: bool) -> Any:
     """Whether a row was busy for only a part of its execution."""
-    used = product(cpu_time, integer(MICRO_PER_VCPU))
-    return (used < product(execution, share)).fill_null(False)
+    used = product(cpu_time, integer(MICRO_PER_VCPU), wide=wide)
+    return (used < product(execution, share, wide=wide)).fill_null(False)

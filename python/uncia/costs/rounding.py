@@ -6,6 +6,7 @@ its left half is `fee_equivalents`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,11 +20,12 @@ from uncia.costs import bins
 from uncia.costs.fees import fee_equivalents
 from uncia.costs.sizes import decimal
 from uncia.tariffs import Tariff, catalogue
+from uncia.tariffs.columns import Col, Columns
 from uncia.tariffs.exact import integer, product
 from uncia.tariffs.facts import read_facts
 from uncia.tariffs.published import published
 from uncia.tariffs.rows import PRICED, billing_columns
-from uncia.tariffs.rules import Granularity, Minimum, Rules
+from uncia.tariffs.rules import Granularity, Level, Minimum, Rules
 from uncia.units import GIB, NS_PER_MS, NS_PER_S, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ AT_LEAST: Final = NS_PER_MS
 """Default of the shortest execution that is analysed, ns, as published."""
 
 PROBABILITIES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_LEVELS: Final[tuple[Level, Level]] = ("billed", "unrounded")
+
 LINEAR: Final = 1024
 """Bins of the added time, from 0 to the most that a rule can add."""
 
@@ -78,10 +82,12 @@ class TimeRule:
         """Such as ``1ms, at least 100ms``."""
         return _words(self.rules, format_duration)
 
-    def added(self, execution: Any, memory: Any) -> Any:
+    def added(self, rows: Columns, *, wide: bool) -> Col:
         """What rounding adds to each row, ns."""
-        del memory
-        return self.rules(execution) - self.rules.at("unrounded")(execution)
+        del wide
+        execution = rows.base("execution")
+        billed, plain = (self.rules.at(level).apply(rows, execution) for level in _LEVELS)
+        return rows.add(operator.sub, billed, plain)
 
     @property
     def most(self) -> int:
@@ -104,11 +110,19 @@ class MemoryRule:
         words = _words(rules, format_size) + (", none for no memory" if minimum is None else "")
         return f"{words}; {_words(self.time, format_duration)}"
 
-    def added(self, execution: Any, memory: Any) -> Any:
+    def added(self, rows: Columns, *, wide: bool) -> Col:
         """What rounding adds to each row, bytes x ns; a maximum applies with and without it."""
-        billed = product(self.rules(memory), self.time(execution))
-        plain = product(self.rules.at("unrounded")(memory), self.time.at("unrounded")(execution))
-        return billed - plain
+        execution, memory = rows.base("execution"), rows.base("memory")
+        billed, plain = (
+            rows.add(
+                product,
+                self.rules.at(level).apply(rows, memory),
+                self.time.at(level).apply(rows, execution),
+                wide=wide,
+            )
+            for level in _LEVELS
+        )
+        return rows.add(operator.sub, billed, plain)
 
 
 def _words(rules: Rules, text: Callable[[int], str]) -> str:
@@ -168,15 +182,18 @@ def measure(
         rules = _rules(chosen)
         table = backend.table(source)
         prepared = table.select(**billing_columns(table, (), read_facts(source)))
-        totals = backend.collect(_totals(prepared, list(rules), at_least)).to_pylist()[0]
-        left_out = {reason: int(totals[name]) for name, reason in _REASONS.items() if totals[name]}
+        # The table may be of another engine than the backend.
+        wide = table.get_backend().name == "duckdb"
         rows = _kept(prepared, at_least)
+        (counts,) = backend.collect(_counts(prepared, at_least)).to_pylist()
+        (totals,) = backend.collect(_sums(rows, list(rules), wide=wide)).to_pylist()
+        left_out = {reason: int(counts[name]) for name, reason in _REASONS.items() if counts[name]}
         entries: list[dict[str, Any]] = []
         curves: list[pd.DataFrame] = []
         for index, (rule, names) in enumerate(rules.items()):
             is_time = isinstance(rule, TimeRule)
             unit = NS_PER_MS if is_time else _GB_S
-            value, share = _curve(backend.collect(_binned(rows, rule)), unit)
+            value, share = _curve(backend.collect(_binned(rows, rule, wide=wide)), unit)
             kind = "time" if is_time else "memory"
             entries.append(
                 {
@@ -227,28 +244,33 @@ def _kept(prepared: ir.Table, at_least: int) -> ir.Table:
     ).select(execution=prepared["v_execution"], memory=prepared["v_memory_avg"])
 
 
-def _totals(prepared: ir.Table, rules: Sequence[TimeRule | MemoryRule], at_least: int) -> ir.Table:
-    """Sum exactly what every rule adds, and count rows that are left out, in one pass."""
+def _counts(prepared: ir.Table, at_least: int) -> ir.Table:
+    """Count the rows that are left out, by reason."""
     from uncia.tariffs.rows import ABSURD, NO_EXECUTION, NOT_BILLABLE
 
     common = prepared["common"]
-    priced = common == PRICED
-    is_counted = priced & (prepared["v_execution"] >= integer(at_least))
-    rows = prepared.mutate(
-        execution=ibis.ifelse(is_counted, prepared["v_execution"], ibis.null("int64")),
-        memory=ibis.ifelse(is_counted, prepared["v_memory_avg"], ibis.null("int64")),
-        not_billable=common.isin(list(NOT_BILLABLE)),
-        no_execution=common == NO_EXECUTION,
-        absurd=common == ABSURD,
-        short=priced & ~is_counted,
-    )
-    metrics: dict[str, Any] = {name: _count(rows[name]) for name in _REASONS}
-    metrics["rows_time"] = _count(rows["execution"].notnull())
-    metrics["rows_memory"] = _count(rows["memory"].notnull())
-    metrics["plain_time"] = _sum(rows["execution"].cast("decimal(38, 0)"))
-    metrics["plain_memory"] = _sum(product(rows["memory"], rows["execution"]))
-    for index, rule in enumerate(rules):
-        metrics[f"added_{index}"] = _sum(_added(rows, rule))
+    is_short = (common == PRICED) & ~(prepared["v_execution"] >= integer(at_least))
+    conditions = {
+        "not_billable": common.isin(list(NOT_BILLABLE)),
+        "no_execution": common == NO_EXECUTION,
+        "absurd": common == ABSURD,
+        "short": is_short,
+    }
+    return prepared.aggregate({name: _count(condition) for name, condition in conditions.items()})
+
+
+def _sums(kept: ir.Table, rules: Sequence[TimeRule | MemoryRule], *, wide: bool) -> ir.Table:
+    """Sum exactly what every rule adds, in one pass, and count the rows that have what it takes."""
+    columns = Columns(kept, wide=wide)
+    time, memory = columns.base("execution"), columns.base("memory")
+    sums = {"plain_time": time, "plain_memory": columns.add(product, memory, time, wide=wide)}
+    sums |= {f"added_{index}": rule.added(columns, wide=wide) for index, rule in enumerate(rules)}
+    rows = columns.table()
+    metrics: dict[str, Any] = {
+        "rows_time": rows.count().cast("int64"),
+        "rows_memory": rows["memory"].count().cast("int64"),
+    }
+    metrics |= {name: _sum(rows[column.name], wide=wide) for name, column in sums.items()}
     return rows.aggregate(metrics)
 
 
@@ -256,26 +278,25 @@ def _count(condition: Any) -> Any:
     return ibis.ifelse(condition, integer(1), integer(0)).sum().cast("int64")
 
 
-def _sum(value: Any) -> Any:
-    return value.sum().cast("decimal(38, 0)")
+def _sum(value: Any, *, wide: bool) -> Any:
+    """The sum as DECIMAL(38, 0); an engine that is not wide sums int64 in 64 bits."""
+    return (value if wide else value.cast("decimal(38, 0)")).sum().cast("decimal(38, 0)")
 
 
-def _added(rows: ir.Table, rule: TimeRule | MemoryRule) -> Any:
-    """What a rule adds to each row, exactly: ns, or bytes x ns."""
-    return rule.added(rows["execution"], rows["memory"]).cast("decimal(38, 0)")
-
-
-def _binned(kept: ir.Table, rule: TimeRule | MemoryRule) -> ir.Table:
+def _binned(kept: ir.Table, rule: TimeRule | MemoryRule, *, wide: bool) -> ir.Table:
     """Group rows by bins of what a rule adds, with the largest value of each bin."""
+    measured = kept if isinstance(rule, TimeRule) else kept.filter(kept["memory"].notnull())
+    columns = Columns(measured, wide=wide)
+    added = rule.added(columns, wide=wide)
+    rows = columns.table()
     if isinstance(rule, TimeRule):
-        added = rule.added(kept["execution"], kept["memory"])
-        step = max(1, rule.most // LINEAR)
+        value = rows[added.name]
         # The lower edge identifies the bin, which avoids a division.
-        table = kept.select(bin=added - added % integer(step), value=added)
+        bin_ = value - value % integer(max(1, rule.most // LINEAR))
     else:
-        known = kept.filter(kept["memory"].notnull())
-        added = _added(known, rule).cast("float64")
-        table = known.select(bin=bins.log_bin(added), value=added)
+        value = rows[added.name].cast("float64")
+        bin_ = bins.log_bin(value)
+    table = rows.select(bin=bin_, value=value)
     return bins.histogram(table, {"bin": table["bin"]}, {"largest": table["value"]})
 
 

@@ -12,10 +12,9 @@ from typing import Any
 from ibis.expr import types as ir
 
 from uncia.tariffs.columns import Col, Columns, Step
-from uncia.tariffs.exact import integer, product, round_up
+from uncia.tariffs.exact import integer, product
 from uncia.tariffs.facts import UNKNOWN, Facts
 from uncia.tariffs.rows import MAX_VALUES, billing_columns, integers
-from uncia.tariffs.rules import Granularity
 from uncia.tariffs.state import COMMON_CODES, Flag, state_of
 
 _ALLOCATION = ("v_allocated_cpu", "v_allocated_memory")
@@ -45,7 +44,7 @@ class Cells:
         self._group_by = tuple(group_by)
         self._carried = tuple(carried)
         self._facts = facts or {}
-        self._rows = Columns()
+        self._rows = Columns(wide=wide)
         self._flags: dict[str, Flag] = {}
         self._used: set[str] = set()
         self._sums: dict[str, Col] = {}
@@ -73,8 +72,6 @@ class Cells:
 
     def add(self, step: Step, /, *inputs: Col, **constants: Hashable) -> Col:
         """A column of the rows computed from others; see `Columns.add`."""
-        if self.wide and isinstance(step, Granularity):
-            return self._rows.add(round_up, *inputs, granularity=step.bound, wide=True)
         return self._rows.add(step, *inputs, **constants)
 
     def product(self, first: Col, second: Col) -> Col:

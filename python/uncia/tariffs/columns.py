@@ -48,10 +48,16 @@ class Col:
 
 
 class Columns:
-    """Collects columns over a table; `table` then adds them, a subquery for each level."""
+    """Collects columns over a table; `table` then adds them, a subquery for each level.
 
-    def __init__(self, base: ir.Table | None = None) -> None:
+    Args:
+        base: the table; it may be given to `table` instead.
+        wide: whether steps that have a form for DuckDB (a method ``wide``) are computed in it.
+    """
+
+    def __init__(self, base: ir.Table | None = None, *, wide: bool = False) -> None:
         self._base = base
+        self._wide = wide
         self._columns: dict[tuple[Any, ...], Col] = {}
 
     def base(self, name: str) -> Col:
@@ -76,6 +82,8 @@ class Columns:
         """
         if isinstance(step, FunctionType) and "<" in step.__qualname__:
             raise TypeError(f"{step.__qualname__} is no function of a module")
+        if self._wide and hasattr(step, "wide"):
+            step = step.wide()
         key = (step, inputs, tuple(sorted(constants.items())))
         level = 1 + max((column.level for column in inputs), default=0)
         return self._columns.setdefault(key, Col(f"x{len(self._columns)}", level))

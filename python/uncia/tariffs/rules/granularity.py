@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from uncia.tariffs.exact import round_up
@@ -20,5 +21,20 @@ class Granularity(Rule):
     def __call__(self, amount: Any) -> Any:
         return round_up(amount, self.bound)
 
+    def wide(self) -> WideSteps:
+        """The same for DuckDB; see `round_up`."""
+        return WideSteps(self.bound)
+
     def words(self, bound: str) -> str:
         return f"in steps of {bound}"
+
+
+@dataclass(frozen=True)
+class WideSteps:
+    """A `Granularity` as DuckDB computes it quickly."""
+
+    bound: int
+
+    def __call__(self, amount: Any) -> Any:
+        """What is billed of an amount, an expression."""
+        return round_up(amount, self.bound, wide=True)

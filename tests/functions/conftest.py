@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import function_compilers
 import pytest
 import runtime_api
 
-from uncia.errors import UnciaError
-from uncia.functions import Function, golang, package
+from uncia.functions import Function, java, package
 
 _PYTHON = """
 import importlib, json, sys
@@ -49,12 +49,14 @@ CLIENTS = Path(__file__).parents[2] / "crates" / "worker" / "runtime"
 Call = Callable[..., list[dict[str, Any]]]
 
 
-def needs_go() -> None:
-    """Skip the test where functions in Go cannot be built."""
-    try:
-        golang.find()
-    except UnciaError as error:
-        pytest.skip(f"{error.message}: {error.hint}")
+def java_client(folders: pytest.TempPathFactory) -> Path:
+    """The classes of the client of the Runtime API in Java, compiled once."""
+    classes = folders.getbasetemp() / "java-client"
+    if not classes.exists():
+        sources = map(str, (CLIENTS / "java").rglob("*.java"))
+        command = [java.find()[0], "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none"]
+        subprocess.run([*command, "-d", classes, *sources], check=True)
+    return classes
 
 
 @pytest.fixture(scope="session")
@@ -64,8 +66,8 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
     def invoke(
         function: str | Path | Function, *events: Any, runtime: str = "python"
     ) -> list[dict[str, Any]]:
-        if runtime == "go":
-            needs_go()
+        if runtime in function_compilers.FIND:
+            function_compilers.needs_compiler(runtime)
         packaged = package(function, runtime)
         folder = tmp_path_factory.mktemp(packaged.function)
         with zipfile.ZipFile(packaged.path) as archive:
@@ -76,6 +78,13 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
         elif runtime in ("provided", "go"):
             (folder / packaged.handler).chmod(0o755)
             return runtime_api.serve(folder / packaged.handler, events)
+        elif runtime == "java":
+            options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp")
+            path = f"{folder}:{java_client(tmp_path_factory)}"
+            env = {"_HANDLER": packaged.handler}
+            java_path = java.find()[0]
+            arguments = (*options, path, "uncia.runtime.Main")
+            return runtime_api.serve(java_path, events, *arguments, env=env)
         elif runtime == "ruby":
             ruby = shutil.which("ruby")
             if ruby is None:

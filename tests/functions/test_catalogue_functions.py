@@ -53,7 +53,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_the_catalogue_has_what_it_should() -> None:
     assert set(FUNCTIONS) >= {"hello", "spin", "pyaes", "resize", "payload", "memory", "wait"}
-    assert FUNCTIONS["hello"].runtime_names == ["python", "node", "ruby", "go"]
+    assert FUNCTIONS["hello"].runtime_names == ["python", "node", "ruby", "java", "go"]
 
 
 @pytest.mark.parametrize(("name", "runtime"), EACH)

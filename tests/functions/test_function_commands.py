@@ -75,7 +75,7 @@ def test_mistakes_are_sentences(tmp_path: Path, cache: Path) -> None:
     assert "cannot be written" in _error("functions", "package", "hello", "--out", nowhere).message
 
 
-@pytest.mark.parametrize("runtime", ["python", "node", "ruby", "go", "provided"])
+@pytest.mark.parametrize("runtime", ["python", "node", "ruby", "java", "go", "provided"])
 def test_a_new_function_runs_as_it_is(runtime: str, tmp_path: Path, call: Any, cache: Path) -> None:
     result = _uncia("new", "function", "mine", "--runtime", runtime, "--into", str(tmp_path))
     assert result.exit_code == 0, result.output
@@ -99,12 +99,12 @@ def test_a_new_function_runs_as_it_is(runtime: str, tmp_path: Path, call: Any, c
 
 
 def test_a_new_function_in_all_runtimes(tmp_path: Path) -> None:
-    runtimes = ["provided", "bash", "go", "ruby", "node", "python"]
+    runtimes = ["provided", "bash", "go", "java", "ruby", "node", "python"]
     arguments = [word for runtime in runtimes for word in ("--runtime", runtime)]
     into = str(tmp_path / "a" / "b")
     assert _uncia("new", "function", "all", *arguments, "--into", into).exit_code == 0
     made = load(tmp_path / "a" / "b" / "all")
-    assert made.runtime_names == ["python", "node", "ruby", "go", "provided", "bash"]
+    assert made.runtime_names == ["python", "node", "ruby", "java", "go", "provided", "bash"]
 
 
 def test_the_new_runtime_reads_what_platforms_send_and_tells_of_the_rest(
@@ -148,7 +148,7 @@ def test_the_new_runtime_reads_what_platforms_send_and_tells_of_the_rest(
 def test_every_runtime_of_the_engine_can_be_begun_with(tmp_path: Path) -> None:
     for name in RUNTIMES:
         assert load(new_function(name, [name], tmp_path)).runtime_names == [name]
-    assert "(allowed: python, node, ruby, go, " in (
+    assert "(allowed: python, node, ruby, java, go, " in (
         _error("new", "function", "x", "--runtime", "perl", "--into", str(tmp_path)).message
     )
 

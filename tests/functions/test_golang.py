@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import needs_go
+from function_compilers import needs_compiler
 
 from uncia.errors import UnciaError
 from uncia.functions import golang, load, package
@@ -29,7 +29,7 @@ def executable(zipped: Path, folder: Path) -> Path:
 def test_the_same_module_gives_the_same_bytes(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs_go()
+    needs_compiler("go")
     made = []
     for name in ("one", "other"):
         folder = tmp_path / name / "hello"
@@ -46,7 +46,7 @@ def test_the_same_module_gives_the_same_bytes(
 
 
 def test_a_module_is_built_from_what_its_sums_pin(tmp_path: Path, cache: Path) -> None:
-    needs_go()
+    needs_compiler("go")
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "main.go").write_text('package main\n\nimport _ "example.com/x"\n\nfunc main() {}\n')

@@ -144,6 +144,28 @@ def runtimes(engine_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return state / "runtimes"
 
 
+@pytest.fixture(scope="session")
+def java(engine_binary: Path, runtimes: Path) -> None:
+    """Has every platform find Java's runtime, which is built when the first function wants it.
+
+    Skips the test where there is no Java with a compiler.
+    """
+    from uncia import functions
+    from uncia.errors import UnciaError
+
+    try:
+        hello = functions.package("hello", "java")
+    except UnciaError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
+    platform = Platform(engine_binary, runtimes.parent)
+    try:
+        platform.create(
+            "f", Code={"ZipFile": hello.read_bytes()}, Runtime="java21", Handler=hello.handler
+        )
+    finally:
+        platform.stop()
+
+
 @pytest.fixture
 def serve(engine_binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serve]:
     """Starts platforms; afterwards nothing of them may be left.

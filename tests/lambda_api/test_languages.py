@@ -37,8 +37,20 @@ def deploy(platform: Platform, language: str, **settings: Any) -> str:
     return name
 
 
-@pytest.mark.parametrize("language", HELLO.runtime_names)
-def test_hello_is_deployed_started_and_metered(platform: Platform, language: str) -> None:
+@pytest.fixture(autouse=True)
+def language(request: pytest.FixtureRequest) -> str:
+    """The language of the test, whose runtime is built beforehand if that takes long."""
+    name: str = request.param
+    if name == "java":
+        request.getfixturevalue("java")
+    return name
+
+
+every_language = pytest.mark.parametrize("language", HELLO.runtime_names, indirect=True)
+
+
+@every_language
+def test_hello_is_deployed_started_and_metered(language: str, platform: Platform) -> None:
     name = deploy(platform, language, Tags={"uncia:keep-alive-ms": "60000"})
     cold, answer = platform.invoke(name)
     assert functions.check_answer(HELLO, answer) == []
@@ -57,8 +69,8 @@ def test_hello_is_deployed_started_and_metered(platform: Platform, language: str
     assert int(headers["x-uncia-memory-peak"]) > 0
 
 
-@pytest.mark.parametrize("language", HELLO.runtime_names)
-def test_hello_starts_from_whatever_its_language_can(platform: Platform, language: str) -> None:
+@every_language
+def test_hello_starts_from_whatever_its_language_can(language: str, platform: Platform) -> None:
     able = LANGUAGES[language].start_from
     name = deploy(platform, language)
     for kind in ("fresh", "prepared", "pool"):

@@ -17,7 +17,7 @@ from uncia.settings import RUNTIMES
 _TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
 _BY_RUNTIME: Final = _TEMPLATES / "function"
 # The order of function.yaml, repeated here because its module takes long to import.
-_ORDER: Final = ("python", "node", "ruby", "go", "provided")
+_ORDER: Final = ("python", "node", "ruby", "java", "go", "provided")
 
 
 def _runtimes() -> dict[str, list[str]]:
@@ -120,6 +120,8 @@ def _entry(runtime: str) -> str:
         return " {}"
     if runtime == "provided":
         return f"\n    source: {file}"
+    if runtime == "java":
+        return f"\n    handler: {Path(file).stem}::handle"
     return f"\n    handler: {Path(file).stem}.handler"
 
 

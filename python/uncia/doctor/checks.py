@@ -31,7 +31,7 @@ _COSTS: Final = {
 }
 _NAMESPACES: Final = {"mnt": "mount", "pid": "pid", "ipc": "ipc", "uts": "uts", "net": "network"}
 # Of runtimes that are known not to work with every version of their program.
-_OLDEST: Final[Mapping[str, tuple[int, ...]]] = {"node": (16,)}
+_OLDEST: Final[Mapping[str, tuple[int, ...]]] = {"java": (17,), "node": (16,)}
 _OPEN_FILES: Final = 4_096
 _TIMEOUT_S: Final = 10
 _QUICK_CLOCKS: Final = (
@@ -148,6 +148,23 @@ def _runtimes() -> list[Check]:
     return [python, *map(_runtime, others), _go()]
 
 
+def _java() -> Check:
+    """Check the Java that functions in Java run with, which has to have a compiler."""
+    from uncia.functions import java
+
+    try:
+        path, version = java.find()
+    except UnciaError as error:
+        return Check(
+            "runtime-java",
+            "missing",
+            f"{error.message[0].upper()}{error.message[1:]}.",
+            "Functions in Java neither run nor can be packaged here.",
+            error.hint or "",
+        )
+    return Check("runtime-java", "ok", f"Java {version} at {path}.")
+
+
 def _go() -> Check:
     """Check the Go that functions in Go are built with; those that are built need none."""
     from uncia.functions import golang
@@ -172,6 +189,8 @@ def _runtime(runtime: Runtime) -> Check:
     path = shutil.which(program)
     version = _version(path) if path else None
     oldest = _OLDEST.get(runtime.name, (0,))
+    if runtime.name == "java" and version is not None and version >= oldest:
+        return _java()
     if version is not None and version >= oldest:
         number = ".".join(map(str, version))
         return Check(f"runtime-{runtime.name}", "ok", f"{title} {number} at {path}.")

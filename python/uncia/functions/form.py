@@ -42,6 +42,7 @@ _HANDLER: Final = re.compile(r"(?:[A-Za-z_][\w-]*[./])*[A-Za-z_][\w-]*\.[A-Za-z_
 _RUBY_HANDLER: Final = re.compile(
     r"(?:[A-Za-z_][\w-]*/)*[A-Za-z_][\w-]*\.(?:[A-Z]\w*(?:::[A-Z]\w*)*\.)?[A-Za-z_]\w*[?!]?"
 )
+_JAVA_HANDLER: Final = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*(?:::[A-Za-z_$][\w$]*)?")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SOURCE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\.c")
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -58,6 +59,12 @@ def _check_ruby_handler(text: str) -> str:
         raise ValueError(
             f"{text!r} is not a handler: write file.method or file.Module::Class.method"
         )
+    return text
+
+
+def _check_java_handler(text: str) -> str:
+    if _JAVA_HANDLER.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a handler: write package.Class::method")
     return text
 
 
@@ -129,6 +136,15 @@ class ProvidedRuntime(Form):
         return BOOTSTRAP
 
 
+class JavaRuntime(Form):
+    """The function in Java, in its folder ``java``: sources, or classes, with its jars in lib."""
+
+    handler: Annotated[str, AfterValidator(_check_java_handler)] = Field(
+        description="package.Class::method, or package.Class, which implements RequestHandler or"
+        " RequestStreamHandler"
+    )
+
+
 class GoRuntime(Form):
     """The function in Go, in its folder ``go``: a module whose program is built statically."""
 
@@ -143,6 +159,7 @@ _RUNTIMES: Final[dict[str, type[Form]]] = {
     "python": PythonRuntime,
     "node": NodeRuntime,
     "ruby": RubyRuntime,
+    "java": JavaRuntime,
     "go": GoRuntime,
     "provided": ProvidedRuntime,
 }

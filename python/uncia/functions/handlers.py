@@ -39,6 +39,8 @@ def check_handler(runtime: str, handler: str, folder: Path) -> None:
         _check_node(handler, module, name, folder)
     elif runtime == "ruby":
         _check_ruby(handler, folder)
+    elif runtime == "java":
+        _check_java(handler, folder)
     elif runtime == "bash":
         _check_bash(handler, module, name, folder)
     elif not any(path.is_file() for path in folder.glob(f"{module}.*")):
@@ -132,6 +134,22 @@ def _check_ruby(handler: str, folder: Path) -> None:
     )
     if re.search(defined, text, re.MULTILINE) is None:
         raise UnciaError(f"the handler {handler} is missing: {path} defines no method {name}")
+
+
+def _check_java(handler: str, folder: Path) -> None:
+    name, _, method = handler.partition("::")
+    base = name.replace(".", "/")
+    source = folder / f"{base}.java"
+    if source.is_file():
+        text = source.read_text(encoding="utf-8", errors="replace")
+        # It may be inherited; the runtime has the last word.
+        if method and not re.search(rf"\b{re.escape(method)}\s*\(|\bextends\b", text):
+            raise UnciaError(f"the handler {handler} is missing: {source} defines no {method}")
+    elif not (folder / f"{base}.class").is_file() and not any(folder.glob("lib/*.jar")):
+        raise UnciaError(
+            f"the handler {handler} is missing: there is neither {source} nor a class, nor a jar in"
+            f" {folder / 'lib'}"
+        )
 
 
 def _check_bash(handler: str, module: str, name: str, folder: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.functions import dependencies, golang
+from uncia.functions import dependencies, golang, java
 from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.catalogue import load
 from uncia.functions.compiler import compile_c
@@ -186,6 +186,11 @@ def _entries(function: Function, runtime: str, architecture: str | None) -> dict
         files = {name: entry.source for name, entry in entries.items()}
         executable = golang.build(folder, files, architecture)
         return {BOOTSTRAP: _Entry(BOOTSTRAP, executable, True)}
+    if runtime == "java" and any(name.endswith(java.SUFFIX) for name in entries):
+        files = {name: entry.source for name, entry in entries.items()}
+        kept = {name: it for name, it in entries.items() if not name.endswith(java.SUFFIX)}
+        classes = java.compile_java(folder, files)
+        return kept | {name: _Entry(name, path, False) for name, path in classes.items()}
     return entries
 
 

@@ -25,6 +25,7 @@ _HANDLERS: Final = (
     ("index.js", "node", "index.handler"),
     ("lambda_function.rb", "ruby", "lambda_function.lambda_handler"),
     ("handler.rb", "ruby", "handler.handler"),
+    ("Handler.java", "java", "Handler::handleRequest"),
     ("go.mod", "go", None),
 )
 FILES: Final = tuple(file for file, _, _ in _HANDLERS)

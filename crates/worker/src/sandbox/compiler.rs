@@ -17,11 +17,12 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::archiver::Archiver;
 use super::environment::BYTES_PER_MIB;
 use super::host::Host;
 use super::live::Instance;
-use super::rootfs::{EXTRA, RUNTIME, Root};
-use super::runtimes::ByteCode;
+use super::rootfs::{EXTRA, RUNTIME};
+use super::runtimes::{ByteCode, Product};
 use crate::ids;
 use crate::instance::{
     Architecture, Enforcement, InstanceSpec, Network, Outcome, Request, Runtime, StartError,
@@ -72,8 +73,8 @@ impl Host {
         Some(format!("{}-{}", runtime.name(), self.roots.version(runtime)?))
     }
 
-    /// Compiles the package `code` into the new folder `into`: for each source that can be compiled a
-    /// file of its path and name with a `c` at the end, and none if there is no such file.
+    /// Compiles the package `code` into the new folder `into`: what the runtime's [`Product`] is, as far as
+    /// it can be made, and no folder if there is nothing.
     pub(crate) async fn compile(
         self: &Arc<Self>,
         runtime: Runtime,
@@ -84,8 +85,16 @@ impl Host {
             return Ok(Compiled::Nothing);
         };
         let root = self.roots.get(runtime).await.map_err(io::Error::other)?;
+        let suffix = match byte_code.product {
+            Product::EachSource { suffix } => suffix,
+            Product::Archive { name, stage } => {
+                let _turn = self.compilers.acquire().await.map_err(io::Error::other)?;
+                let spec = spec(runtime, &byte_code, code.to_owned());
+                return Archiver { host: self, spec, code, into }.archive(name, stage).await;
+            }
+        };
         let folder = code.to_owned();
-        let found = tokio::task::spawn_blocking(move || sources(&folder, byte_code.suffix)).await;
+        let found = tokio::task::spawn_blocking(move || sources(&folder, suffix)).await;
         let sources = found.map_err(io::Error::other)??;
         if sources.is_empty() {
             return Ok(Compiled::Nothing);
@@ -93,7 +102,9 @@ impl Host {
         // As many at a time as there are processors.
         let _turn = self.compilers.acquire().await.map_err(io::Error::other)?;
         let deadline = Instant::now() + PACKAGE_TIMEOUT;
-        let compiler = Compiler { host: self, spec: spec(runtime, root, &byte_code, code), into };
+        let mut spec = spec(runtime, &byte_code, root.path.join(&RUNTIME[1..]));
+        spec.mounts.push((code.to_owned(), EXTRA.into()));
+        let compiler = Compiler { host: self, spec, into };
         compiler.compile(sources, deadline).await
     }
 }
@@ -223,7 +234,7 @@ impl Compiler<'_> {
 }
 
 /// What a compiler starts with.
-fn spec(runtime: Runtime, root: &Root, byte_code: &ByteCode, code: &Path) -> InstanceSpec {
+fn spec(runtime: Runtime, byte_code: &ByteCode, code: PathBuf) -> InstanceSpec {
     InstanceSpec {
         id: String::new(),
         // Of no function: its share of the CPU is its own.
@@ -232,9 +243,9 @@ fn spec(runtime: Runtime, root: &Root, byte_code: &ByteCode, code: &Path) -> Ins
         version: String::new(),
         runtime,
         handler: byte_code.handler.into(),
-        code: root.path.join(&RUNTIME[1..]),
+        code,
         image: None,
-        mounts: vec![(code.to_owned(), EXTRA.into())],
+        mounts: Vec::new(),
         environment: BTreeMap::new(),
         memory_bytes: MEMORY_BYTES,
         cpu_micro: CPU_MICRO,

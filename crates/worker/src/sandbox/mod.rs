@@ -9,7 +9,7 @@
 //! | [`host`] | what all instances share |
 //! | [`start`] | starting one |
 //! | [`live`] | a running instance: invoke, freeze, stop |
-//! | [`compiler`] | byte code of packages |
+//! | [`compiler`], [`archiver`] | byte code of packages, class archives |
 //! | [`spawn`] | processes in fresh namespaces, as copies of long-lived ones |
 //! | [`kinds`] | what an instance may be started from, a file each |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
@@ -30,6 +30,7 @@
 //! | [`capabilities`] | what this machine offers |
 //! | [`sweep`] | what an earlier worker left |
 
+mod archiver;
 mod capabilities;
 mod cgroup;
 mod chain;

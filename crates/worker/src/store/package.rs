@@ -264,7 +264,11 @@ pub(crate) fn check_handler(
 ) -> Result<(), PackageError> {
     let has = |path: &str| {
         Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
-            && code.join(path).is_file()
+            && if path.ends_with('/') {
+                code.join(path).is_dir()
+            } else {
+                code.join(path).is_file()
+            }
     };
     runtime.definition().check_package(&has, identifier, handler).map_err(PackageError::NoHandler)
 }

@@ -80,6 +80,7 @@ pub(crate) enum Needs {
     Node,
     Bash,
     Ruby,
+    Java,
     Memory,
     Cpu,
     CpuAccounting,
@@ -110,6 +111,7 @@ impl Needs {
             Self::Node => (runs("node"), "there is no Node.js"),
             Self::Bash => (runs("bash"), "there is no Bash"),
             Self::Ruby => (runs("ruby"), "there is no Ruby"),
+            Self::Java => (compiles_java(), "there is no Java with a compiler"),
             Self::Memory => (it.enforced.memory, "no memory controller to write to"),
             Self::Cpu => (it.enforced.cpu, "no cpu controller to write to"),
             Self::CpuAccounting => (it.cgroup.controllers["cpuacct"].writable, "no control groups"),
@@ -130,6 +132,13 @@ impl Needs {
 
 fn runs(program: &str) -> bool {
     std::process::Command::new(program).arg("--version").output().is_ok()
+}
+
+fn compiles_java() -> bool {
+    static COMPILES: OnceLock<bool> = OnceLock::new();
+    let compiler = ["-m", "jdk.compiler/com.sun.tools.javac.Main", "-version"];
+    let run = || std::process::Command::new("java").args(compiler).output();
+    *COMPILES.get_or_init(|| run().is_ok_and(|output| output.status.success()))
 }
 
 /// Asks by a word that ends each of them at once, if in error.

@@ -9,6 +9,7 @@ mod function_zygotes;
 mod hostile;
 mod images;
 mod isolation;
+mod java;
 mod keep_alive;
 mod lifecycle;
 mod metering;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     tests.extend(pool_python::tests());
     tests.extend(provided::tests());
     tests.extend(ruby::tests());
+    tests.extend(java::tests());
     tests.extend(clock::tests());
     tests.extend(rogue::tests());
     tests.extend(system_calls::tests());

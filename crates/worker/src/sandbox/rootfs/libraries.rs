@@ -68,14 +68,20 @@ pub(super) fn copy<'a>(
     }
     // Says which library a name means: it changes when one is installed.
     sources.add(Path::new(LOADER_CACHE));
+    let copied: Vec<_> = copied.collect();
     let mut inside = Vec::new();
-    for source in copied {
+    for source in &copied {
         binaries(source, &mut inside).map_err(error)?;
     }
     for binary in inside {
         list(&loader, &binary, &mut needed)?;
     }
     for (name, path) in needed {
+        // Those who need it have found it there, relative to themselves, and will again.
+        let real = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        if copied.iter().any(|source| real.starts_with(source)) {
+            continue;
+        }
         tree::copy(&path, &root.join("usr/lib").join(name), sources)?;
     }
     Ok(())

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -26,14 +27,36 @@ pub(in crate::sandbox) fn is_read_at_start(name: &str, beginnings: &[&str]) -> b
 
 /// How packages are compiled for a runtime.
 pub(crate) struct ByteCode {
-    /// The end of the names of sources.
-    pub suffix: &'static str,
-    /// The handler in `/var/runtime` that compiles: it is given `{"paths": [...]}`, sources relative
-    /// to the package at `/opt`, and answers a list of `[file, byte code in base64]` or null for each
-    /// of the first of them, at least one.
+    /// The handler that compiles.
     pub handler: &'static str,
     /// Where instances look for the byte code, as seen in the root.
     pub place: &'static str,
+    pub product: Product,
+}
+
+/// What is made of a package.
+pub(crate) enum Product {
+    /// For each source a file of its path and name with a `c` at the end.
+    ///
+    /// The handler lies in `/var/runtime`. It is given `{"paths": [...]}`, sources relative to the package
+    /// at `/opt`, and answers a list of byte code in base64 or null for each of the first of them, at least
+    /// one.
+    EachSource {
+        /// The end of the names of sources.
+        suffix: &'static str,
+    },
+    /// One file, of all of the package.
+    ///
+    /// The package is where it always is, and at [`ByteCode::place`] is what `stage` has put there. The handler
+    /// is given `{"offset": ...}`, and answers the bytes of the file from there on, as many as it likes, in
+    /// base64; null at the end.
+    Archive {
+        /// The file's name.
+        name: &'static str,
+        /// Puts into a folder what else is made of a package, without running anything; false if there is
+        /// nothing to be made of it.
+        stage: fn(package: &Path, into: &Path) -> io::Result<bool>,
+    },
 }
 
 /// What sets one runtime apart from others.
@@ -111,7 +134,7 @@ pub(crate) trait RuntimeDefinition: Sync {
     fn execution_environment(&self, version: &str) -> String;
 
     /// Whether a package holds what it will look for; the error is a sentence. `has` says whether the
-    /// package has a file of that name.
+    /// package has a file of that name, or a folder if a slash ends it.
     fn check_package(
         &self,
         has: &dyn Fn(&str) -> bool,
@@ -250,12 +273,23 @@ mod tests {
             ("provided", "provided"),
             ("provided.al2023", "provided"),
             ("ruby3.3", "ruby"),
+            ("java21", "java"),
+            ("java8.al2", "java"),
         ] {
             assert_eq!(Runtime::serving(identifier), Runtime::named(name), "{identifier}");
         }
-        for unknown in
-            ["python2.7", "python3.", "nodejs.x", "nodejs20", "go1.x", "ruby2", "ruby3.x", ""]
-        {
+        for unknown in [
+            "python2.7",
+            "python3.",
+            "nodejs.x",
+            "nodejs20",
+            "go1.x",
+            "ruby2",
+            "ruby3.x",
+            "java",
+            "java.al2",
+            "",
+        ] {
             assert_eq!(Runtime::serving(unknown), None, "{unknown}");
         }
         for runtime in Runtime::all() {
@@ -286,6 +320,10 @@ mod tests {
         assert!(check("node", &["index.py"], "index.handler").unwrap_err().contains("index.js"));
         assert_eq!(check("ruby", &["a/b.rb"], "a/b.LambdaFunctions::Handler.process"), Ok(()));
         assert!(check("ruby", &["b.rb"], "a.handler").unwrap_err().contains("a.rb"));
+        assert_eq!(check("java", &["a/B.class"], "a.B::handle"), Ok(()));
+        assert_eq!(check("java", &["a/B.class"], "a.B"), Ok(()));
+        assert_eq!(check("java", &["lib/"], "a.B"), Ok(()));
+        assert!(check("java", &["B.class"], "a.B::c").unwrap_err().contains("a/B.class"));
         assert_eq!(check("provided", &["bootstrap"], "any"), Ok(()));
         assert!(check("provided", &["main"], "any").unwrap_err().contains("identifier"));
     }

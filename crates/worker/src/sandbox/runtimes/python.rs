@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::{
-    ByteCode, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor, module,
+    ByteCode, Product, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor,
+    module,
 };
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
@@ -133,7 +134,11 @@ impl RuntimeDefinition for Definition {
     }
 
     fn byte_code(&self) -> Option<ByteCode> {
-        Some(ByteCode { suffix: ".py", handler: "compiler.handler", place: BYTE_CODE })
+        Some(ByteCode {
+            handler: "compiler.handler",
+            place: BYTE_CODE,
+            product: Product::EachSource { suffix: ".py" },
+        })
     }
 
     fn has_zygote(&self) -> bool {

@@ -1,0 +1,89 @@
+package uncia.runtime;
+
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+
+/**
+ * Runs a Java handler: the client of the Lambda Runtime API inside an instance.
+ *
+ * <p>Each class that is loaded before the first event is paid for by every cold start. So there are few, without
+ * lambdas, regular expressions and formats; and the next event is asked for in the same write that carries the
+ * answer to the last.
+ */
+final class Main {
+    /** By the monotonic clock, in ns. */
+    private static final long BEGAN = System.nanoTime();
+
+    /** What Lambda's own client tells tracing libraries by, since a process cannot change its environment. */
+    private static final String TRACE_PROPERTY = "com.amazonaws.xray.traceHeader";
+
+    private Main() {}
+
+    public static void main(String[] arguments) {
+        try {
+            Api api = new Api(System.getenv("AWS_LAMBDA_RUNTIME_API"));
+            serve(api, load(api, System.getenv("_HANDLER")));
+        } catch (Api.Gone gone) {
+            // The worker has no more use for this instance. What the function has started does not keep it.
+            Runtime.getRuntime().halt(0);
+        }
+    }
+
+    private static Handler load(Api api, String name) throws Api.Gone {
+        try {
+            return Handler.load(name == null ? "" : name);
+        } catch (Throwable thrown) {
+            Throwable error = Errors.cause(thrown);
+            api.send(api.post("init/error", Errors.report(error), error.getClass().getName()));
+            api.receive();
+            Runtime.getRuntime().halt(1);
+            throw new AssertionError();
+        }
+    }
+
+    /** Serves one event after another until there is nobody who sends them. */
+    static void serve(Api api, Handler handler) throws Api.Gone {
+        byte[] next = api.get("invocation/next", "");
+        api.send(api.get("invocation/next", "Uncia-Began: " + BEGAN + "\r\n"));
+        while (true) {
+            Api.Response event = api.receive();
+            if (event.status != 200) {
+                System.err.println(
+                        "the Runtime API answered " + event.status + ": " + new String(event.body, StandardCharsets.UTF_8));
+                Runtime.getRuntime().halt(1);
+            }
+            byte[] answer = answer(api, handler, event);
+            byte[] both = new byte[answer.length + next.length];
+            System.arraycopy(answer, 0, both, 0, answer.length);
+            System.arraycopy(next, 0, both, answer.length, next.length);
+            api.send(both);
+            api.receive();
+        }
+    }
+
+    /** Runs the handler; returns the request that carries what it said. */
+    private static byte[] answer(Api api, Handler handler, Api.Response event) throws Api.Gone {
+        Map<String, String> headers = event.headers;
+        String path = "invocation/" + headers.get("lambda-runtime-aws-request-id");
+        String trace = headers.get("lambda-runtime-trace-id");
+        if (trace != null) {
+            System.setProperty(TRACE_PROPERTY, trace);
+        }
+        try {
+            return api.post(path + "/response", handler.call(event.body, new Invocation(headers)), null);
+        } catch (Throwable thrown) {
+            Throwable error = Errors.cause(thrown);
+            byte[] request = api.post(path + "/error", Errors.report(error), error.getClass().getName());
+            if (error instanceof VirtualMachineError && !(error instanceof StackOverflowError)) {
+                // Nobody knows what else has failed for lack of memory.
+                api.send(request);
+                api.receive();
+                Runtime.getRuntime().halt(1);
+            }
+            return request;
+        } finally {
+            System.out.flush();
+            System.err.flush();
+        }
+    }
+}

@@ -33,7 +33,7 @@ functions: {hello: {source: hello}}
 experiments:
   warm:
     function: hello
-    arrivals: {kind: constant, rate: 40/s, duration: 500ms}
+    closed: {clients: 1, requests: 20} # one after the other, so that no second instance is needed
     warmup: {kind: burst, sizes: [1]}
   cold:
     function: hello

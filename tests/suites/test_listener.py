@@ -34,7 +34,7 @@ def test_silence_is_told_from_an_end() -> None:
         still = connect(listener, "still")
         gone.sendall(b"\x01\x01")
         gone.close()
-        told.sendall(b"\x01\x0f")
+        told.sendall(b"\x01\x0f\x01")
         told.close()
         wait(lambda: {"gone", "told", "still"} == set(ends(listener)))
         wait(lambda: ends(listener)["gone"]["end"] == ends(listener)["told"]["end"] == "closed")

@@ -2,7 +2,7 @@
 
 Functions with the network of the host connect to it, send their name, and then a byte at regular
 times. As many servers do, it closes a connection over which nothing came for a while. A function
-that is told to end may send the number of the signal as its last byte.
+that is told to end may send the number of the signal as a byte.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Connection:
         heard: the time of the last byte, monotonic, s.
         end: ``silent`` (closed for want of bytes), ``closed`` (by the instance, or with it), or
             ``open`` until then.
-        signalled: whether the last that came was the number of SIGTERM.
+        signalled: whether the number of SIGTERM came.
     """
 
     name: str = ""
@@ -128,10 +128,11 @@ class Listener:
             peer.close()
             return
         connection.heard = time.monotonic()
-        connection.signalled = received[-1] == _SIGTERM
         if not connection.name:
             name, _, received = received.partition(b"\n")
             connection.name = name.decode(errors="replace")
+        # Another thread of the function may still send a beat after it.
+        connection.signalled = connection.signalled or _SIGTERM in received
         connection.beats += len(received)
 
     def _close_silent(self, selector: selectors.BaseSelector) -> None:

@@ -123,13 +123,15 @@ def write_run(
     instances: Sequence[Mapping[str, Any]] = (),
     status: str = "complete",
     failures: Sequence[str] = (),
+    base: str | None = None,
 ) -> None:
     """Write the folder of a run, or replace it."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = {"invocations": rows, "machine": machine, "spans": spans, "instances": instances}
     for name, content in tables.items():
         record.write(table(content, name), folder / f"{name}.parquet", name)
-    described = {str(item["experiment"]): {"functions": ["hello"]} for item in rows}
+    shared = {"functions": ["hello"], **({} if base is None else {"base": base})}
+    described = {str(item["experiment"]): shared for item in rows}
     meta = {
         "run": "r",
         "status": status,

@@ -173,6 +173,23 @@ def test_what_needs_a_quiet_machine_is_not_judged_on_a_noisy_one(
     assert "needs a quiet machine" in second.why
 
 
+def test_costs_are_those_of_the_tariff(tmp_path: Path, only: Path) -> None:
+    write_run(only, times("slow", [10.0] * 40))
+    result = finding(tmp_path, "slow.cost:aws-lambda-x86 < 1USD")
+    assert result.verdict == REPRODUCED
+    # 10 ms of the size with the vCPU that the rows have, and a fee, a million times.
+    assert result.ours == pytest.approx(1e6 * (1769 / 1024 * 0.01 * 1.66667e-5 + 2e-7), rel=1e-4)
+    assert finding(tmp_path, "slow.cost:aws-lambda-x86 > 1USD").verdict == DIFFERS
+
+
+def test_ratios_are_relative_to_the_base_that_the_run_names(tmp_path: Path, only: Path) -> None:
+    slow = [row("slow", number, received=number * 100 * MS + 36 * MS) for number in range(20)]
+    write_run(only, slow + [row("fast", number) for number in range(20)], base="fast")
+    result = finding(tmp_path, "slow.mr > 2.5")
+    assert (result.verdict, result.ours) == (REPRODUCED, 3.0)
+    assert finding(tmp_path, "fast.mr > 2.5").verdict == DIFFERS
+
+
 def test_background_work_is_measured_over_rounds(tmp_path: Path, only: Path) -> None:
     rows, spans = [], []
     for number in range(8):

@@ -1,7 +1,7 @@
 //! Moments, and the forms of Unix time as text.
 
 use jiff::Timestamp;
-pub(crate) use uncia_clock::{Moment, unix_ns};
+pub(crate) use uncia_clock::{Moment, monotonic_ns, unix_ns};
 
 /// A Unix time as Lambda writes LastModified: `2024-05-01T12:30:00.123+0000`.
 pub(crate) fn iso_8601(unix_ms: i64) -> String {
@@ -17,6 +17,11 @@ pub(crate) fn common_log(unix_ms: i64) -> String {
 /// A Unix time as signatures name it: `20240501T123000Z`.
 pub(crate) fn basic_iso_8601(unix_ms: i64) -> String {
     format(unix_ms, "%Y%m%dT%H%M%SZ")
+}
+
+/// A Unix time as AWS's JSON protocols write it: seconds, to the millisecond.
+pub(crate) fn epoch_seconds(unix_ns: i128) -> f64 {
+    (unix_ns.div_euclid(1_000_000)) as f64 / 1_000.0
 }
 
 fn format(unix_ms: i64, form: &str) -> String {

@@ -40,6 +40,8 @@ pub struct Config {
     pub pool: u32,
     /// How long after an answer the machine's CPUs do not sleep, in ms; 0: they may at once.
     pub stay_awake_ms: u64,
+    /// The most bytes of data that a state of a state machine may get or give; 1 or more.
+    pub data_limit: usize,
     /// Seeds the policies' random choices.
     pub seed: u64,
     /// Names in the Host header that are accepted besides those of the loopback interface.
@@ -68,6 +70,7 @@ impl Default for Config {
             log_rows: 0,
             pool: 0,
             stay_awake_ms: 0,
+            data_limit: 0,
             seed: 0,
             allowed_hosts: Vec::new(),
             images: Vec::new(),

@@ -54,6 +54,11 @@ impl Failure {
         failure
     }
 
+    /// The error's type.
+    pub(crate) fn kind(&self) -> Option<&str> {
+        self.kind.as_deref()
+    }
+
     /// Type and message in a line.
     pub(crate) fn sentence(&self) -> String {
         match (&self.kind, &self.message) {

@@ -8,15 +8,17 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use uncia_policy::{PolicyNames, Resources, UnknownPolicy};
 
+use crate::api::machines::invoker;
 use crate::api::{ARN_PREFIX, Api, ApiError};
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::function::Function;
 use crate::instance::{ChainService, Host, HostConfig, HostError};
+use crate::machines::Machines;
 use crate::meterlog::{LogError, MeterLog, Retention};
 use crate::monitor::{Monitor, MonitoredLog};
 use crate::page::Page;
-use crate::store::{LockError, Registry, StateLock, StoreError};
+use crate::store::{DatabaseError, LockError, Registry, StateLock, StoreError};
 
 /// Why the worker could not start.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,8 @@ pub enum ServeError {
     Store(#[from] StoreError),
     #[error("the log cannot be opened: {0}")]
     Log(#[from] LogError),
+    #[error("the state machines cannot be opened: {0}")]
+    Machines(#[from] DatabaseError),
     #[error("the configuration is not valid: {0}")]
     Policy(#[from] UnknownPolicy),
     #[error("instances cannot run here: {0}")]
@@ -73,6 +77,7 @@ impl Worker {
         let log = Arc::new(MeterLog::open(state, Retention { rows: config.log_rows })?);
         let left = log.left_events()?;
         let itself: Arc<OnceLock<Arc<Api>>> = Arc::default();
+        let machines = Machines::open(state, config.data_limit, invoker(itself.clone()))?;
         let host = Host::open(HostConfig {
             state: state.to_owned(),
             interpreters: config.runtimes.0.clone(),
@@ -99,8 +104,17 @@ impl Worker {
         for function in registry.all().iter().flat_map(Function::versions) {
             dispatcher.configure(function);
         }
-        let page = Page::new();
-        let api = Arc::new(Api { config, address, host, registry, dispatcher, log, monitor, page });
+        let api = Arc::new(Api {
+            config,
+            address,
+            host,
+            registry,
+            dispatcher,
+            log,
+            machines: Arc::new(machines),
+            monitor,
+            page: Page::new(),
+        });
         tokio::spawn(compile(api.clone()));
         // Instances find the API once it exists; none was started before.
         let _ = itself.set(api.clone());

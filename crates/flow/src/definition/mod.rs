@@ -137,6 +137,13 @@ impl StateMachine {
         Ok(Self { machines: machines.expect("each was parsed").into(), timeout_s })
     }
 
+    /// The same, with executions that take so many seconds at most.
+    #[must_use]
+    pub fn with_timeout(self, seconds: u64) -> Self {
+        let timeout_s = Some(self.timeout_s.map_or(seconds, |own| own.min(seconds)));
+        Self { timeout_s, ..self }
+    }
+
     /// The names or ARNs of the functions that tasks name in the definition itself, each once.
     #[must_use]
     pub fn functions(&self) -> Vec<&str> {

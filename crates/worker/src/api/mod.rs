@@ -10,6 +10,7 @@ mod guard;
 mod images;
 mod invoke;
 mod logs;
+pub(crate) mod machines;
 mod pages;
 mod provisioned;
 mod route;
@@ -40,6 +41,7 @@ pub(crate) use route::query_values;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::instance::{Caller, Capabilities, Host, Peer, Visit};
+use crate::machines::Machines;
 use crate::meterlog::MeterLog;
 use crate::monitor::Monitor;
 use crate::page::{self, LiveBody, Page};
@@ -69,6 +71,7 @@ pub(crate) struct Api {
     pub log: Arc<MeterLog>,
     pub monitor: Arc<Monitor>,
     pub page: Page,
+    pub machines: Arc<Machines>,
 }
 
 impl Api {

@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::Semaphore;
 
 use super::error::{Answer, ApiError};
-use super::{Api, aliases, functions, invoke, logs, provisioned, tags, urls, versions};
+use super::{Api, aliases, functions, invoke, logs, machines, provisioned, tags, urls, versions};
 use crate::published::LATEST;
 use crate::{metrics, page};
 
@@ -27,6 +27,9 @@ pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<
         (_, ["uncia"]) => page::answer(api, &[], head, body).await,
         (_, ["uncia", rest @ ..]) if matches!(rest, [_] | ["v1", "viewers" | "bills"]) => {
             page::answer(api, rest, head, body).await
+        }
+        (&Method::POST, [""]) if head.headers.contains_key("x-amz-target") => {
+            Ok(machines::answer(api, head, body).await)
         }
         (&Method::GET, ["uncia", "v1", rest @ ..]) => logs::answer(api, rest, head).await,
         (&Method::GET, ["metrics"]) => Ok(metrics::answer(api).await),

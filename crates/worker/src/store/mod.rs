@@ -4,6 +4,7 @@
 //! lock              held while a worker uses the folder
 //! registry.sqlite   the functions: configurations, tags, URLs, versions, aliases
 //! meter.sqlite      the log of invocations, spans and instances; accepted asynchronous invocations
+//! machines.sqlite   state machines and their executions
 //! journal/          rows on their way into meter.sqlite
 //! code/<sha256>/    deployment packages, unpacked
 //! bytecode/<sha256>/<runtime>-<version>/   byte code of their sources

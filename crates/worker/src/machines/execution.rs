@@ -1,0 +1,153 @@
+//! Carries out one execution: timers by the clock, functions by [`Invoke`].
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use uncia_flow::{
+    Decision, Event, Execution, Failure, Nanos, Settings, StateMachine, Status, TaskId, TimerId,
+};
+
+use super::Invoke;
+use super::history::Log;
+use crate::clock::Moment;
+
+/// An execution that runs.
+pub(super) struct Running {
+    pub(super) history: Log,
+    stop: watch::Sender<Option<Failure>>,
+}
+
+impl Running {
+    /// `keeps_history`: whether its history is kept, or forgotten as it comes.
+    pub(super) fn new(keeps_history: bool) -> Self {
+        Self { history: Log::new(keeps_history), stop: watch::Sender::new(None) }
+    }
+
+    /// Asks the execution to end; the first who asks says why.
+    pub(super) fn stop(&self, failure: Failure) {
+        self.stop.send_if_modified(|stop| {
+            let is_first = stop.is_none();
+            stop.get_or_insert(failure);
+            is_first
+        });
+    }
+}
+
+/// What is outstanding of an execution.
+#[derive(Default)]
+struct Outstanding {
+    timers: BTreeSet<(Nanos, TimerId)>,
+    tasks: HashMap<TaskId, AbortHandle>,
+}
+
+impl Drop for Outstanding {
+    fn drop(&mut self) {
+        for task in self.tasks.values() {
+            task.abort();
+        }
+    }
+}
+
+/// Runs an execution to its end. Functions that are no longer waited for run to theirs, as on Lambda.
+pub(super) async fn run(
+    machine: StateMachine,
+    settings: Settings,
+    input: &str,
+    running: &Running,
+    invoke: &Invoke,
+) -> Status {
+    let name = settings.name.clone();
+    let mut execution = Execution::new(machine, settings);
+    let mut outstanding = Outstanding::default();
+    let (answers, mut answered) = mpsc::unbounded_channel();
+    let mut stop = running.stop.subscribe();
+    // From one reading of both clocks, so that a step of the clock shortens and lengthens no wait.
+    let begun = Moment::exact();
+    let now = || Nanos::from(begun.at(crate::clock::monotonic_ns()).unix());
+    let mut event = match serde_json::from_str(input) {
+        Ok(input) => Event::Started { input },
+        Err(error) => return Status::Failed(invalid_input(&error)),
+    };
+    loop {
+        let mut decisions = Vec::new();
+        execution.on_event(now(), event, &mut decisions);
+        for decision in decisions {
+            match decision {
+                Decision::Invoke { task, function, payload } => {
+                    let answer = invoke(function, Bytes::from(payload.to_string()), name.clone());
+                    let answers = answers.clone();
+                    let handle = tokio::spawn(async move {
+                        // Whoever waits may have ended.
+                        let _ = answers.send((task, answer.await));
+                    });
+                    outstanding.tasks.insert(task, handle.abort_handle());
+                }
+                Decision::Cancel { task } => {
+                    if let Some(handle) = outstanding.tasks.remove(&task) {
+                        handle.abort();
+                    }
+                }
+                Decision::SetTimer { timer, at } => {
+                    outstanding.timers.insert((at, timer));
+                }
+                Decision::CancelTimer { timer } => {
+                    outstanding.timers.retain(|(_, it)| *it != timer);
+                }
+                Decision::Record(event) => running.history.add(event),
+                Decision::Ended(status) => return status,
+            }
+        }
+        let due = outstanding.timers.first().copied();
+        event = tokio::select! {
+            Some((task, answer)) = answered.recv() => {
+                outstanding.tasks.remove(&task);
+                match answer {
+                    Ok(output) => Event::Succeeded { task, output },
+                    Err(failure) => Event::Failed { task, failure },
+                }
+            }
+            timer = sleep_until(due, now) => {
+                outstanding.timers.remove(&timer);
+                Event::Due { timer: timer.1 }
+            }
+            failure = stopped(&mut stop) => Event::Stopped { failure },
+        };
+    }
+}
+
+/// Resolves when the timer is due; never without one.
+async fn sleep_until(due: Option<(Nanos, TimerId)>, now: impl Fn() -> Nanos) -> (Nanos, TimerId) {
+    let Some(due) = due else { return std::future::pending().await };
+    loop {
+        let Ok(left) = u64::try_from(due.0 - now()) else { return due };
+        if left == 0 {
+            return due;
+        }
+        tokio::time::sleep(Duration::from_nanos(left)).await;
+    }
+}
+
+/// Resolves when somebody stops the execution.
+async fn stopped(stop: &mut watch::Receiver<Option<Failure>>) -> Failure {
+    let asked = stop.wait_for(Option::is_some).await.ok().and_then(|stop| stop.clone());
+    match asked {
+        Some(failure) => failure,
+        None => std::future::pending().await,
+    }
+}
+
+fn invalid_input(error: &serde_json::Error) -> Failure {
+    Failure {
+        error: uncia_flow::names::RUNTIME.to_owned(),
+        cause: format!("the input is no JSON: {error}"),
+    }
+}
+
+/// A value as text, as the API hands it out.
+pub(super) fn text(value: &Value) -> String {
+    value.to_string()
+}

@@ -1,0 +1,155 @@
+//! Histories in the form of Step Functions' API.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value, json};
+use uncia_flow::History;
+
+use super::execution::text;
+use crate::clock::epoch_seconds;
+
+/// Data that the history of one execution holds, in bytes of JSON; of what comes later the data is left
+/// out.
+const MAX_DATA_BYTES: usize = 1024 * 1024;
+
+/// The history of an execution that runs.
+pub(super) struct Log {
+    is_kept: bool,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    events: Vec<Value>,
+    data_bytes: usize,
+}
+
+impl Log {
+    pub(super) fn new(is_kept: bool) -> Self {
+        Self { is_kept, kept: Mutex::default() }
+    }
+
+    pub(super) fn add(&self, event: History) {
+        if !self.is_kept {
+            return;
+        }
+        let mut kept = self.lock();
+        let data = event.data.as_deref().map(text);
+        let bytes = data.as_ref().map_or(0, String::len);
+        let fits = kept.data_bytes + bytes <= MAX_DATA_BYTES;
+        kept.data_bytes += if fits { bytes } else { 0 };
+        let value = describe(event, data.filter(|_| fits));
+        kept.events.push(value);
+    }
+
+    /// The events so far.
+    pub(super) fn events(&self) -> Vec<Value> {
+        self.lock().events.clone()
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        Value::Array(self.events()).to_string()
+    }
+
+    /// The list is whole after every statement, so a panic elsewhere does not spoil it.
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An event as `GetExecutionHistory` gives it.
+fn describe(event: History, data: Option<String>) -> Value {
+    let (key, data_key) = match event.kind {
+        "ExecutionStarted" => ("executionStartedEventDetails", "input"),
+        "LambdaFunctionScheduled" => ("lambdaFunctionScheduledEventDetails", "input"),
+        kind if kind.ends_with("StateEntered") => ("stateEnteredEventDetails", "input"),
+        kind if kind.ends_with("StateExited") => ("stateExitedEventDetails", "output"),
+        "ExecutionSucceeded" => ("executionSucceededEventDetails", "output"),
+        "ExecutionFailed" => ("executionFailedEventDetails", "output"),
+        "ExecutionTimedOut" => ("executionTimedOutEventDetails", "output"),
+        "ExecutionAborted" => ("executionAbortedEventDetails", "output"),
+        "LambdaFunctionSucceeded" => ("lambdaFunctionSucceededEventDetails", "output"),
+        "LambdaFunctionFailed" => ("lambdaFunctionFailedEventDetails", "output"),
+        "LambdaFunctionTimedOut" => ("lambdaFunctionTimedOutEventDetails", "output"),
+        "MapStateStarted" => ("mapStateStartedEventDetails", "input"),
+        "MapIterationStarted" => ("mapIterationStartedEventDetails", "input"),
+        "MapIterationSucceeded" => ("mapIterationSucceededEventDetails", "output"),
+        "MapIterationFailed" => ("mapIterationFailedEventDetails", "output"),
+        _ => ("", ""),
+    };
+    let mut details = Map::new();
+    let mut put = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            details.insert(key.to_owned(), value);
+        }
+    };
+    put(data_key, data.map(Value::String));
+    put("name", event.state.map(Value::String));
+    put("resource", event.function.map(Value::String));
+    let number = if event.kind == "MapStateStarted" { "length" } else { "index" };
+    put(number, event.index.map(|index| json!(index)));
+    if let Some(failure) = event.failure {
+        put("error", Some(json!(failure.error)));
+        put("cause", Some(json!(failure.cause)));
+    }
+    let mut value = json!({
+        "id": event.id,
+        "previousEventId": event.previous,
+        "timestamp": epoch_seconds(event.time),
+        "type": event.kind,
+    });
+    if !key.is_empty() {
+        value[key] = Value::Object(details);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn event(kind: &'static str, data: Option<Value>) -> History {
+        History {
+            id: 2,
+            previous: 1,
+            time: 1_500_000_000,
+            kind,
+            state: Some("S".to_owned()),
+            function: None,
+            data: data.map(Arc::new),
+            failure: None,
+            index: None,
+        }
+    }
+
+    #[test]
+    fn events_have_the_form_of_the_api() {
+        let log = Log::new(true);
+        log.add(event("TaskStateEntered", Some(json!({"a": 1}))));
+        let expected = json!({
+            "id": 2,
+            "previousEventId": 1,
+            "timestamp": 1.5,
+            "type": "TaskStateEntered",
+            "stateEnteredEventDetails": {"name": "S", "input": "{\"a\":1}"},
+        });
+        assert_eq!(log.events(), [expected]);
+    }
+
+    #[test]
+    fn data_beyond_the_bound_is_left_out_and_the_event_stays() {
+        let log = Log::new(true);
+        for _ in 0..5 {
+            log.add(event("TaskStateExited", Some(json!("x".repeat(MAX_DATA_BYTES / 3)))));
+        }
+        let outputs: Vec<bool> = (log.events().iter())
+            .map(|event| event["stateExitedEventDetails"]["output"].is_string())
+            .collect();
+        assert_eq!(outputs, [true, true, false, false, false]);
+        let forgotten = Log::new(false);
+        forgotten.add(event("TaskStateExited", None));
+        assert!(forgotten.events().is_empty());
+    }
+}

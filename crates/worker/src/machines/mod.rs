@@ -1,0 +1,296 @@
+//! State machines: which there are, and their executions, as AWS Step Functions has them.
+//!
+//! What an execution does next is decided by the crate `uncia-flow`. Here it gets a clock, functions to
+//! invoke ([`Invoke`]) and a place in a database, so that an accepted execution is never gone: one that
+//! runs when the platform is killed is marked failed at the next start.
+
+mod execution;
+mod history;
+mod store;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use uncia_flow::{DefinitionError, Failure, Settings, StateMachine, Status};
+
+use crate::clock::unix_ns;
+use crate::ids;
+use crate::store::DatabaseError;
+use execution::Running;
+use store::Store;
+pub(crate) use store::{Ended, ExecutionRow, Kind, Machine};
+
+/// What the ARNs of state machines begin with.
+pub(crate) const MACHINE_ARN: &str = "arn:aws:states:us-east-1:000000000000:stateMachine:";
+/// What the ARNs of executions begin with; the machine's name and the execution's follow.
+pub(crate) const EXECUTION_ARN: &str = "arn:aws:states:us-east-1:000000000000:execution:";
+/// Executions at a time; more are refused.
+const MAX_RUNNING: usize = 1_000;
+/// How long an execution of an express machine may take, in seconds.
+const EXPRESS_TIMEOUT_S: u64 = 300;
+
+/// Invokes a function by name or ARN, as the hop of an execution with this name; the answer is JSON.
+pub(crate) type Invoke = Arc<
+    dyn Fn(String, Bytes, String) -> Pin<Box<dyn Future<Output = Result<Value, Failure>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// Why something could not be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MachineError {
+    #[error("Invalid State Machine Definition: {0}")]
+    Definition(#[from] DefinitionError),
+    #[error("State Machine Does Not Exist: '{0}'")]
+    NoMachine(String),
+    #[error("State Machine Already Exists: '{0}'")]
+    MachineExists(String),
+    #[error("Execution Does Not Exist: '{0}'")]
+    NoExecution(String),
+    #[error("Execution Already Exists: '{0}'")]
+    ExecutionExists(String),
+    #[error("{MAX_RUNNING} executions run already")]
+    TooMany,
+    #[error("This operation is not supported by this type of state machine")]
+    WrongKind,
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+}
+
+/// The state machines of a platform, and their executions.
+pub(crate) struct Machines {
+    store: Store,
+    invoke: Invoke,
+    /// By ARN.
+    running: Mutex<HashMap<String, Arc<Running>>>,
+    /// Bytes of data between states, at most.
+    data_limit: usize,
+}
+
+/// An execution that has begun.
+pub(crate) struct Begun {
+    pub arn: String,
+    pub started: i64,
+    pub ended: oneshot::Receiver<Status>,
+}
+
+impl Machines {
+    /// Opens the database in the state folder. Executions that an earlier platform left are failed.
+    pub(crate) fn open(
+        state: &Path,
+        data_limit: usize,
+        invoke: Invoke,
+    ) -> Result<Self, DatabaseError> {
+        let store = Store::open(state)?;
+        Ok(Self { store, invoke, running: Mutex::default(), data_limit })
+    }
+
+    /// Makes a machine; one that is there already with the same definition stays. Blocks for the disk.
+    pub(crate) fn create(&self, machine: Machine) -> Result<Machine, MachineError> {
+        StateMachine::parse(&machine.definition)?;
+        if let Some(present) = self.store.machine(&machine.name)? {
+            let is_same = present.definition == machine.definition && present.kind == machine.kind;
+            let exists = || MachineError::MachineExists(format!("{MACHINE_ARN}{}", machine.name));
+            return if is_same { Ok(present) } else { Err(exists()) };
+        }
+        self.store.put(&machine)?;
+        Ok(machine)
+    }
+
+    /// Changes a machine's definition or role. Executions that run go on as they were begun.
+    pub(crate) fn update(
+        &self,
+        arn: &str,
+        definition: Option<String>,
+        role: Option<String>,
+    ) -> Result<(), MachineError> {
+        let mut machine = self.find(arn)?;
+        if let Some(definition) = definition {
+            StateMachine::parse(&definition)?;
+            machine.definition = definition;
+        }
+        machine.role = role.unwrap_or(machine.role);
+        Ok(self.store.put(&machine)?)
+    }
+
+    /// Removes a machine, if there is one; its executions stay.
+    pub(crate) fn delete(&self, arn: &str) -> Result<(), MachineError> {
+        Ok(self.store.delete(arn.strip_prefix(MACHINE_ARN).unwrap_or(arn))?)
+    }
+
+    /// A machine by its ARN.
+    pub(crate) fn find(&self, arn: &str) -> Result<Machine, MachineError> {
+        let missing = || MachineError::NoMachine(arn.to_owned());
+        let name = arn.strip_prefix(MACHINE_ARN).ok_or_else(missing)?;
+        self.store.machine(name)?.ok_or_else(missing)
+    }
+
+    /// All machines, by name.
+    pub(crate) fn all(&self) -> Result<Vec<Machine>, MachineError> {
+        Ok(self.store.machines()?)
+    }
+
+    /// Begins an execution that is in the database when this returns. One of the same name that runs with
+    /// the same input is that one.
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        arn: &str,
+        name: Option<String>,
+        input: String,
+    ) -> Result<(String, i64), MachineError> {
+        let machines = self.clone();
+        let machine = self.find(arn)?;
+        let name = name.unwrap_or_else(ids::uuid);
+        let definition = StateMachine::parse(&machine.definition)?;
+        let execution = format!("{EXECUTION_ARN}{}:{name}", machine.name);
+        if let Some(row) = self.store.execution(&execution)? {
+            let is_same = row.ended.is_none() && row.input == input;
+            return if is_same {
+                Ok((execution, row.started))
+            } else {
+                Err(MachineError::ExecutionExists(execution))
+            };
+        }
+        self.check_room()?;
+        let row = ExecutionRow {
+            arn: execution.clone(),
+            name,
+            machine: machine.name.clone(),
+            input,
+            started: unix_ns(),
+            ended: None,
+        };
+        let (stored, started) = (row.clone(), row.started);
+        let store = self.clone();
+        let inserted = tokio::task::spawn_blocking(move || store.store.begin(&stored)).await;
+        inserted.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+        let running = Arc::new(Running::new(machine.kind == Kind::Standard));
+        self.lock().insert(execution.clone(), running.clone());
+        let run = self.run(&machine, definition, row, running.clone());
+        tokio::spawn(async move {
+            let (row, status) = run.await;
+            let (ended, history) = (Ended::of(&status), running.history.to_json());
+            let (store, arn) = (machines.clone(), row.arn.clone());
+            // The disk may be full: then it is failed at the next start, as after a crash.
+            let _ =
+                tokio::task::spawn_blocking(move || store.store.end(&row.arn, &ended, &history))
+                    .await;
+            machines.lock().remove(&arn);
+        });
+        Ok((execution, started))
+    }
+
+    /// Begins an execution of an express machine, of which nothing is kept.
+    pub(crate) fn start_sync(
+        self: &Arc<Self>,
+        arn: &str,
+        name: Option<String>,
+        input: String,
+    ) -> Result<Begun, MachineError> {
+        let machine = self.find(arn)?;
+        if machine.kind != Kind::Express {
+            return Err(MachineError::WrongKind);
+        }
+        let definition = StateMachine::parse(&machine.definition)?;
+        self.check_room()?;
+        let name = name.unwrap_or_else(ids::uuid);
+        // Names of express executions need not be unique.
+        let execution = format!("{EXECUTION_ARN}{}:{name}:{}", machine.name, ids::uuid()).replacen(
+            ":execution:",
+            ":express:",
+            1,
+        );
+        let row = ExecutionRow {
+            arn: execution.clone(),
+            name,
+            machine: machine.name.clone(),
+            input,
+            started: unix_ns(),
+            ended: None,
+        };
+        let started = row.started;
+        let running = Arc::new(Running::new(false));
+        self.lock().insert(execution.clone(), running.clone());
+        let run = self.run(&machine, definition, row, running);
+        let (answer, ended) = oneshot::channel();
+        let machines = self.clone();
+        tokio::spawn(async move {
+            let (row, status) = run.await;
+            machines.lock().remove(&row.arn);
+            // Whoever asked may be gone.
+            let _ = answer.send(status);
+        });
+        Ok(Begun { arn: execution, started, ended })
+    }
+
+    /// Carries out an execution.
+    fn run(
+        &self,
+        machine: &Machine,
+        definition: StateMachine,
+        row: ExecutionRow,
+        running: Arc<Running>,
+    ) -> impl Future<Output = (ExecutionRow, Status)> + Send + use<> {
+        let mut settings = Settings::new(
+            &row.arn,
+            &row.name,
+            &format!("{MACHINE_ARN}{}", machine.name),
+            &machine.name,
+        );
+        settings.data_limit = self.data_limit;
+        let definition = match machine.kind {
+            Kind::Standard => definition,
+            Kind::Express => definition.with_timeout(EXPRESS_TIMEOUT_S),
+        };
+        let invoke = self.invoke.clone();
+        async move {
+            let status = execution::run(definition, settings, &row.input, &running, &invoke).await;
+            (row, status)
+        }
+    }
+
+    /// Stops an execution that runs; one that has ended stays as it is.
+    pub(crate) fn stop(&self, arn: &str, failure: Failure) -> Result<(), MachineError> {
+        if let Some(running) = self.lock().get(arn) {
+            running.stop(failure);
+            return Ok(());
+        }
+        self.describe(arn).map(|_| ())
+    }
+
+    /// An execution of a standard machine.
+    pub(crate) fn describe(&self, arn: &str) -> Result<ExecutionRow, MachineError> {
+        let row = self.store.execution(arn)?;
+        row.ok_or_else(|| MachineError::NoExecution(arn.to_owned()))
+    }
+
+    /// The executions of a machine, the newest first.
+    pub(crate) fn executions(&self, arn: &str) -> Result<Vec<ExecutionRow>, MachineError> {
+        let machine = self.find(arn)?;
+        Ok(self.store.executions(&machine.name)?)
+    }
+
+    /// The history of an execution so far, in the API's form.
+    pub(crate) fn history(&self, arn: &str) -> Result<Vec<Value>, MachineError> {
+        let row = self.describe(arn)?;
+        let running = self.lock().get(arn).cloned();
+        match running {
+            Some(running) if row.ended.is_none() => Ok(running.history.events()),
+            _ => Ok(self.store.history(arn)?),
+        }
+    }
+
+    fn check_room(&self) -> Result<(), MachineError> {
+        if self.lock().len() < MAX_RUNNING { Ok(()) } else { Err(MachineError::TooMany) }
+    }
+
+    /// The map is whole after every statement, so a panic elsewhere does not spoil it.
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Running>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -15,7 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from uncia.functions.compiler import compile_c
-from uncia.functions.images import Execution, Image, Layer, write_image
+from uncia.functions.images import Execution, Image, Layer, lay_over, write_image
 from uncia.functions.images.layout import LayerWriter
 
 from .conftest import ROLE, Platform, Serve
@@ -144,6 +144,29 @@ def test_an_image_that_serves_http(start: Callable[[], Platform], images: Images
     url = platform.client.create_function_url_config(FunctionName="f", AuthType="NONE")
     with urllib.request.urlopen(url["FunctionUrl"], timeout=PATIENCE_S) as answer:
         assert (answer.status, answer.read()) == (200, b"served")
+
+
+def test_a_function_of_the_catalogue_over_a_root(
+    start: Callable[[], Platform], images: Images, runtimes: Path
+) -> None:
+    (python,) = runtimes.glob("python-*/root")
+    archive = images.folder.parent / "python.tar"
+    with archive.open("wb") as file, LayerWriter(file) as writer:
+        # All but the platform's client, which comes with the function.
+        for path in sorted(python.rglob("*")):
+            name = path.relative_to(python).as_posix()
+            if path.is_symlink():
+                writer.add_link(name, str(path.readlink()))
+            elif path.is_file() and not name.startswith("var/runtime/"):
+                writer.add_file(name, path, path.stat().st_mode & 0o777)
+    root = images.folder / "root"
+    execution = Execution(("/bin/sh",), environment={"PATH": "/usr/bin:/var/lang/bin"})
+    write_image(root, [Layer(archive)], execution)
+    image = lay_over("hello", root, images.folder / "hello")
+    platform = start()
+    create(platform, "hello", image, MemorySize=256, Timeout=50)
+    answer, payload = platform.invoke("hello", LogType="Tail")
+    assert payload.get("message") == "hello", answer
 
 
 def test_functions_share_layers_until_none_has_them(

@@ -42,7 +42,7 @@ enum Command {
     /// CPU bandwidth control: simulate it, and more.
     #[command(subcommand)]
     Cpu(cpu::Command),
-    /// Print what the engine declares as JSON: tables, settings, policies or runtimes.
+    /// Print what the engine declares as JSON: tables, settings, policies, runtimes or clients.
     Schema {
         #[arg(value_enum, default_value_t = SchemaOf::Tables)]
         of: SchemaOf,
@@ -76,6 +76,9 @@ enum SchemaOf {
     /// Language runtimes of the embedded platform.
     #[cfg(target_os = "linux")]
     Runtimes,
+    /// Their clients of the Runtime API, for images of functions.
+    #[cfg(target_os = "linux")]
+    Clients,
 }
 
 impl SchemaOf {
@@ -88,6 +91,8 @@ impl SchemaOf {
             Self::Policies => uncia_worker::settings::policies_json(),
             #[cfg(target_os = "linux")]
             Self::Runtimes => uncia_worker::settings::runtimes_json(),
+            #[cfg(target_os = "linux")]
+            Self::Clients => uncia_worker::settings::clients_json(),
         }
     }
 }

@@ -15,6 +15,7 @@ use uncia_oci::{Digest, Image, ImageError, Selector};
 
 const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 const GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+const ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 
 fn rules() -> Rules {
     let is_root = rustix::process::geteuid().is_root();
@@ -282,6 +283,12 @@ fn layers_are_checked_by_both_digests() {
     let mut written = Written::new();
     written.image("sound", &[(GZIP, &packed, &plain)]);
     written.image("lies", &[(GZIP, &packed, &other)]);
+    // Two frames, and between them one that says nothing of the layer.
+    let level = ruzstd::encoding::CompressionLevel::Fastest;
+    let frame = |part: &[u8]| ruzstd::encoding::compress_to_vec(part, level);
+    let skipped = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc";
+    let frames = [&frame(&plain[..700]), &skipped[..], &frame(&plain[700..])].concat();
+    written.image("frames", &[(ZSTD, &frames, &plain)]);
     let layout = written.open();
     let read = |tag: &str| Image::read(&layout, &Selector::Tag(tag.to_owned())).unwrap();
     let attempt = |tag: &str| {
@@ -289,6 +296,7 @@ fn layers_are_checked_by_both_digests() {
         unpack(&layout, &read(tag).layers[0], folder.path(), &rules())
     };
     assert_eq!(attempt("sound").unwrap().entries, 1);
+    assert_eq!(attempt("frames").unwrap().entries, 1);
     let error = attempt("lies").unwrap_err().to_string();
     assert!(error.contains("is not what its digest says"), "{error}");
     let blob = written.blob_path(&Digest::of(&packed));

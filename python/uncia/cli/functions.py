@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from uncia.functions import Function, Parameter
+    from uncia.functions.images import Image
 
 
 def register(app: typer.Typer) -> None:
@@ -87,6 +88,67 @@ def register(app: typer.Typer) -> None:
         typer.echo(f"sha256: {built.sha256}")
 
     @group.command()
+    def root(
+        packages: list[str] = typer.Argument(help="Debian packages, such as python3 or ffmpeg."),
+        out: Path = typer.Option(
+            ..., "--out", metavar="FOLDER", help="The folder of the layout to write."
+        ),
+        suite: str | None = typer.Option(
+            None, help="Debian's suite, such as bookworm. Default: this machine's."
+        ),
+    ) -> None:
+        """Make a root file system from Debian packages, for functions that bring theirs.
+
+        The packages come from where apt on this machine gets its own; it takes mmdebstrap, and root
+        or user namespaces. The root is an OCI image layout: lay a function over it with
+        `uncia functions image`, or name it in Code.ImageUri.
+        """
+        from uncia.functions.images import make_root
+
+        typer.echo(f"Making a root of {', '.join(packages)}, which takes a minute or so.", err=True)
+        _print_image(make_root(packages, out, suite))
+
+    @group.command()
+    def image(
+        name: str = typer.Argument(help="A name in the catalogue, or a folder (./mine)."),
+        root: str = typer.Option(
+            ...,
+            "--root",
+            metavar="LAYOUT[:TAG]",
+            help="The root: the folder of an OCI layout, as `uncia functions root` writes it.",
+        ),
+        out: Path = typer.Option(
+            ..., "--out", metavar="FOLDER", help="The folder of the layout to write."
+        ),
+        runtime: str | None = typer.Option(
+            None, help="Such as python or node. Default: the function's first."
+        ),
+        python_version: str | None = typer.Option(
+            None,
+            help="The root's Python, to install requirements for, as major.minor. Default: this"
+            " Python's.",
+        ),
+        filler: str = typer.Option("0B", help="Incompressible data to add, for example 100MB."),
+    ) -> None:
+        """Lay a function over a root: an image to deploy with PackageType Image."""
+        from uncia.functions.images import lay_over
+        from uncia.units import parse_size
+
+        folder, tag = _layout(root)
+        extra = quantity("--filler", filler, parse_size)
+        _print_image(
+            lay_over(
+                name,
+                folder,
+                out,
+                runtime,
+                root_tag=tag,
+                python_version=python_version,
+                filler=extra,
+            )
+        )
+
+    @group.command()
     def lock(
         name: str = typer.Argument(help="A folder (./mine)."),
         python_version: str | None = typer.Option(
@@ -107,6 +169,22 @@ def register(app: typer.Typer) -> None:
         )
         target = f"Python {written.target.python_version} on {written.target.architecture}"
         typer.echo(f"{written.path}: {', '.join(written.pins)} for {target}")
+
+
+def _layout(text: str) -> tuple[Path, str | None]:
+    """Split the name of an image into its layout's folder and its tag."""
+    folder, separator, tag = text.rpartition(":")
+    if separator and "/" not in tag and not Path(text).exists():
+        return Path(folder), tag
+    return Path(text), None
+
+
+def _print_image(image: Image) -> None:
+    count = len(image.layers)
+    layers = "1 layer" if count == 1 else f"{count} layers"
+    typer.echo(f"{image.folder}: {layers}, {image.size:,} bytes")
+    typer.echo(f"image: oci:{image.folder.resolve()}")
+    typer.echo(f"digest: {image.digest}")
 
 
 def _list(*, as_json: bool) -> None:

@@ -84,41 +84,67 @@ pub fn unpack(
     // One more, to notice that there are more.
     let blob = source.blob(&layer.blob.digest)?.take(layer.blob.size.saturating_add(1));
     let mut blob = Digesting::new(BufReader::with_capacity(BUFFER_BYTES, blob));
-    let result = unpack_from(compression.decoder(&mut blob), layer, folder, rules);
+    let limit = rules.max_bytes.saturating_add(MAX_OVERHEAD_BYTES);
+    let result = if compression == Compression::None {
+        apply((&mut blob).take(limit), layer, folder, rules)
+    } else {
+        // Both digests, each of what it is of.
+        let plain = compression.decoder(&mut blob).take(limit);
+        let mut plain = Digesting::new(plain);
+        apply(&mut plain, layer, folder, rules).and_then(|contents| {
+            let end = plain.finish().map_err(|error| unreadable(layer, &error))?;
+            check_plain(layer, &end.0, end.1 >= limit, limit).map(|()| contents)
+        })
+    };
     // Damage shows as nonsense first; what it is, its digest says.
     let (digest, bytes) = blob.finish()?;
     check_blob(layer, &digest, bytes)?;
+    if compression == Compression::None {
+        check_plain(layer, &digest, bytes >= limit, limit)?;
+    }
     result
 }
 
-fn unpack_from(
-    plain: Box<dyn Read + '_>,
+fn apply(
+    archive: impl Read,
     layer: &Layer,
     folder: &Path,
     rules: &Rules,
 ) -> Result<Contents, ImageError> {
-    let problem = |problem: String| ImageError::Layer { layer: layer.diff_id.to_string(), problem };
-    let limit = rules.max_bytes.saturating_add(MAX_OVERHEAD_BYTES);
-    let mut plain = Digesting::new(plain.take(limit));
-    let applied = Applier::new(folder, *rules)
-        .and_then(|applier| applier.apply(&mut Archive::new(&mut plain)));
-    let contents = applied.map_err(|error| match error {
-        Problem::Archive(sentence) => problem(sentence),
+    let applier = Applier::new(folder, *rules);
+    let applied = applier.and_then(|applier| applier.apply(&mut Archive::new(archive)));
+    applied.map_err(|error| match error {
+        Problem::Archive(sentence) => problem(layer, sentence),
         Problem::Machine(error) => ImageError::Io(error),
-    })?;
-    let (digest, bytes) =
-        plain.finish().map_err(|error| problem(format!("its archive cannot be read: {error}")))?;
-    if bytes >= limit {
-        return Err(problem(format!("it unpacks to more than {limit} bytes")));
+    })
+}
+
+fn problem(layer: &Layer, problem: String) -> ImageError {
+    ImageError::Layer { layer: layer.diff_id.to_string(), problem }
+}
+
+fn unreadable(layer: &Layer, error: &io::Error) -> ImageError {
+    problem(layer, format!("its archive cannot be read: {error}"))
+}
+
+/// Checks the archive without compression.
+fn check_plain(
+    layer: &Layer,
+    digest: &Digest,
+    is_too_long: bool,
+    limit: u64,
+) -> Result<(), ImageError> {
+    if is_too_long {
+        return Err(problem(layer, format!("it unpacks to more than {limit} bytes")));
     }
-    if digest != layer.diff_id {
+    if *digest != layer.diff_id {
         return Err(ImageError::Mismatch {
             what: "an unpacked layer".to_owned(),
             expected: layer.diff_id.to_string(),
             found: digest.to_string(),
         });
     }
-    Ok(contents)
+    Ok(())
 }
 
 fn check_blob(layer: &Layer, digest: &Digest, bytes: u64) -> Result<(), ImageError> {

@@ -74,6 +74,7 @@ pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
 pub use init::seccomp::SystemCallFilter;
 pub use live::Instance;
+pub(crate) use runtimes::Client;
 pub use runtimes::Runtime;
 pub use spawn::enter_if_asked;
 pub use start::Started;

@@ -24,7 +24,7 @@ use uncia_policy::FunctionSettings;
 use uncia_record::Invocation;
 
 pub(crate) use kind::{Kind, Unit, Value};
-pub use schema::{policies_json, runtimes_json, settings_json};
+pub use schema::{clients_json, policies_json, runtimes_json, settings_json};
 
 use crate::config::Config;
 use crate::instance::{Architecture, InstanceSpec, Runtime, StartFrom};

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use uncia_policy::Policies;
 
 use crate::instance::Runtime;
+use crate::sandbox::Client;
 
 use super::{Default, Kind, Scope, Setting, Unit, Value, function, platform};
 
@@ -127,6 +128,23 @@ pub fn runtimes_json() -> String {
         identifier: runtime.identifier(),
         requirement: runtime.requirement(),
         start_from: super::starts_of(*runtime),
+    }))
+}
+
+/// A runtime's client of the Runtime API, as JSON.
+#[derive(Serialize)]
+struct ClientDescription {
+    runtime: &'static str,
+    interpreter: &'static [&'static str],
+    file: &'static str,
+    text: &'static str,
+}
+
+/// The clients of the Runtime API that go into images: of all runtimes that have one.
+pub fn clients_json() -> String {
+    to_json(Runtime::all().iter().filter_map(|runtime| {
+        let Client { interpreter, file: (file, text) } = runtime.definition().client()?;
+        Some(ClientDescription { runtime: runtime.name(), interpreter, file, text })
     }))
 }
 

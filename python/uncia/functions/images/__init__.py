@@ -4,12 +4,16 @@
 writes and reads layouts.
 """
 
+from uncia.functions.images.code import lay_over
+from uncia.functions.images.debian import make_root
 from uncia.functions.images.layout import Execution, Image, Layer, read_image, write_image
 
 __all__ = [
     "Execution",
     "Image",
     "Layer",
+    "lay_over",
+    "make_root",
     "read_image",
     "write_image",
 ]

@@ -265,9 +265,9 @@ class LayerWriter:
         with path.open("rb") as file:
             self._add(self._entry(name, mode, os.fstat(file.fileno()).st_size), file)
 
-    def add_blocks(self, name: str, size: int, blocks: Iterator[bytes]) -> None:
-        """Add a file of ``size`` bytes that come in blocks."""
-        self._add(self._entry(name, 0o644, size), _Blocks(blocks))
+    def add_blocks(self, name: str, size: int, blocks: Iterator[bytes], mode: int = 0o644) -> None:
+        """Add a file of ``size`` bytes that come in blocks, with the folders above it."""
+        self._add(self._entry(name, mode, size), _Blocks(blocks))
 
     def add_link(self, name: str, target: str) -> None:
         """Add a symbolic link, with the folders above it."""

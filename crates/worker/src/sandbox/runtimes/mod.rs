@@ -59,6 +59,14 @@ pub(crate) enum Product {
     },
 }
 
+/// What a root that a function brings gets besides a runtime's interpreter, which it has.
+pub(crate) struct Client {
+    /// The interpreter, by its name on the root's PATH, and its options.
+    pub interpreter: &'static [&'static str],
+    /// The client of the Runtime API, in `/var/runtime`: its name and text.
+    pub file: (&'static str, &'static str),
+}
+
 /// What sets one runtime apart from others.
 pub(crate) trait RuntimeDefinition: Sync {
     /// Its name, such as in the configuration's `runtimes`.
@@ -84,6 +92,12 @@ pub(crate) trait RuntimeDefinition: Sync {
     /// need. Others are built when the platform starts.
     fn is_built_on_demand(&self) -> bool {
         false
+    }
+
+    /// Its client of the Runtime API for a root that a function brings; `None` if none is needed, or there
+    /// is none.
+    fn client(&self) -> Option<Client> {
+        None
     }
 
     /// Completes its root, which has been built at `folder`.

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor, module};
+use super::{
+    Client, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor, module,
+};
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::sandbox::rootfs::{RootError, RootSpec, TASK};
@@ -112,6 +114,10 @@ impl RuntimeDefinition for Definition {
 
     fn reads_at_start(&self, variable: &str) -> bool {
         variable != "NODE_ENV" && is_read_at_start(variable, &READ_AT_START)
+    }
+
+    fn client(&self) -> Option<Client> {
+        Some(Client { interpreter: &["node"], file: ("bootstrap.js", CLIENT) })
     }
 
     fn execution_environment(&self, version: &str) -> String {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::{
-    ByteCode, Product, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor,
-    module,
+    ByteCode, Client, Product, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start,
+    major_minor, module,
 };
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
@@ -161,6 +161,10 @@ impl RuntimeDefinition for Definition {
 
     fn reads_at_start(&self, variable: &str) -> bool {
         is_read_at_start(variable, &["PYTHON"])
+    }
+
+    fn client(&self) -> Option<Client> {
+        Some(Client { interpreter: &["python3", "-u"], file: ("bootstrap.py", CLIENT) })
     }
 
     fn execution_environment(&self, version: &str) -> String {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor};
+use super::{Client, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor};
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::sandbox::rootfs::{RootError, RootSpec, TASK};
@@ -107,6 +107,10 @@ impl RuntimeDefinition for Definition {
 
     fn reads_at_start(&self, variable: &str) -> bool {
         is_read_at_start(variable, &["RUBY"])
+    }
+
+    fn client(&self) -> Option<Client> {
+        Some(Client { interpreter: &["ruby"], file: ("bootstrap.rb", CLIENT) })
     }
 
     fn execution_environment(&self, version: &str) -> String {

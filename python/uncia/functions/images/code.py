@@ -1,0 +1,145 @@
+"""Lays a function's code over a root: an image of the root's layers and one more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from uncia import engine
+from uncia.errors import UnciaError
+from uncia.functions.form import BOOTSTRAP
+from uncia.functions.images.layout import (
+    Execution,
+    Image,
+    Layer,
+    LayerWriter,
+    read_image,
+    write_image,
+)
+from uncia.functions.package import Package, package
+
+TASK: Final = "var/task"
+_RUNTIME: Final = "var/runtime"
+_EXECUTABLE: Final = 0o111
+_PACKAGES: Final = {"node": "nodejs"}
+"""Debian's packages of interpreters that are named otherwise."""
+
+
+@dataclass(frozen=True)
+class _Client:
+    """A runtime's client of the Runtime API: how it is started, its file's name and text."""
+
+    interpreter: tuple[str, ...]
+    file: str
+    text: str
+
+
+def lay_over(
+    function: str | os.PathLike[str],
+    root: Path,
+    out: Path,
+    runtime: str | None = None,
+    *,
+    root_tag: str | None = None,
+    python_version: str | None = None,
+    filler: int = 0,
+    tag: str = "latest",
+) -> Image:
+    """Write an image: a root's layers, and above them a function with its runtime's client.
+
+    Args:
+        function: a name in the catalogue, or a folder.
+        root: a layout whose image has the runtime's interpreter.
+        out: the new layout's folder; must not exist, or be empty.
+        runtime: such as ``python``; by default the function's first.
+        root_tag: the root's image; by default the only one.
+        python_version: ``major.minor`` of the root's Python, if the function has requirements.
+        filler: bytes of incompressible data to add.
+        tag: the new image's.
+
+    Raises:
+        UnciaError: no such function or root, the root has no interpreter for it, or the layout
+            cannot be written.
+    """
+    base = read_image(root, root_tag)
+    built = package(function, runtime, python_version=python_version, filler=filler)
+    with tempfile.TemporaryDirectory(prefix="uncia-image-") as folder:
+        layer = Path(folder) / "code.tar"
+        with layer.open("wb") as file, LayerWriter(file) as writer:
+            execution = _add_code(writer, built, base, root)
+        return write_image(out, [*base.layers, Layer(layer)], execution, tag=tag)
+
+
+def _add_code(writer: LayerWriter, built: Package, base: Image, root: Path) -> Execution:
+    """Add a function to a layer, and return how it is started."""
+    with zipfile.ZipFile(built.path) as archive:
+        names = set(archive.namelist())
+        for entry in archive.infolist():
+            mode = 0o755 if entry.external_attr >> 16 & _EXECUTABLE else 0o644
+            with archive.open(entry) as content:
+                blocks = iter(lambda content=content: content.read(1 << 20), b"")  # type: ignore[misc]
+                writer.add_blocks(f"{TASK}/{entry.filename}", entry.file_size, blocks, mode)
+    variables = base.execution.environment
+    if built.runtime == "provided":
+        return Execution((f"/{TASK}/{BOOTSTRAP}",), (), variables, f"/{TASK}")
+    client = _client(built.runtime)
+    program = client.interpreter[0]
+    if not _has_program(base.layers, program):
+        raise UnciaError(
+            f"the root {root} has no {program}, which starts functions in {built.runtime}",
+            hint="Make a root with its package, for example `uncia functions root"
+            f" {_PACKAGES.get(program, program)} --out ./root`.",
+        )
+    if built.handler in names:  # a file: a server
+        entry_point = (*client.interpreter, f"/{TASK}/{built.handler}")
+        return Execution(entry_point, (), variables, f"/{TASK}")
+    writer.add_bytes(f"{_RUNTIME}/{client.file}", client.text.encode())
+    entry_point = (*client.interpreter, f"/{_RUNTIME}/{client.file}")
+    return Execution(entry_point, (built.handler,), variables, f"/{TASK}")
+
+
+def _client(runtime: str) -> _Client:
+    """Ask the engine for a runtime's client.
+
+    Raises:
+        UnciaError: it has none.
+    """
+    process = subprocess.run(
+        [engine.binary(), "schema", "clients"],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        check=True,
+    )
+    clients = {
+        document["runtime"]: _Client(
+            tuple(document["interpreter"]), document["file"], document["text"]
+        )
+        for document in json.loads(process.stdout)
+    }
+    if runtime not in clients:
+        raise UnciaError(
+            f"functions in {runtime} cannot be laid over a root; those in"
+            f" {', '.join([*clients, 'provided'])} can"
+        )
+    return clients[runtime]
+
+
+def _has_program(layers: Iterable[Layer], program: str) -> bool:
+    """Whether one of the layers has a program of that name, as far as they can be read."""
+    for layer in layers:
+        try:
+            with tarfile.open(layer.path) as archive:
+                for entry in archive:
+                    if entry.name.endswith(f"bin/{program}"):
+                        return True
+        except tarfile.ReadError:
+            return True  # compressed as this Python cannot read
+    return False

@@ -135,7 +135,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, int, str]] = {
         {"Layers": ["arn:aws:lambda:us-east-1:1:layer:x:1"]},
         "InvalidParameterValueException",
         400,
-        "Layers",
+        "layer:x:1 does not exist",
     ),
     "image": (
         {"PackageType": "Image", "Code": {"ImageUri": "x"}},

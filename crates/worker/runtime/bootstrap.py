@@ -20,6 +20,7 @@ import _socket
 _PREFIX = "/2018-06-01/runtime/"
 _CHUNK = 65536
 _TASK = "/var/task"
+_LAYERS = "/opt"
 
 # Names where a runtime that is started ahead is told its instance, if this is one.
 _WAITS_AT = "_UNCIA_WAITS_AT"
@@ -423,6 +424,26 @@ def _prepare():
         pass
 
 
+def _add_layers():
+    """Has modules found in the function's layers, if it has some: after those of its code."""
+    folder = _LAYERS + "/python"
+    try:
+        posix.stat(folder)
+    except OSError:
+        return
+    folders = ["%s/lib/python%d.%d/site-packages" % (folder, *sys.version_info[:2]), folder]
+    # PYTHONPATH may name them, and then they come before what is Python's own.
+    sys.path[:] = [path for path in sys.path if path not in folders]
+    sys.path[1:1] = folders
+    for path in folders:
+        sys.path_importer_cache.pop(path, None)
+    try:
+        _use_byte_code(_LAYERS, "/var/runtime/layers-bytecode")
+    except Exception:
+        # As for the code.
+        pass
+
+
 def _warm():
     """Does once what loading a handler does, before there is one."""
     import os
@@ -473,6 +494,8 @@ def _set_environment(variables):
 def _main(connection=None, handler=None):
     connection = connection or _Connection(_variable("AWS_LAMBDA_RUNTIME_API"))
     log = _LogHandler()
+    if handler is None:
+        _add_layers()
     try:
         handler = handler or _load(_variable("_HANDLER"))
     except Exception as error:

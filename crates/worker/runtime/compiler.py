@@ -9,8 +9,7 @@ import warnings
 from binascii import b2a_base64
 from pathlib import Path
 
-_PACKAGE = Path("/opt")
-_TASK = Path("/var/task")
+_PACKAGE = Path("/var/sources")
 _SCRATCH = Path("/tmp/compiled.pyc")
 # What the platform takes for an answer, in base64, with room for the last file of a batch.
 _MOST_BYTES = 2 << 20
@@ -23,8 +22,9 @@ warnings.simplefilter("ignore")
 
 def handler(event, context):
     compiled, size = [], 0
+    folder = Path(event["folder"])
     for path in event["paths"]:
-        text = _compile(path)
+        text = _compile(path, folder)
         compiled.append(text)
         size += len(text or "")
         if size > _MOST_BYTES:
@@ -32,13 +32,16 @@ def handler(event, context):
     return compiled
 
 
-def _compile(path):
-    """Returns byte code in base64 that Python believes only while the source is as it is now."""
+def _compile(path, folder):
+    """Returns byte code in base64 that Python believes only while the source is as it is now.
+
+    Instances see the source below `folder`.
+    """
     try:
         py_compile.compile(
             str(_PACKAGE / path),
             cfile=str(_SCRATCH),
-            dfile=str(_TASK / path),
+            dfile=str(folder / path),
             doraise=True,
             quiet=2,
             invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,

@@ -13,7 +13,7 @@ import sys
 import traceback
 
 import _signal
-from __main__ import _load, _report, _set_environment, _Unusable
+from __main__ import _add_layers, _load, _report, _set_environment, _Unusable
 
 _CHUNK = 65536
 
@@ -26,6 +26,7 @@ def import_once(descriptor):
     _go_on_as_copy()
     given = _read_environment(descriptor)
     _set_environment(given)
+    _add_layers()
     handler = _import(os.environ["_HANDLER"])
     # What never changes stays shared between all copies.
     gc.freeze()

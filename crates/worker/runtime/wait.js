@@ -22,6 +22,8 @@ function become(descriptor) {
   const environment = process.env;
   for (const name of Object.keys(environment)) delete environment[name];
   for (const [name, value] of JSON.parse(text)) environment[name] = value;
+  // Where modules of layers are; Node looks for it when it starts.
+  if (environment.NODE_PATH) require('module')._initPaths();
   // What it was in lies below the function's code now.
   process.chdir(environment.LAMBDA_TASK_ROOT);
   return began;

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::instance::{
     Architecture, Enforcement, ImageSpec, InstanceSpec, Network, Runtime, StartFrom,
 };
+use crate::layer::{LayerUse, Layers};
 use crate::published::{LATEST, Published};
 pub(crate) use crate::settings::Overrides;
 use crate::settings::Target;
@@ -48,6 +49,9 @@ pub(crate) struct Configuration {
     /// Set if its package is an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageUse>,
+    /// The lowest first.
+    #[serde(default)]
+    pub layers: Vec<LayerUse>,
 }
 
 /// How a function uses an image.
@@ -108,6 +112,7 @@ impl Configuration {
             key: String::new(),
             reserved_concurrency: None,
             image: None,
+            layers: Vec::new(),
         }
     }
 }
@@ -137,6 +142,8 @@ pub(crate) struct Function {
     pub overrides: Overrides,
     pub url: Option<UrlConfig>,
     pub code: Arc<Code>,
+    /// What [`Configuration::layers`] names.
+    pub layers: Layers,
     /// Why it cannot run, if its package or its configuration was lost.
     pub broken: Option<String>,
     /// Whether it is the configuration that was lost, so that it can only be deleted.
@@ -156,6 +163,11 @@ impl Function {
     /// The function and its versions.
     pub(crate) fn versions(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
         std::iter::once(self).chain(self.published.versions.values())
+    }
+
+    /// Every package that there must be for it: of its code and of its layers.
+    pub(crate) fn packages(&self) -> impl Iterator<Item = &Arc<Code>> {
+        std::iter::once(&self.code).chain(self.layers.packages())
     }
 
     pub(crate) fn runtime(&self) -> Runtime {
@@ -248,7 +260,9 @@ impl Function {
             handler: self.handler(),
             code: self.code.folder(),
             image: self.image_spec().map(Arc::new),
-            mounts: self.code.byte_code(self.runtime()).into_iter().collect(),
+            layers: self.layers.folder(),
+            extensions: self.layers.extensions().to_vec(),
+            mounts: self.byte_code_mounts(),
             environment: self.configuration.environment.clone(),
             memory_bytes: self.memory_bytes(),
             cpu_micro: self.cpu_micro(),
@@ -295,6 +309,16 @@ impl Function {
         })
     }
 
+    /// The byte code of its code and of its layers: where it is, and where its instances see it.
+    fn byte_code_mounts(&self) -> Vec<(PathBuf, PathBuf)> {
+        let runtime = self.runtime();
+        let Some(places) = runtime.definition().byte_code() else { return Vec::new() };
+        let code = self.code.byte_code(runtime).map(|folder| (folder, places.place.into()));
+        let opt = self.layers.opt().and_then(|opt| opt.byte_code(runtime));
+        let opt = opt.zip(places.layers_place().map(PathBuf::from));
+        code.into_iter().chain(opt).collect()
+    }
+
     /// Whether publishing both would make the same version.
     pub(crate) fn same_version(&self, other: &Self) -> bool {
         // What is not a version's own: when and how it was described, and what all versions share.
@@ -321,5 +345,6 @@ impl Function {
             && mine.memory_mb == theirs.memory_mb
             && mine.ephemeral_mb == theirs.ephemeral_mb
             && mine.environment == theirs.environment
+            && mine.layers == theirs.layers
     }
 }

@@ -132,6 +132,10 @@ pub struct InstanceSpec {
     pub code: PathBuf,
     /// The root that the function brings.
     pub image: Option<Arc<ImageSpec>>,
+    /// The folder of its layers; read-only at `/opt`.
+    pub layers: Option<PathBuf>,
+    /// The extensions in them that are started before the runtime, by name.
+    pub extensions: Vec<String>,
     /// Folders of the host that the instance may read besides: on the host, in the sandbox.
     pub mounts: Vec<(PathBuf, PathBuf)>,
     /// The function's own environment variables.
@@ -258,6 +262,15 @@ pub enum Outcome {
     GivenUp,
     /// The instance is gone: killed because what it answered is no HTTP, in this sentence.
     NotHttp(String),
+    /// The instance is gone: an extension has failed.
+    Extension {
+        /// Lambda's name for it, such as `Extension.Crash`.
+        kind: String,
+        /// Which, and how.
+        message: String,
+    },
+    /// The instance is gone: killed because the time was up after the answer, with who was at work.
+    Late(String),
 }
 
 impl Outcome {
@@ -317,6 +330,8 @@ pub struct Reply {
     pub usage: Usage,
     /// Whether the instance served another request at the same time.
     pub shared: bool,
+    /// From the answer until all extensions had done what they do after it; None without extensions.
+    pub extensions: Option<(Moment, Moment)>,
     /// The last 4 KiB of what the function printed during the invocation.
     pub log_tail: Bytes,
 }

@@ -17,6 +17,7 @@ mod function;
 mod ids;
 pub mod instance;
 mod json;
+mod layer;
 mod machines;
 mod meterlog;
 mod metrics;

@@ -18,6 +18,7 @@ use crate::machines::Machines;
 use crate::meterlog::{LogError, MeterLog, Retention};
 use crate::monitor::{Monitor, MonitoredLog};
 use crate::page::Page;
+use crate::sandbox::SeenAt;
 use crate::store::{DatabaseError, LockError, Registry, StateLock, StoreError};
 
 /// Why the worker could not start.
@@ -86,7 +87,9 @@ impl Worker {
         })
         .await?;
         for function in registry.all().iter().flat_map(Function::versions) {
-            function.code.find_byte_code(&host, function.runtime());
+            for code in [Some(&function.code), function.layers.opt()].into_iter().flatten() {
+                code.find_byte_code(&host, function.runtime());
+            }
         }
         let policies = config.policies()?;
         if config.policies.cpu != PolicyNames::default().cpu {
@@ -173,7 +176,11 @@ impl Worker {
 async fn compile(api: Arc<Api>) {
     for function in api.registry.all().iter().flat_map(Function::versions) {
         if function.broken.is_none() {
-            function.code.compile(&api.host, function.runtime()).await;
+            let runtime = function.runtime();
+            function.code.compile(&api.host, runtime, SeenAt::Task).await;
+            if let Some(opt) = function.layers.opt() {
+                opt.compile(&api.host, runtime, SeenAt::Layers).await;
+            }
         }
     }
 }

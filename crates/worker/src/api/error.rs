@@ -75,7 +75,11 @@ impl ApiError {
     /// Says why a function that was damaged cannot be used.
     pub(crate) fn broken(function: &Function) -> Self {
         let reason = function.broken.as_deref().unwrap_or("it was damaged");
-        let message = format!("The function {} cannot run: {reason}", function.name);
+        Self::unready(format!("The function {} cannot run: {reason}", function.name))
+    }
+
+    /// Says why something that was damaged cannot be used.
+    pub(crate) fn unready(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, "ResourceNotReadyException", message)
     }
 

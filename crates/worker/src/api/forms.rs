@@ -43,12 +43,11 @@ const RESERVED: [&str; 16] = [
 
 /// What a configuration can ask of Lambda and not of this platform; refused unless it asks for
 /// nothing.
-pub(super) const NO_CONFIGURATION: [&str; 9] = [
+pub(super) const NO_CONFIGURATION: [&str; 8] = [
     "VpcConfig",
     "DeadLetterConfig",
     "KMSKeyArn",
     "TracingConfig",
-    "Layers",
     "FileSystemConfigs",
     "CodeSigningConfigArn",
     "SnapStart",
@@ -76,6 +75,18 @@ pub(super) struct CreateFunction {
     pub Tags: Option<BTreeMap<String, String>>,
     pub Architectures: Option<Vec<String>>,
     pub EphemeralStorage: Option<EphemeralStorage>,
+    pub Layers: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub(super) struct PublishLayer {
+    pub Content: Code,
+    pub Description: Option<String>,
+    pub LicenseInfo: Option<String>,
+    pub CompatibleRuntimes: Option<Vec<String>>,
+    pub CompatibleArchitectures: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -127,6 +138,7 @@ pub(super) struct UpdateConfiguration {
     pub RevisionId: Option<String>,
     pub EphemeralStorage: Option<EphemeralStorage>,
     pub ImageConfig: Option<ImageConfigForm>,
+    pub Layers: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -216,13 +228,23 @@ impl UpdateCode {
 /// Reads a request's JSON body; an unknown key is an error that names it, and so is one of
 /// `unsupported` that asks for something.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8], unsupported: &[&str]) -> Result<T, ApiError> {
+    read_with(body, unsupported, "Code", &NO_CODE)
+}
+
+/// The same; none of `unsupported_within` may ask for something in the object `key`.
+pub(super) fn read_with<T: DeserializeOwned>(
+    body: &[u8],
+    unsupported: &[&str],
+    key: &str,
+    unsupported_within: &[&str],
+) -> Result<T, ApiError> {
     let body = if body.is_empty() { b"{}" } else { body };
     let mut value: Value = serde_json::from_slice(body).map_err(|error| {
         ApiError::content(format!("Could not parse request body into json: {error}"))
     })?;
     refuse(&mut value, unsupported)?;
-    if let Some(code) = value.get_mut("Code") {
-        refuse(code, &NO_CODE)?;
+    if let Some(code) = value.get_mut(key) {
+        refuse(code, unsupported_within)?;
     }
     serde_json::from_value(value)
         .map_err(|error| ApiError::invalid(format!("The request is not valid: {error}")))
@@ -474,7 +496,7 @@ mod tests {
     fn what_asks_for_nothing_is_taken() {
         let read = |body: &[u8]| read::<CreateFunction>(body, &NO_CONFIGURATION);
         assert!(read(br#"{"VpcConfig": {"SubnetIds": [], "SecurityGroupIds": []}}"#).is_ok());
-        for body in [r#"{"Layers": ["arn:aws:x"]}"#, r#"{"Code": {"SourceKMSKeyArn": "arn:x"}}"#] {
+        for body in [r#"{"KMSKeyArn": "arn:aws:x"}"#, r#"{"Code": {"SourceKMSKeyArn": "arn:x"}}"#] {
             let error = read(body.as_bytes()).unwrap_err();
             assert!(error.message.contains("not supported"), "{error}");
         }

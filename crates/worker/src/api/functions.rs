@@ -16,12 +16,14 @@ use super::forms::{
 };
 use super::route::query_values;
 use super::versions::{self, Reference, Target, find_version};
-use super::{ARN_PREFIX, Api, images, pages};
+use super::{ARN_PREFIX, Api, images, layers, pages};
 use crate::clock;
 use crate::function::{Configuration, Function, ImageConfig, ImageUse};
 use crate::ids;
 use crate::instance::Runtime;
+use crate::layer::Layers;
 use crate::published::LATEST;
+use crate::sandbox::SeenAt;
 use crate::store::{Code, check_handler};
 
 const DEFAULT_TIMEOUT_S: u64 = 3;
@@ -131,6 +133,7 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
         key: ids::uuid(),
         reserved_concurrency: None,
         image: None,
+        layers: layers::choose(api, form.Layers.as_deref().unwrap_or_default(), &[])?,
     };
     Settings {
         handler: handler.as_deref(),
@@ -152,16 +155,16 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     if api.registry.get(&name).is_some() {
         return Err(exists());
     }
+    let layers = layers::lay(api, &configuration)?;
     let code = if is_image {
+        layers::check_none(&layers)?;
         let (code, used) = images::load(api, &form.Code, image_config)?;
         configuration.image = Some(used);
         code
     } else {
         let zip = zip_file(&form.Code)?;
-        let code = api.registry.packages().store(&zip, |folder| {
-            check_handler(folder, runtime, &configuration.runtime, &configuration.handler)
-        })?;
-        compile(api, &code, runtime);
+        let code = store_code(api, &zip, runtime, &configuration, &layers)?;
+        compile(api, &code, &layers, runtime);
         code
     };
     let mut changes = api.registry.change();
@@ -169,6 +172,7 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
         return Err(exists());
     }
     let mut function = api.registry.new_function(&name, configuration, tags, overrides, code);
+    function.layers = layers;
     let version = form.Publish.unwrap_or_default().then(|| versions::add(api, &mut function, None));
     let version = version.transpose()?;
     let function = changes.put(function, |function| api.dispatcher.configure(function))?;
@@ -196,16 +200,13 @@ pub(super) fn update_code(
         (code, Some(used))
     } else {
         let zip = zip_file(&place)?;
-        let code = api.registry.packages().store(&zip, |folder| {
-            check_handler(folder, old.runtime(), &settings.runtime, &settings.handler)
-        })?;
-        (code, None)
+        (store_code(api, &zip, old.runtime(), settings, &old.layers)?, None)
     };
     if form.DryRun == Some(true) {
         return Ok(json_answer(StatusCode::OK, &describe(api, &old)));
     }
     if image.is_none() {
-        compile(api, &code, old.runtime());
+        compile(api, &code, &old.layers, old.runtime());
     }
     let mut version = None;
     let function = change_published(api, reference, form.RevisionId.as_deref(), |function| {
@@ -216,7 +217,10 @@ pub(super) fn update_code(
             // What overrides it may have been changed meanwhile.
             *old = ImageUse { overrides: old.overrides.clone(), ..new };
         }
+        // They may have been changed meanwhile.
+        layers::check_size(&code, &function.layers)?;
         function.code = code;
+        function.layers = layers::lay(api, &function.configuration)?;
         function.broken = None;
         touch(function);
         if form.Publish == Some(true) {
@@ -234,10 +238,19 @@ pub(super) fn update_configuration(
 ) -> Result<Answer, ApiError> {
     let form: UpdateConfiguration = forms::read(body, &NO_CONFIGURATION)?;
     let old = find(api, reference)?;
+    let layers = form.Layers.as_ref().map(|arns| {
+        let chosen = layers::choose(api, arns, &old.configuration.layers)?;
+        let laid = api.registry.lay(&chosen).map_err(ApiError::service)?;
+        Ok::<_, ApiError>((chosen, laid))
+    });
+    let layers = layers.transpose()?;
     if old.configuration.image.is_some() {
         images::check_no_handler(&[form.Runtime.as_ref(), form.Handler.as_ref()])?;
-    } else if let Some(identifier) = &form.Runtime {
-        compile(api, &old.code, check_runtime(identifier, &api.host)?);
+        layers.iter().try_for_each(|(_, laid)| layers::check_none(laid))?;
+    } else if form.Runtime.is_some() || layers.is_some() {
+        let identifier = form.Runtime.as_ref().unwrap_or(&old.configuration.runtime);
+        let laid = layers.as_ref().map_or(&old.layers, |(_, laid)| laid);
+        compile(api, &old.code, laid, check_runtime(identifier, &api.host)?);
     }
     let image_config = form.ImageConfig.map(|config| images::config(Some(config))).transpose()?;
     let function = change(api, reference, form.RevisionId.as_deref(), |function| {
@@ -259,11 +272,18 @@ pub(super) fn update_configuration(
             environment: form.Environment.as_ref().map(|environment| &environment.Variables),
         }
         .apply(configuration)?;
-        if form.Handler.is_some() || form.Runtime.is_some() {
+        let is_other = form.Handler.is_some() || form.Runtime.is_some() || layers.is_some();
+        if let Some((chosen, laid)) = layers {
+            layers::check_size(&function.code, &laid)?;
+            (function.configuration.layers, function.layers) = (chosen, laid);
+        }
+        if is_other {
             let runtime = function.runtime();
             let configuration = &function.configuration;
             let (identifier, handler) = (&configuration.runtime, &configuration.handler);
-            check_handler(&function.code.folder(), runtime, identifier, handler)?;
+            let layers = function.layers.folder();
+            let code = function.code.folder();
+            check_handler(&code, layers.as_deref(), runtime, identifier, handler)?;
             // Not every runtime can be started in every way.
             forms::settings(&function.tags, runtime, false)?;
         }
@@ -455,6 +475,9 @@ pub(super) fn describe_as(api: &Api, function: &Function, arn: &str) -> Value {
             None => json!("InvalidZipFileException"),
         };
     }
+    if !configuration.layers.is_empty() {
+        body["Layers"] = layers::describe_uses(function);
+    }
     if !configuration.environment.is_empty() {
         body["Environment"] = json!({"Variables": configuration.environment});
     }
@@ -470,10 +493,33 @@ fn expect(api: &Arc<Api>, function: &Function) {
         .block_on(async { tokio::time::timeout(EXPECT_TIMEOUT, api.host.expect(&spec)).await });
 }
 
-/// Waits until a package is compiled, so that all cold starts of a function are alike. Only for threads
-/// that may wait; nothing is locked meanwhile.
-fn compile(api: &Arc<Api>, code: &Arc<Code>, runtime: Runtime) {
-    Handle::current().block_on(code.compile(&api.host, runtime));
+/// Stores a package that fits the function's other settings. Only for threads that may wait.
+fn store_code(
+    api: &Api,
+    zip: &[u8],
+    runtime: Runtime,
+    configuration: &Configuration,
+    layers: &Layers,
+) -> Result<Arc<Code>, ApiError> {
+    let (identifier, handler) = (&configuration.runtime, &configuration.handler);
+    let folder = layers.folder();
+    let code = api
+        .registry
+        .packages()
+        .store(zip, |code| check_handler(code, folder.as_deref(), runtime, identifier, handler))?;
+    layers::check_size(&code, layers)?;
+    Ok(code)
+}
+
+/// Waits until a package and layers are compiled, so that all cold starts of a function are alike. Only
+/// for threads that may wait; nothing is locked meanwhile.
+fn compile(api: &Arc<Api>, code: &Arc<Code>, layers: &Layers, runtime: Runtime) {
+    Handle::current().block_on(async {
+        code.compile(&api.host, runtime, SeenAt::Task).await;
+        if let Some(opt) = layers.opt() {
+            opt.compile(&api.host, runtime, SeenAt::Layers).await;
+        }
+    });
 }
 
 /// `CodeSha256`, as Lambda writes it: of a zip file in base64, of an image in digits.

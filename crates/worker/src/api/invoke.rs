@@ -206,7 +206,8 @@ pub(super) fn payload(
             Ok((answer.body.clone(), answer.is_failure()))
         }
         Disposition::Ran(Outcome::NotHttp(how)) => said("Server.NotHttp", how.clone()),
-        Disposition::Ran(Outcome::Timeout | Outcome::GivenUp)
+        Disposition::Ran(Outcome::Extension { kind, message }) => said(kind, message.clone()),
+        Disposition::Ran(Outcome::Timeout | Outcome::GivenUp | Outcome::Late(_))
         | Disposition::NotReady(StartError::Timeout(_)) => timed_out(),
         Disposition::Ran(Outcome::Exited(how)) | Disposition::NotReady(StartError::Exited(how)) => {
             said("Runtime.ExitError", format!("Runtime exited with error: {how}"))

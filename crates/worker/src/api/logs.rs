@@ -1,6 +1,7 @@
 //! The platform's own log as Arrow, its health, and the packages it keeps.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -154,17 +155,29 @@ async fn health(api: &Api) -> Answer {
 }
 
 async fn code(api: &Api, sha256: &str, head: &Parts) -> Result<Answer, ApiError> {
-    let functions = api.registry.all();
-    let mut all = functions.iter().flat_map(Function::versions);
-    let function = all.find(|it| it.code.sha256() == sha256 && it.code.image().is_none()).cloned();
-    let function = function.ok_or_else(|| ApiError::not_found("There is no such package"))?;
-    if function.broken.is_some() {
-        return Err(ApiError::broken(&function));
-    }
+    let zip = find_zip(api, sha256)?;
     let unread =
         |error: std::io::Error| ApiError::service(format!("The package cannot be read: {error}"));
     let room = OWN_ANSWERS.enter(MAX_ZIP_BYTES).await;
-    let read = tokio::task::spawn_blocking(move || std::fs::read(function.code.zip())).await;
+    let read = tokio::task::spawn_blocking(move || std::fs::read(zip)).await;
     let zip = read.map_err(std::io::Error::other).and_then(|zip| zip).map_err(unread)?;
     Ok(bytes_answer("application/zip", body::occupying(room, head, zip)))
+}
+
+/// The zip file of a function's or a layer's package.
+fn find_zip(api: &Api, sha256: &str) -> Result<PathBuf, ApiError> {
+    let functions = api.registry.all();
+    let mut versions = functions.iter().flat_map(Function::versions);
+    let is_it = |it: &&Arc<Function>| it.code.sha256() == sha256 && it.code.image().is_none();
+    if let Some(function) = versions.find(is_it) {
+        return match function.broken {
+            Some(_) => Err(ApiError::broken(function)),
+            None => Ok(function.code.zip()),
+        };
+    }
+    let layers = api.registry.layers();
+    let mut versions = layers.values().flat_map(|layer| layer.versions.values());
+    let version = versions.find(|it| it.code.sha256() == sha256);
+    let version = version.ok_or_else(|| ApiError::not_found("There is no such package"))?;
+    Ok(version.code.zip())
 }

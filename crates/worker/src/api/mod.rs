@@ -9,6 +9,7 @@ mod functions;
 mod guard;
 mod images;
 mod invoke;
+mod layers;
 mod logs;
 pub(crate) mod machines;
 mod pages;
@@ -60,6 +61,8 @@ const CLIENTS_PART: usize = 2;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The account and region that ARNs carry.
 pub(crate) const ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:function:";
+
+const LAYER_ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:layer:";
 
 /// Everything that a request may need.
 pub(crate) struct Api {

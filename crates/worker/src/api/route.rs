@@ -10,7 +10,9 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::Semaphore;
 
 use super::error::{Answer, ApiError};
-use super::{Api, aliases, functions, invoke, logs, machines, provisioned, tags, urls, versions};
+use super::{
+    Api, aliases, functions, invoke, layers, logs, machines, provisioned, tags, urls, versions,
+};
 use crate::published::LATEST;
 use crate::{metrics, page};
 
@@ -58,7 +60,8 @@ pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<
                 "functions",
                 ..,
             ]
-            | ["2017-03-31", "tags", ..],
+            | ["2017-03-31", "tags", ..]
+            | ["2018-10-31", "layers", ..],
         ) => {
             let (api, method) = (api.clone(), head.method.clone());
             let (path, query) = (path.to_owned(), head.uri.query().unwrap_or("").to_owned());
@@ -135,6 +138,14 @@ fn managed(
         ("GET", ["2021-10-31", "functions", name, "url"]) => urls::get(api, name),
         ("DELETE", ["2021-10-31", "functions", name, "url"]) => urls::delete(api, name),
         ("GET", ["2021-10-31", "functions", name, "urls"]) => urls::list(api, name),
+        (verb, ["2018-10-31", "layers", rest @ ..]) => match (verb, rest) {
+            ("GET", []) => layers::list(api, query),
+            ("GET", [name, "versions"]) => layers::list_versions(api, name, query),
+            ("POST", [name, "versions"]) => layers::publish(api, name, body),
+            ("GET", [name, "versions", number]) => layers::get(api, name, number),
+            ("DELETE", [name, "versions", number]) => layers::delete(api, name, number),
+            _ => Err(ApiError::no_operation(method, path)),
+        },
         (_, ["2017-03-31", "tags", arn @ ..]) => match method.as_str() {
             "GET" => tags::list(api, &arn.join("/")),
             "POST" => tags::tag(api, &arn.join("/"), body),

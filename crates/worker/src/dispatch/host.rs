@@ -68,6 +68,12 @@ pub(crate) trait RunningInstance: Clone + Send + Sync + 'static {
     /// CPU time in ns that it used while it served nothing; None if that is not measured.
     fn idle_cpu(&self) -> Option<i64>;
 
+    /// Ends it in order, because it is not needed any more: as [`Self::stop`], but for what has time for
+    /// its last work.
+    fn retire(&self, grace: Duration) -> impl Future<Output = ()> + Send {
+        self.stop(grace)
+    }
+
     /// Ends it within `grace`; nothing of it is left when this returns. May be called again.
     fn stop(&self, grace: Duration) -> impl Future<Output = ()> + Send;
 

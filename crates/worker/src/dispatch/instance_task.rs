@@ -137,7 +137,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                     self.paused = paused.is_ok().then_some(how);
                 }
                 Some(Order::Stop(reason)) => {
-                    self.instance.stop(self.stop_grace).await;
+                    self.instance.retire(self.stop_grace).await;
                     return stop_reason(reason);
                 }
                 // What it served has ended meanwhile.
@@ -291,7 +291,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
         let gone = match &reply.outcome {
             _ if preempted => Some("preempted"),
             outcome if outcome.instance_survives() => None,
-            Outcome::Timeout => Some("timeout"),
+            Outcome::Timeout | Outcome::Late(_) => Some("timeout"),
             Outcome::OutOfMemory => Some("out_of_memory"),
             _ => Some("exit"),
         };

@@ -108,6 +108,15 @@ fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
             let limit = execution.instance.function.timeout().as_secs_f64();
             ("timeout", Some(format!("Task timed out after {limit:.2} seconds")))
         }
+        Outcome::Late(who) => {
+            let limit = execution.instance.function.timeout().as_secs_f64();
+            let error =
+                format!("Task timed out after {limit:.2} seconds: {who} had not done its work");
+            ("timeout", Some(error))
+        }
+        Outcome::Extension { kind, message } => {
+            ("function_error", Some(format!("{kind}: {message}")))
+        }
         Outcome::Exited(how) => {
             ("function_error", Some(format!("Runtime exited with error: {how}")))
         }
@@ -142,6 +151,16 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
             }),
             start,
             end: start + resume.end.since(resume.start),
+            clock: Arc::from("platform"),
+            ..Span::default()
+        });
+    }
+    if let Some((start, end)) = reply.extensions {
+        spans.push(Span {
+            instance: Some(instance.name.clone()),
+            name: Arc::from("extensions"),
+            start: start.unix(),
+            end: start.unix() + end.since(start),
             clock: Arc::from("platform"),
             ..Span::default()
         });

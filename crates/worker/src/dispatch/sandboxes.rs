@@ -70,6 +70,10 @@ impl RunningInstance for instance::Instance {
         Self::idle_cpu(self)
     }
 
+    async fn retire(&self, grace: Duration) {
+        Self::retire(self, grace).await;
+    }
+
     async fn stop(&self, grace: Duration) {
         Self::stop(self, grace).await;
     }

@@ -21,7 +21,7 @@ use super::archiver::Archiver;
 use super::environment::BYTES_PER_MIB;
 use super::host::Host;
 use super::live::Instance;
-use super::rootfs::{EXTRA, RUNTIME};
+use super::rootfs::{LAYERS, RUNTIME, SOURCES_TO_COMPILE, TASK};
 use super::runtimes::{ByteCode, Product};
 use crate::ids;
 use crate::instance::{
@@ -65,6 +65,24 @@ pub(crate) enum Compiled {
     Unknown,
 }
 
+/// Where instances see a package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SeenAt {
+    /// As the function's code.
+    Task,
+    /// As its layers.
+    Layers,
+}
+
+impl SeenAt {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Task => TASK,
+            Self::Layers => LAYERS,
+        }
+    }
+}
+
 impl Host {
     /// The name under which a runtime's byte code is kept: of this runtime in this version. `None` if
     /// its packages are not compiled.
@@ -79,6 +97,7 @@ impl Host {
         self: &Arc<Self>,
         runtime: Runtime,
         code: &Path,
+        seen_at: SeenAt,
         into: &Path,
     ) -> io::Result<Compiled> {
         let Some(byte_code) = runtime.definition().byte_code() else {
@@ -86,7 +105,9 @@ impl Host {
         };
         let root = self.roots.get(runtime).await.map_err(io::Error::other)?;
         let suffix = match byte_code.product {
-            Product::EachSource { suffix } => suffix,
+            Product::EachSource { suffix, .. } => suffix,
+            // Of a package alone.
+            Product::Archive { .. } if seen_at == SeenAt::Layers => return Ok(Compiled::Nothing),
             Product::Archive { name, stage } => {
                 let _turn = self.compilers.acquire().await.map_err(io::Error::other)?;
                 let spec = spec(runtime, &byte_code, code.to_owned());
@@ -103,8 +124,8 @@ impl Host {
         let _turn = self.compilers.acquire().await.map_err(io::Error::other)?;
         let deadline = Instant::now() + PACKAGE_TIMEOUT;
         let mut spec = spec(runtime, &byte_code, root.path.join(&RUNTIME[1..]));
-        spec.mounts.push((code.to_owned(), EXTRA.into()));
-        let compiler = Compiler { host: self, spec, into };
+        spec.mounts.push((code.to_owned(), SOURCES_TO_COMPILE.into()));
+        let compiler = Compiler { host: self, spec, seen_at, into };
         compiler.compile(sources, deadline).await
     }
 }
@@ -113,6 +134,7 @@ impl Host {
 struct Compiler<'a> {
     host: &'a Arc<Host>,
     spec: InstanceSpec,
+    seen_at: SeenAt,
     into: &'a Path,
 }
 
@@ -196,9 +218,10 @@ impl Compiler<'_> {
         timeout: Duration,
     ) -> Option<Vec<Option<Vec<u8>>>> {
         let paths: Vec<_> = sources.iter().map(|(path, _)| path).collect();
+        let event = serde_json::json!({ "paths": paths, "folder": self.seen_at.folder() });
         let request = Request {
             request_id: ids::uuid(),
-            payload: Bytes::from(serde_json::json!({ "paths": paths }).to_string()),
+            payload: Bytes::from(event.to_string()),
             timeout,
             ..Request::default()
         };
@@ -245,6 +268,8 @@ fn spec(runtime: Runtime, byte_code: &ByteCode, code: PathBuf) -> InstanceSpec {
         handler: byte_code.handler.into(),
         code,
         image: None,
+        layers: None,
+        extensions: Vec::new(),
         mounts: Vec::new(),
         environment: BTreeMap::new(),
         memory_bytes: MEMORY_BYTES,

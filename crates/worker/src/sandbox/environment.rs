@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::rootfs::{CERTIFICATES, TASK};
+use super::rootfs::{CERTIFICATES, LAYERS, TASK};
+use super::wire::Extension;
 use crate::instance::{Architecture, InstanceSpec, Network};
 
 /// Where a runtime finds its API, inside its own network.
@@ -59,6 +60,10 @@ pub(super) fn build(
     if spec.network == Network::Host && spec.image.is_none() {
         set("SSL_CERT_FILE", CERTIFICATES);
     }
+    let libraries = spec.runtime.definition().library_paths(version);
+    if let Some((name, value)) = libraries.filter(|_| spec.layers.is_some()) {
+        set(name, &value);
+    }
 
     for (name, value) in &spec.environment {
         set(name, value);
@@ -93,6 +98,28 @@ pub(super) fn build(
     environment
 }
 
+/// Variables of the runtime's that extensions do not have, as on Lambda.
+const HIDDEN_FROM_EXTENSIONS: [&str; 7] = [
+    "_HANDLER",
+    "AWS_EXECUTION_ENV",
+    "AWS_LAMBDA_EXEC_WRAPPER",
+    "AWS_LAMBDA_LOG_GROUP_NAME",
+    "AWS_LAMBDA_LOG_STREAM_NAME",
+    "LAMBDA_RUNTIME_DIR",
+    "LAMBDA_TASK_ROOT",
+];
+
+/// The programs that run beside an instance's runtime. A server asks for no events, and has none.
+pub(super) fn extensions(spec: &InstanceSpec) -> Vec<Extension> {
+    let extension = |name: &String| Extension {
+        name: name.clone(),
+        path: format!("{LAYERS}/extensions/{name}").into(),
+        hidden: HIDDEN_FROM_EXTENSIONS.map(str::to_owned).into(),
+    };
+    let names = spec.extensions.iter().filter(|_| spec.architecture == Architecture::Polling);
+    names.map(extension).collect()
+}
+
 #[cfg(test)]
 pub(in crate::sandbox) mod tests {
     use std::time::Duration;
@@ -110,6 +137,8 @@ pub(in crate::sandbox) mod tests {
             handler: "handler.handler".into(),
             code: "/code".into(),
             image: None,
+            layers: None,
+            extensions: Vec::new(),
             mounts: Vec::new(),
             environment: environment
                 .iter()

@@ -44,8 +44,37 @@ pub(super) struct Head {
     pub request: RequestHead,
     /// `Lambda-Runtime-Function-Error-Type`.
     pub error_type: Option<String>,
+    pub extension: ExtensionHeaders,
     /// `Uncia-Began`: when the client's first line ran, by the monotonic clock in ns.
     pub began: Option<i64>,
+}
+
+/// What extensions say in their requests' heads.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ExtensionHeaders {
+    /// `Lambda-Extension-Name`.
+    pub name: Option<String>,
+    /// `Lambda-Extension-Identifier`.
+    pub id: Option<String>,
+    /// `Lambda-Extension-Function-Error-Type`.
+    pub error_type: Option<String>,
+}
+
+impl ExtensionHeaders {
+    fn take(&mut self, name: &str, value: &[u8]) {
+        const PREFIX: &str = "lambda-extension-";
+        let Some(beginning) = name.get(..PREFIX.len()) else { return };
+        if !beginning.eq_ignore_ascii_case(PREFIX) {
+            return;
+        }
+        let field = match name[PREFIX.len()..].to_ascii_lowercase().as_str() {
+            "name" => &mut self.name,
+            "identifier" => &mut self.id,
+            "function-error-type" => &mut self.error_type,
+            _ => return,
+        };
+        *field = Some(String::from_utf8_lossy(value).into_owned());
+    }
 }
 
 /// A request's body.
@@ -205,14 +234,17 @@ const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
 /// A request's head and its size, if all of it is there.
 fn parse(buffer: &[u8]) -> Result<Option<(Head, usize)>, HeadError> {
     let (mut error_type, mut began) = (None, None);
+    let mut extension = ExtensionHeaders::default();
     let parsed = parse_request(buffer, |name, value| {
         if name.eq_ignore_ascii_case(ERROR_TYPE) {
             error_type = Some(String::from_utf8_lossy(value).into_owned());
         } else if name.eq_ignore_ascii_case("uncia-began") {
             began = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        } else {
+            extension.take(name, value);
         }
     })?;
-    Ok(parsed.map(|(request, size)| (Head { request, error_type, began }, size)))
+    Ok(parsed.map(|(request, size)| (Head { request, error_type, extension, began }, size)))
 }
 
 /// A response without special headers.

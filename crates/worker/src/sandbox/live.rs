@@ -18,7 +18,7 @@ use super::enforcer::Watched;
 use super::http_server::{self, Server};
 use super::log::Log;
 use super::meter::Meter;
-use super::runtime_api::{AnswerKind, Delivered, RuntimeApi};
+use super::runtime_api::{AnswerKind, Delivered, ExtensionFailure, MAX_END, Reason, RuntimeApi};
 use super::shares::Part;
 use super::spawn;
 use super::threads;
@@ -135,6 +135,41 @@ impl Inner {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
     }
 
+    /// Ends an instance of which the runtime or an extension has ended, and others are still there.
+    fn end_rest(self: &Arc<Self>) {
+        if self.api.extensions().exist() && !self.doomed.load(Ordering::SeqCst) {
+            let own = self.clone();
+            tokio::spawn(async move { own.end(Reason::Failure).await });
+        }
+    }
+
+    /// Ends the instance; its extensions, if there are any, have time for their last work. Returns when
+    /// nothing of it is left.
+    pub(super) async fn end(&self, reason: Reason) {
+        let in_order = self.ended.borrow().is_none() && self.api.extensions().exist();
+        if self.doomed.swap(true, Ordering::SeqCst) {
+            if in_order {
+                // Somebody ends it already.
+                let _ = timeout(MAX_END, self.gone()).await;
+            }
+        } else if in_order {
+            if let Some(group) = &self.group {
+                // A group that cannot be thawed is one that is gone.
+                let _ = group.release();
+            }
+            let terminate = || {
+                // Failing means that the instance is ending.
+                let _ = wire::send(self.control.as_raw_fd(), &Order::Terminate, &[]);
+            };
+            tokio::select! {
+                () = self.api.extensions().end(reason, terminate) => {}
+                _ = self.gone() => {}
+            }
+        }
+        self.kill();
+        self.gone().await;
+    }
+
     /// Watches over the instance until nothing of it is left; passes what its first process reports.
     pub(super) async fn supervise(
         self: Arc<Self>,
@@ -149,7 +184,19 @@ impl Inner {
                 })
                 .await;
             match received {
-                Ok(Some((Report::Exited(how), _))) => exit = Some(how),
+                Ok(Some((Report::Exited(how), _))) => {
+                    exit = Some(how);
+                    self.api.extensions().runtime_ended();
+                    self.end_rest();
+                }
+                Ok(Some((Report::ExtensionExited(name, how), _))) => {
+                    self.api.extensions().ended(&name, how);
+                    self.end_rest();
+                }
+                Ok(Some((Report::ExtensionNotRunnable(name, reason), _))) => {
+                    self.api.extensions().not_started(&name, &reason);
+                    self.end_rest();
+                }
                 Ok(Some((Report::Socket, sockets))) => {
                     if let Some(server) = &self.server {
                         server.take_socket(sockets.into_iter().next());
@@ -235,6 +282,9 @@ enum Waited {
     TimeUp,
     /// The runtime does not take events.
     Unreachable(String),
+    /// Who was still at work when the time was up, after the answer.
+    Late(String),
+    Failed(ExtensionFailure),
 }
 
 impl Instance {
@@ -265,6 +315,7 @@ impl Instance {
                 ended: now,
                 usage: Usage::default(),
                 shared: false,
+                extensions: None,
                 log_tail: bytes::Bytes::new(),
             };
         }
@@ -275,11 +326,11 @@ impl Instance {
         }
         inner.meter.begin().await;
         let called = Moment::now();
-        let (mut started, mut ended) = (None, None);
+        let (mut started, mut ended, mut answered) = (None, None, None);
         let waited = tokio::select! {
             biased;
             // First, since an instance that is gone may have answered.
-            waited = self.exchange(&request, &mut started, &mut ended) => waited,
+            waited = self.exchange(&request, &mut started, &mut ended, &mut answered) => waited,
             _ = inner.gone() => Waited::Gone,
         };
         let ended = ended.unwrap_or_else(Moment::now);
@@ -290,9 +341,16 @@ impl Instance {
             Waited::Answered(AnswerKind::Error(bytes)) => Outcome::FunctionError(bytes),
             Waited::Answered(AnswerKind::TooLarge(size)) => Outcome::ResponseTooLarge(size),
             Waited::TimeUp => {
-                inner.kill();
-                inner.gone().await;
+                inner.end(Reason::Timeout).await;
                 Outcome::Timeout
+            }
+            Waited::Late(who) => {
+                inner.end(Reason::Timeout).await;
+                Outcome::Late(who)
+            }
+            Waited::Failed(ExtensionFailure { kind, message }) => {
+                inner.end(Reason::Failure).await;
+                Outcome::Extension { kind, message }
             }
             Waited::Unreachable(description) => {
                 inner.kill();
@@ -302,10 +360,12 @@ impl Instance {
             Waited::Gone => {
                 let out_of_memory = inner.meter.out_of_memory();
                 let end = inner.gone().await;
-                if end.killed && out_of_memory {
-                    Outcome::OutOfMemory
-                } else {
-                    Outcome::Exited(end.description)
+                match inner.api.extensions().failure() {
+                    _ if end.killed && out_of_memory => Outcome::OutOfMemory,
+                    Some(ExtensionFailure { kind, message }) => {
+                        Outcome::Extension { kind, message }
+                    }
+                    None => Outcome::Exited(end.description),
                 }
             }
         };
@@ -316,6 +376,7 @@ impl Instance {
             ended: started.unwrap_or(called).at(ended.monotonic()),
             usage,
             shared: false,
+            extensions: answered,
             log_tail: inner.log.tail(),
         };
         guard.release();
@@ -330,6 +391,7 @@ impl Instance {
         request: &Request,
         started: &mut Option<Moment>,
         ended: &mut Option<Moment>,
+        answered: &mut Option<(Moment, Moment)>,
     ) -> Waited {
         let limit = request.timeout;
         let Ok(delivered) = timeout(limit, self.inner.api.deliver(request, started)).await else {
@@ -342,7 +404,19 @@ impl Instance {
         match timeout_at(since + limit, answer).await {
             Ok(Ok(answer)) => {
                 *ended = Some(answer.at);
-                Waited::Answered(answer.kind)
+                if !self.inner.api.extensions().exist() {
+                    return Waited::Answered(answer.kind);
+                }
+                // Until then the invocation goes on.
+                let rested = timeout_at(since + limit, self.inner.api.rest()).await;
+                let now = Moment::now();
+                *ended = Some(now);
+                *answered = Some((answer.at, now));
+                match rested {
+                    Ok(Ok(())) => Waited::Answered(answer.kind),
+                    Ok(Err(failure)) => Waited::Failed(failure),
+                    Err(_) => Waited::Late(self.inner.api.who_works()),
+                }
             }
             // The API is closed when the instance has ended.
             Ok(Err(_)) => Waited::Gone,
@@ -406,6 +480,16 @@ impl Instance {
     /// CPU time in ns that it has used while it served nothing, up to its last request or its end.
     pub fn idle_cpu(&self) -> Option<i64> {
         self.inner.meter.idle_cpu()
+    }
+
+    /// Ends it in order, because it is not needed any more: what is in it for extensions to do is done, in
+    /// the time that these have; without extensions, as [`Self::stop`].
+    pub async fn retire(&self, grace: Duration) {
+        if self.inner.api.extensions().exist() {
+            self.inner.end(Reason::Spindown).await;
+        } else {
+            self.stop(grace).await;
+        }
     }
 
     /// SIGTERM, then after `grace` SIGKILL; when this returns, no process, control group, mount or

@@ -63,7 +63,7 @@ mod users;
 mod visitors;
 mod wire;
 
-pub(crate) use compiler::Compiled;
+pub(crate) use compiler::{Compiled, SeenAt};
 pub(crate) use rootfs::GROUP_ID;
 
 pub use capabilities::{

@@ -28,8 +28,9 @@ use super::kinds::{self, Origin, Prepared, StartKind, Zygote};
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
-use super::rootfs::{GROUP_ID, Root, TASK};
-use super::runtime_api::{Initialized, RuntimeApi};
+use super::rootfs::{GROUP_ID, LAYERS, Root, TASK};
+use super::runtime_api::{Extensions, Initialized, RuntimeApi};
+use super::runtimes::WRAPPER;
 use super::sweep;
 use super::users::User;
 use super::wire::{self, InitConfig, Report};
@@ -271,6 +272,7 @@ impl Host {
         let (api, initialized) = RuntimeApi::new(
             spec.function_arn.clone(),
             !spec.runtime.definition().starts_functions_program(),
+            Extensions::new(spec),
         );
 
         // With the host's network, the API is on the host's loopback, at a port of its own.
@@ -401,13 +403,20 @@ impl Host {
         let own_network = spec.network != Network::Host;
         let definition = spec.runtime.definition();
         let image = spec.image.as_deref();
-        let arguments = match (image, spec.architecture) {
+        let mut arguments = match (image, spec.architecture) {
             (Some(image), _) => image.command.clone(),
             (None, Architecture::Polling) => {
                 [root.command.clone(), definition.arguments(spec)].concat()
             }
             (None, Architecture::Http) => definition.server(&root.command, spec),
         };
+        if image.is_some() {
+            // It says itself what is started.
+        } else if definition.starts_functions_program() {
+            arguments[0] = own_program(spec, &arguments[0]);
+        } else if let Some(wrapper) = wrapper(spec) {
+            arguments.insert(0, wrapper.to_owned());
+        }
         let program = PathBuf::from(&arguments[0]);
         let mut mounts = spec.mounts.clone();
         if !own_network {
@@ -427,6 +436,7 @@ impl Host {
             code: spec.code.clone(),
             working_directory: image
                 .map_or_else(|| PathBuf::from(TASK), |image| image.working_directory.clone()),
+            layers: spec.layers.clone(),
             tmp_bytes: spec.ephemeral_bytes.min(most),
             uid: user,
             gid: GROUP_ID,
@@ -440,6 +450,7 @@ impl Host {
             program,
             arguments,
             environment: environment::build(spec, &root.version, api).into_iter().collect(),
+            extensions: environment::extensions(spec),
         }
     }
 
@@ -448,6 +459,22 @@ impl Host {
         let grouped = self.layout.as_ref().is_some_and(|it| it.has(Controller::Pids));
         (!grouped && self.capabilities.enforced.pids).then_some(spec.pids_max)
     }
+}
+
+/// What is started in place of the runtime.
+fn wrapper(spec: &InstanceSpec) -> Option<&str> {
+    let wrapper = spec.environment.get(WRAPPER).filter(|path| !path.is_empty());
+    wrapper.filter(|_| spec.architecture == Architecture::Polling).map(String::as_str)
+}
+
+/// The function's own program, which its package has at this path, or its layers.
+fn own_program(spec: &InstanceSpec, path: &str) -> String {
+    let name = path.strip_prefix(TASK).map(|name| name.trim_start_matches('/'));
+    let in_layers = name.filter(|name| {
+        let layers = spec.layers.as_ref();
+        !spec.code.join(name).exists() && layers.is_some_and(|it| it.join(name).exists())
+    });
+    in_layers.map_or_else(|| path.to_owned(), |name| format!("{LAYERS}/{name}"))
 }
 
 pub(super) fn sandbox(error: impl std::fmt::Display) -> StartError {
@@ -512,11 +539,14 @@ fn check(spec: &InstanceSpec) -> Result<(), StartError> {
     if spec.image.is_some() {
         return Ok(());
     }
-    let readable = fs::metadata(&spec.code)
-        .is_ok_and(|it| it.is_dir() && it.permissions().mode() & 0o005 == 0o005);
-    if !readable {
-        let folder = spec.code.display();
-        return Err(StartError::Sandbox(format!("{folder} is no folder that everybody may read")));
+    for folder in std::iter::once(&spec.code).chain(&spec.layers) {
+        let readable = fs::metadata(folder)
+            .is_ok_and(|it| it.is_dir() && it.permissions().mode() & 0o005 == 0o005);
+        if !readable {
+            let folder = folder.display();
+            let message = format!("{folder} is no folder that everybody may read");
+            return Err(StartError::Sandbox(message));
+        }
     }
     Ok(())
 }

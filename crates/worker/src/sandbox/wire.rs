@@ -6,7 +6,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
@@ -46,6 +46,8 @@ pub(super) struct InitConfig {
     pub code: PathBuf,
     /// Where the program is started, as seen in the root.
     pub working_directory: PathBuf,
+    /// What is at `/opt`, if anything is.
+    pub layers: Option<PathBuf>,
     pub tmp_bytes: u64,
     pub uid: u32,
     pub gid: u32,
@@ -67,6 +69,35 @@ pub(super) struct InitConfig {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
+    /// What runs beside the program, and starts before it.
+    pub extensions: Vec<Extension>,
+}
+
+/// A program of the function's layers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Extension {
+    pub name: String,
+    pub path: PathBuf,
+    /// Variables of the runtime's environment that it does not have.
+    pub hidden: Vec<String>,
+}
+
+/// A program with all that it is executed with.
+pub(super) struct Program<'a> {
+    pub path: &'a Path,
+    pub arguments: Vec<&'a str>,
+    pub environment: Vec<(&'a str, &'a str)>,
+}
+
+impl Extension {
+    pub(super) fn program<'a>(&'a self, config: &'a InitConfig) -> Program<'a> {
+        let variables = config.environment.iter().filter(|(name, _)| !self.hidden.contains(name));
+        Program {
+            path: &self.path,
+            arguments: self.path.to_str().into_iter().collect(),
+            environment: variables.map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+        }
+    }
 }
 
 /// What overlayfs makes an image's root of.
@@ -79,10 +110,21 @@ pub(super) struct ImageMounts {
 }
 
 impl InitConfig {
+    /// What becomes the runtime.
+    pub(super) fn runtime(&self) -> Program<'_> {
+        let variables = self.environment.iter();
+        Program {
+            path: &self.program,
+            arguments: self.arguments.iter().map(String::as_str).collect(),
+            environment: variables.map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+        }
+    }
+
     /// Names folders and files of the host by paths without links: to a first process that has entered
     /// its root, the links would lead elsewhere.
     pub(super) fn follow_links(&mut self) -> io::Result<()> {
         self.code = self.code.canonicalize()?;
+        self.layers = self.layers.as_deref().map(Path::canonicalize).transpose()?;
         for (from, _) in &mut self.mounts {
             *from = from.canonicalize()?;
         }
@@ -121,6 +163,8 @@ pub(super) enum Order {
     Terminate,
     /// Make a socket in the instance's network and hand it over.
     Socket,
+    /// The extensions are ready for the runtime.
+    StartRuntime,
 }
 
 /// Init to worker.
@@ -133,6 +177,12 @@ pub(super) enum Report {
     Waiting,
     /// Why there is no copy of the zygote that was asked: the runtime will be executed.
     Alone(String),
+    /// The extensions run; the runtime waits for an order.
+    Extensions,
+    /// The program of an extension has ended.
+    ExtensionExited(String, Exit),
+    /// The program of an extension does not run, and why.
+    ExtensionNotRunnable(String, String),
     /// The runtime's program runs. Times are readings of the monotonic clock in ns.
     Running {
         phases: Vec<(String, i64, i64)>,

@@ -10,15 +10,13 @@ use super::folders;
 use super::packages::Code;
 use crate::ids;
 use crate::instance::{Host, Runtime};
-use crate::sandbox::Compiled;
+use crate::sandbox::{Compiled, SeenAt};
 
 impl Code {
-    /// What an instance of this runtime is shown of its byte code: the folder on the host, and where
-    /// in the sandbox.
-    pub(crate) fn byte_code(&self, runtime: Runtime) -> Option<(PathBuf, PathBuf)> {
+    /// The folder of its byte code for instances of this runtime.
+    pub(crate) fn byte_code(&self, runtime: Runtime) -> Option<PathBuf> {
         let (compiled_for, folder) = self.byte_code.get()?;
-        let place = runtime.definition().byte_code()?.place;
-        (*compiled_for == runtime).then(|| (folder.clone(), place.into()))
+        (*compiled_for == runtime).then(|| folder.clone())
     }
 
     /// Has instances use the byte code that an earlier worker made, if it did.
@@ -34,16 +32,26 @@ impl Code {
     /// Makes what its instances start with: the runtime's root if this is its first package, and byte code
     /// of the package unless there is some. Without it each cold start compiles, so that it
     /// cannot be made is no error.
-    pub(crate) async fn compile(self: &Arc<Self>, host: &Arc<Host>, runtime: Runtime) {
+    /// `seen_at`: where instances see it, for what an error says of a line.
+    pub(crate) async fn compile(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        runtime: Runtime,
+        seen_at: SeenAt,
+    ) {
         // With the package, so that no start waits for it.
         host.build_root(runtime).await;
+        let of_layers = || runtime.definition().byte_code().and_then(|it| it.layers_place());
+        if seen_at == SeenAt::Layers && of_layers().is_none() {
+            return;
+        }
         self.find_byte_code(host, runtime);
         let Some(name) = host.byte_code_name(runtime) else { return };
         if self.byte_code_folder().join(&name).exists() {
             return;
         }
         let staged = self.staging().join(ids::staging());
-        let kept = match host.compile(runtime, &self.folder(), &staged).await {
+        let kept = match host.compile(runtime, &self.folder(), seen_at, &staged).await {
             Ok(Compiled::Unknown) => Ok(()),
             Ok(compiled) => {
                 let (code, staged) = (self.clone(), staged.clone());

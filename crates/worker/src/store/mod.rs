@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! lock              held while a worker uses the folder
-//! registry.sqlite   the functions: configurations, tags, URLs, versions, aliases
+//! registry.sqlite   functions and layers: configurations, tags, URLs, versions, aliases
 //! meter.sqlite      the log of invocations, spans and instances; accepted asynchronous invocations
 //! machines.sqlite   state machines and their executions
 //! journal/          rows on their way into meter.sqlite
-//! code/<sha256>/    deployment packages, unpacked
+//! code/<sha256>/    deployment packages and layers, unpacked; several layers over each other
 //! bytecode/<sha256>/<runtime>-<version>/   byte code of their sources
 //! packages/<sha256>.zip
 //! images/<sha256>.json   images, by the digests of their manifests
@@ -22,16 +22,17 @@ mod byte_code;
 pub(crate) mod database;
 mod folders;
 mod images;
+mod layers;
+mod links;
 mod lock;
 mod package;
 mod packages;
-mod published;
 mod registry;
 
 pub(crate) use database::DatabaseError;
 pub(crate) use images::StoredImage;
 pub(crate) use lock::{LockError, StateLock};
-pub(crate) use package::{MAX_ZIPPED_BYTES, PackageError, check_handler};
+pub(crate) use package::{MAX_UNZIPPED_BYTES, MAX_ZIPPED_BYTES, PackageError, check_handler};
 pub(crate) use packages::Code;
 pub(crate) use registry::{Registry, StoreError};
 

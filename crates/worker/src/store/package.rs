@@ -1,22 +1,23 @@
 //! Deployment packages: what is wrong with a zip is found out before anything of it is kept.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, Permissions};
 use std::io::{self, Cursor, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use uncia_oci::ImageError;
 use zip::CompressionMethod;
 use zip::result::ZipError;
 
-use super::folders;
+use super::{folders, links};
 use crate::instance::Runtime;
 
 /// Largest package that Lambda takes in a request.
 pub(crate) const MAX_ZIPPED_BYTES: usize = 50 * 1024 * 1024;
 /// Most that Lambda lets a package unpack to.
-const MAX_UNZIPPED_BYTES: u64 = 250 * 1024 * 1024;
+pub(crate) const MAX_UNZIPPED_BYTES: u64 = 250 * 1024 * 1024;
 /// Most entries that a zip file without the zip64 extension holds. Bounds the inodes that a
 /// package can use up.
 const MAX_ENTRIES: usize = 65_535;
@@ -55,7 +56,10 @@ pub(crate) enum PackageError {
     Duplicate(String),
     #[error("The zip file holds {0:?} both as a file and as a folder")]
     FileAndFolder(String),
-    #[error("The zip file holds a symbolic link, which is not supported: {0:?}")]
+    #[error(
+        "The zip file holds a symbolic link that leads out of it or in a circle: {0:?}; links must be \
+         relative, to what is in the same zip file"
+    )]
     Symlink(String),
     #[error("The zip file holds something that is neither a file nor a folder: {0:?}")]
     Special(String),
@@ -94,8 +98,15 @@ impl From<ZipError> for PackageError {
 /// An entry that passed all checks that need no unpacking.
 struct Entry {
     path: PathBuf,
-    folder: bool,
+    kind: Kind,
     mode: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Folder,
+    Link,
 }
 
 /// Unpacks `zip` into the new folder `into`, or says why not. The caller removes `into` after an
@@ -125,17 +136,47 @@ pub(super) fn unpack(zip: &[u8], into: &Path) -> Result<(), PackageError> {
     }
     folders::make(into, folders::READABLE)?;
     let mut left = MAX_UNZIPPED_BYTES;
+    let mut targets = HashMap::new();
     for (index, entry) in entries.iter().enumerate() {
         let path = into.join(&entry.path);
-        let folder = if entry.folder { Some(path.as_path()) } else { path.parent() };
+        let folder = if entry.kind == Kind::Folder { Some(path.as_path()) } else { path.parent() };
         if let Some(folder) = folder {
             folders::make(folder, folders::READABLE)?;
         }
-        if !entry.folder {
-            left = extract(&mut archive, index, &path, entry.mode, left)?;
+        match entry.kind {
+            Kind::File => left = extract(&mut archive, index, &path, entry.mode, left)?,
+            Kind::Link => {
+                targets.insert(entry.path.clone(), target(&mut archive, index, &entry.path)?);
+            }
+            Kind::Folder => {}
         }
     }
+    // Last: nothing is written through a link.
+    for (link, target) in &targets {
+        if links::escapes(link, &targets) {
+            return Err(PackageError::Symlink(link.to_string_lossy().into_owned()));
+        }
+        symlink(target, into.join(link))?;
+    }
     Ok(())
+}
+
+/// Where the link that an entry holds leads.
+fn target(
+    archive: &mut zip::ZipArchive<Cursor<&[u8]>>,
+    index: usize,
+    link: &Path,
+) -> Result<PathBuf, PackageError> {
+    let mut target = Vec::new();
+    let packed = archive.by_index(index)?;
+    packed
+        .take(MAX_PATH_BYTES as u64 + 1)
+        .read_to_end(&mut target)
+        .map_err(|error| PackageError::NotAZip(error.to_string()))?;
+    if target.is_empty() || target.len() > MAX_PATH_BYTES || target.contains(&0) {
+        return Err(PackageError::Symlink(link.to_string_lossy().into_owned()));
+    }
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
 }
 
 /// Writes one file, and returns how many bytes may still follow. The sizes that the zip declares
@@ -192,13 +233,14 @@ fn check_entries(archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Result<Vec<Ent
             .to_owned();
         let path = check_name(&name)?;
         let mode = entry.unix_mode().unwrap_or(REGULAR | 0o644);
-        let folder = name.ends_with('/') || mode & FILE_TYPE == DIRECTORY;
-        match mode & FILE_TYPE {
-            SYMLINK => return Err(PackageError::Symlink(name)),
+        let kind = match mode & FILE_TYPE {
+            DIRECTORY => Kind::Folder,
+            _ if name.ends_with('/') => Kind::Folder,
+            SYMLINK => Kind::Link,
             // Tools that know no Unix leave the type out.
-            0 | REGULAR | DIRECTORY => {}
+            0 | REGULAR => Kind::File,
             _ => return Err(PackageError::Special(name)),
-        }
+        };
         if entry.encrypted() {
             return Err(PackageError::Encrypted(name));
         }
@@ -209,7 +251,7 @@ fn check_entries(archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Result<Vec<Ent
         if declared > MAX_UNZIPPED_BYTES {
             return Err(PackageError::Unzipped);
         }
-        if folder {
+        if kind == Kind::Folder {
             folders.insert(path.clone());
         } else if !files.insert(path.clone()) {
             return Err(PackageError::Duplicate(name));
@@ -218,7 +260,7 @@ fn check_entries(archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Result<Vec<Ent
         folders.extend(parents.map(Path::to_owned));
         // Readable for whoever the function runs as, writable for nobody but the owner, and
         // without the set-user-id and set-group-id bits.
-        entries.push(Entry { path, folder, mode: (mode & 0o755) | 0o644 });
+        entries.push(Entry { path, kind, mode: (mode & 0o755) | 0o644 });
     }
     if let Some(both) = files.iter().find(|path| folders.contains(*path)) {
         return Err(PackageError::FileAndFolder(both.to_string_lossy().into_owned()));
@@ -255,19 +297,25 @@ fn check_name(name: &str) -> Result<PathBuf, PackageError> {
     Ok(path)
 }
 
-/// Whether the unpacked package at `code` holds what the runtime will look for.
+/// Whether the unpacked package at `code`, or what the layers in the folder `layers` hold, has what the
+/// runtime will look for.
 pub(crate) fn check_handler(
     code: &Path,
+    layers: Option<&Path>,
     runtime: Runtime,
     identifier: &str,
     handler: &str,
 ) -> Result<(), PackageError> {
     let has = |path: &str| {
+        let in_layers = || {
+            let path = runtime.definition().place_in_layers(path);
+            layers.zip(path).is_some_and(|(folder, path)| folder.join(path).is_file())
+        };
         Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
             && if path.ends_with('/') {
                 code.join(path).is_dir()
             } else {
-                code.join(path).is_file()
+                code.join(path).is_file() || in_layers()
             }
     };
     runtime.definition().check_package(&has, identifier, handler).map_err(PackageError::NoHandler)

@@ -15,6 +15,7 @@ use uncia_oci::{Image, ImageError, Source};
 
 use super::folders;
 use super::images::{ImageStore, StoredImage};
+use super::layers;
 use super::package::{self, PackageError};
 use crate::ids;
 use crate::instance::Runtime;
@@ -37,6 +38,9 @@ pub(crate) struct Code {
     image: Option<StoredImage>,
     /// The folder of its byte code, once there is some, and the runtime that it is for.
     pub(super) byte_code: OnceLock<(Runtime, PathBuf)>,
+    /// The packages whose files these are, if there are several: see [`PackageStore::merge`].
+    parts: Vec<Arc<Self>>,
+    unzipped_bytes: OnceLock<u64>,
 }
 
 impl Code {
@@ -67,6 +71,20 @@ impl Code {
     /// The zip file.
     pub(crate) fn zip(&self) -> PathBuf {
         self.store.zip(&self.sha256)
+    }
+
+    /// The packages that it consists of.
+    pub(crate) fn parts(&self) -> &[Arc<Self>] {
+        &self.parts
+    }
+
+    /// Bytes of all its files, unpacked. Reads the folders the first time.
+    pub(crate) fn unzipped_bytes(&self) -> io::Result<u64> {
+        if let Some(bytes) = self.unzipped_bytes.get() {
+            return Ok(*bytes);
+        }
+        let bytes = layers::bytes_below(&self.folder())?;
+        Ok(*self.unzipped_bytes.get_or_init(|| bytes))
     }
 
     /// Where its byte code is kept, by version of the runtime.
@@ -159,7 +177,7 @@ impl PackageStore {
         }
         let missing = || ImageError::Missing(self.images.record(sha256).display().to_string());
         let image = self.images.restore(sha256).unwrap_or_else(|| Err(missing().into()))?;
-        Ok(self.remember(&mut live, sha256, 0, Some(image)))
+        Ok(self.remember(&mut live, sha256, 0, Some(image), Vec::new()))
     }
 
     /// Stores an image: what is not here yet of its layers is unpacked. One that is here already is only
@@ -181,7 +199,7 @@ impl PackageStore {
             return Ok(code);
         }
         self.images.keep(&stored)?;
-        Ok(self.remember(&mut live, &sha256, 0, Some(stored)))
+        Ok(self.remember(&mut live, &sha256, 0, Some(stored), Vec::new()))
     }
 
     /// The package that an earlier worker stored. Its zip file must be there; the folder is made
@@ -203,7 +221,38 @@ impl PackageStore {
             self.discard_folder(&self.folder(sha256));
             fs::rename(&staged, self.folder(sha256))?;
         }
-        Ok(self.remember(&mut live, sha256, zip_bytes, None))
+        Ok(self.remember(&mut live, sha256, zip_bytes, None, Vec::new()))
+    }
+
+    /// The files of several packages in one folder, the later ones over the earlier ones; a single package is itself.
+    /// None if there is none. Only for threads that may wait.
+    pub(crate) fn merge(self: &Arc<Self>, parts: &[Arc<Code>]) -> io::Result<Option<Arc<Code>>> {
+        let [first, _, ..] = parts else { return Ok(parts.first().cloned()) };
+        let names: Vec<_> = parts.iter().map(|part| part.sha256()).collect();
+        // No zip file has these bytes: they are no zip.
+        let name = hex::encode(Sha256::digest(names.join("\n")));
+        let known = self.lock().get(&name).and_then(Weak::upgrade);
+        if let Some(code) = known {
+            return Ok(Some(code));
+        }
+        let is_there = is_readable_by_all(&self.folder(&name));
+        let staged = first.staging().join(ids::staging());
+        if !is_there {
+            let folders: Vec<_> = parts.iter().map(|part| part.folder()).collect();
+            layers::merge(&folders, &staged).inspect_err(|_| {
+                let _ = fs::remove_dir_all(&staged);
+            })?;
+        }
+        let mut live = self.lock();
+        if let Some(code) = live.get(&name).and_then(Weak::upgrade) {
+            let _ = fs::remove_dir_all(&staged);
+            return Ok(Some(code));
+        }
+        if !is_there || !self.folder(&name).is_dir() {
+            self.discard(&name);
+            fs::rename(&staged, self.folder(&name))?;
+        }
+        Ok(Some(self.remember(&mut live, &name, 0, None, parts.to_vec())))
     }
 
     /// Stands for a package that could not be restored. What there is of its files stays.
@@ -215,6 +264,8 @@ impl PackageStore {
             unused: AtomicBool::new(false),
             image: None,
             byte_code: OnceLock::new(),
+            parts: Vec::new(),
+            unzipped_bytes: OnceLock::new(),
         })
     }
 
@@ -250,7 +301,7 @@ impl PackageStore {
             self.discard(&sha256);
             fs::rename(&staged, self.folder(&sha256))?;
             fs::rename(&staged_zip, self.zip(&sha256))?;
-            Ok(self.remember(&mut live, &sha256, zip.len() as u64, None))
+            Ok(self.remember(&mut live, &sha256, zip.len() as u64, None, Vec::new()))
         });
         // What was moved into place is not here any more.
         let _ = fs::remove_dir_all(&staged);
@@ -271,6 +322,7 @@ impl PackageStore {
         sha256: &str,
         zip_bytes: u64,
         image: Option<StoredImage>,
+        parts: Vec<Arc<Code>>,
     ) -> Arc<Code> {
         let code = Arc::new(Code {
             sha256: sha256.to_owned(),
@@ -280,6 +332,8 @@ impl PackageStore {
             unused: AtomicBool::new(true),
             image,
             byte_code: OnceLock::new(),
+            parts,
+            unzipped_bytes: OnceLock::new(),
         });
         live.insert(sha256.to_owned(), Arc::downgrade(&code));
         code

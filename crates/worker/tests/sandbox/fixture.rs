@@ -217,6 +217,8 @@ impl Function {
             handler: handler.into(),
             code: PathBuf::from(folder.path()),
             image: None,
+            layers: None,
+            extensions: Vec::new(),
             mounts: Vec::new(),
             environment: BTreeMap::new(),
             memory_bytes: 256 * MIB,

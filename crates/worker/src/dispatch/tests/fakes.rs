@@ -126,6 +126,7 @@ impl FakeInstance {
     fn reply(&self, outcome: Outcome, delivered: bool) -> Reply {
         let started = Moment::now();
         Reply {
+            extensions: None,
             outcome,
             delivered,
             started,

@@ -135,6 +135,7 @@ fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
         revision: String::new(),
         key: String::new(),
         reserved_concurrency: None,
+        layers: Vec::new(),
     };
     let mut function =
         registry.new_function(name, configuration, BTreeMap::new(), Overrides::default(), code);

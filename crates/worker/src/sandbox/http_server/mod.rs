@@ -108,6 +108,7 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
     let (usage, shared) = inner.meter.leave(part, || inner.rest()).await;
     let started_at = started.unwrap_or(called);
     let reply = Reply {
+        extensions: None,
         outcome,
         delivered: started.is_some(),
         started: started_at,

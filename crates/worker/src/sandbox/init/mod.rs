@@ -8,6 +8,7 @@
 //! signal the runtime, and the system calls that waiting takes.
 
 mod calls;
+mod extensions;
 #[cfg(target_arch = "x86_64")]
 mod keeper;
 mod mounts;
@@ -34,6 +35,7 @@ use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use uncia_clock::monotonic_ns;
 
+use self::extensions::Extensions;
 use super::spawn::Title;
 use super::wire::{self, Exit, InitConfig, NotForked, Order, Report};
 
@@ -159,23 +161,32 @@ fn run(title: Title) -> Result<(), Failure> {
     let signals = watch_children()?;
     if config.waits {
         let runtime = waiting::start(config, groups, &signals, title)?;
-        return runtime.map_or(Ok(()), |runtime| watch(runtime, &signals, thaw));
+        let none = Extensions::none();
+        return runtime.map_or(Ok(()), |runtime| watch(runtime, none, &signals, thaw));
     }
     mounts::build(&config)?;
     let mounted = monotonic_ns();
 
+    let mut extensions = Extensions::none();
+    let mut phases =
+        vec![("network".to_owned(), entered, networked), ("mounts".to_owned(), assigned, mounted)];
+    let mut prepared = mounted;
+    if !config.extensions.is_empty() {
+        extensions = Extensions::start(&config, &groups)?;
+        if !extensions.wait(&signals)? {
+            return Ok(());
+        }
+        prepared = monotonic_ns();
+        phases.push(("extensions".to_owned(), mounted, prepared));
+    }
     let (runtime, how, not_forked) = start(&config, &groups, copy)?;
     drop(groups);
     privileges::keep_only_kill(&config)?;
-    let phases = vec![
-        ("network".to_owned(), entered, networked),
-        ("mounts".to_owned(), assigned, mounted),
-        (how.to_owned(), mounted, monotonic_ns()),
-    ];
+    phases.push((how.to_owned(), prepared, monotonic_ns()));
     wire::send(CONTROL, &Report::Running { phases, not_forked }, &[])
         .doing("report to the worker")?;
     drop(config);
-    watch(runtime, &signals, thaw)
+    watch(runtime, extensions, &signals, thaw)
 }
 
 /// Starts the runtime: the copy of a zygote if one was ordered, and else, or if that fails, its program.
@@ -254,17 +265,30 @@ fn wait_for_news(signals: &SignalFd) -> Result<bool, Failure> {
     Ok(ready[0].any() == Some(true))
 }
 
-/// Waits until the runtime ends or the worker vanishes. When this returns, the process ends, and the
+/// Waits until the runtime and all extensions have ended or the worker vanishes. When this returns, the process ends, and the
 /// kernel ends every other process of the namespace.
-fn watch(runtime: Pid, signals: &SignalFd, thaw: Option<(File, String)>) -> Result<(), Failure> {
+fn watch(
+    runtime: Pid,
+    mut extensions: Extensions,
+    signals: &SignalFd,
+    thaw: Option<(File, String)>,
+) -> Result<(), Failure> {
     // From here on the socket tells when the worker dies, and then a frozen instance must be thawed,
     // for which there would be no time after SIGKILL.
     nix::sys::prctl::set_pdeathsig(None).doing("outlive the worker for a moment")?;
+    let mut runs = true;
     loop {
         let told = wait_for_news(signals)?;
-        if let Some(exit) = reap(runtime) {
-            // Without a worker there is nobody to tell.
-            let _ = wire::send(CONTROL, &Report::Exited(exit), &[]);
+        for (pid, exit) in reap() {
+            if pid == runtime {
+                runs = false;
+                // Without a worker there is nobody to tell.
+                let _ = wire::send(CONTROL, &Report::Exited(exit), &[]);
+            } else {
+                extensions.ended(pid, exit);
+            }
+        }
+        if !runs && extensions.is_empty() {
             return Ok(());
         }
         if !told {
@@ -273,8 +297,12 @@ fn watch(runtime: Pid, signals: &SignalFd, thaw: Option<(File, String)>) -> Resu
         match wire::receive::<Order>(CONTROL, MsgFlags::MSG_DONTWAIT) {
             Ok(Some((Order::Terminate, _))) => {
                 // It may have ended in this very moment, which the next turn finds out.
-                let _ = kill(runtime, Signal::SIGTERM);
+                if runs {
+                    let _ = kill(runtime, Signal::SIGTERM);
+                }
             }
+            // It runs.
+            Ok(Some((Order::StartRuntime, _))) => {}
             Ok(Some((Order::Socket, _))) => {
                 // Without a worker there is nobody to tell.
                 let _ = network::hand_socket_over();
@@ -291,18 +319,17 @@ fn watch(runtime: Pid, signals: &SignalFd, thaw: Option<(File, String)>) -> Resu
     }
 }
 
-/// Collects ended processes; how the runtime ended if it is among them.
-fn reap(runtime: Pid) -> Option<Exit> {
+/// Collects ended processes.
+fn reap() -> Vec<(Pid, Exit)> {
+    let mut ended = Vec::new();
     loop {
         let (pid, exit) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(pid, code)) => (pid, Exit::Code(code)),
             Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Exit::Signal(signal as i32)),
             Err(Errno::EINTR) | Ok(WaitStatus::Stopped(..) | WaitStatus::Continued(_)) => continue,
-            _ => return None,
+            _ => return ended,
         };
-        if pid == runtime {
-            return Some(exit);
-        }
+        ended.push((pid, exit));
     }
 }
 

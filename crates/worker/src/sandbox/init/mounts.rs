@@ -11,7 +11,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{chdir, pivot_root};
 
 use super::{Doing, Failure, overlay};
-use crate::sandbox::rootfs::{ETC_PASSWD, TASK};
+use crate::sandbox::rootfs::{ETC_PASSWD, LAYERS, TASK};
 use crate::sandbox::wire::InitConfig;
 
 /// The devices of an instance: name, major and minor number. All of mode 666, as everywhere.
@@ -79,6 +79,9 @@ fn own(config: &InitConfig, host: &Path, root: &Path) -> Result<(), Failure> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     if config.image.is_none() {
         bind_read_only(&inside(host, &config.code), &inside(root, Path::new(TASK)), flags)?;
+    }
+    if let Some(layers) = &config.layers {
+        bind_read_only(&inside(host, layers), &inside(root, Path::new(LAYERS)), flags)?;
     }
     for (from, to) in &config.mounts {
         let flags = flags | MsFlags::MS_NOEXEC;

@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, clone};
 use nix::unistd::{AccessFlags, Pid, access, chdir, execve, pipe2, setsid};
 
 use super::{Doing, Failure, Groups, null, privileges, silence};
-use crate::sandbox::wire::InitConfig;
+use crate::sandbox::wire::{InitConfig, Program};
 
 /// Where a runtime that waits is told its instance: far above what it opens, whose numbers stay what
 /// they are.
@@ -38,13 +38,23 @@ pub(super) fn start(
     groups: &Groups,
     gate: Option<BorrowedFd<'_>>,
 ) -> Result<Pid, Failure> {
+    start_program(config, &config.runtime(), groups, gate)
+}
+
+/// [`start`], for any program that is to be what the runtime is.
+pub(super) fn start_program(
+    config: &InitConfig,
+    program: &Program<'_>,
+    groups: &Groups,
+    gate: Option<BorrowedFd<'_>>,
+) -> Result<Pid, Failure> {
     // Closed by exec; until then it carries what went wrong.
     let (mut failed, report) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC).doing("make a pipe")?;
         (File::from(read), write)
     };
     let become_runtime = |join: &[File]| {
-        let failure = become_runtime(config, join, gate);
+        let failure = become_runtime(config, program, join, gate);
         let _ = nix::unistd::write(&report, failure.to_string().as_bytes());
         127
     };
@@ -63,7 +73,7 @@ pub(super) fn start(
     if message.is_empty() {
         Ok(child)
     } else {
-        Err(Failure::Program(config.program.display().to_string(), message))
+        Err(Failure::Program(program.path.display().to_string(), message))
     }
 }
 
@@ -104,8 +114,13 @@ fn start_joining(config: &InitConfig, body: impl Fn() -> libc::c_int) -> Result<
 }
 
 /// Returns only what kept the program from running.
-fn become_runtime(config: &InitConfig, join: &[File], gate: Option<BorrowedFd<'_>>) -> Failure {
-    match prepare(config, join, gate) {
+fn become_runtime(
+    config: &InitConfig,
+    program: &Program<'_>,
+    join: &[File],
+    gate: Option<BorrowedFd<'_>>,
+) -> Failure {
+    match prepare(config, program, join, gate) {
         Ok((program, arguments, environment)) => {
             let Err(error) = execve(&program, &arguments, &environment);
             Failure::Step("execute the program", error)
@@ -118,6 +133,7 @@ type Image = (CString, Vec<CString>, Vec<CString>);
 
 fn prepare(
     config: &InitConfig,
+    program: &Program<'_>,
     join: &[File],
     gate: Option<BorrowedFd<'_>>,
 ) -> Result<Image, Failure> {
@@ -146,25 +162,25 @@ fn prepare(
     let text = |value: &[u8]| {
         CString::new(value).map_err(|_| Failure::Step("pass a zero byte on", Errno::EINVAL))
     };
-    let program = text(find_program(config)?.as_os_str().as_bytes())?;
+    let path = text(find_program(program)?.as_os_str().as_bytes())?;
     let arguments =
-        config.arguments.iter().map(|value| text(value.as_bytes())).collect::<Result<_, _>>()?;
-    let environment = config
+        program.arguments.iter().map(|value| text(value.as_bytes())).collect::<Result<_, _>>()?;
+    let environment = program
         .environment
         .iter()
         .map(|(name, value)| text(format!("{name}={value}").as_bytes()))
         .collect::<Result<_, _>>()?;
-    Ok((program, arguments, environment))
+    Ok((path, arguments, environment))
 }
 
 /// The program's file: an image may name one on its PATH.
-fn find_program(config: &InitConfig) -> Result<PathBuf, Failure> {
-    if config.program.as_os_str().as_bytes().contains(&b'/') {
-        return Ok(config.program.clone());
+fn find_program(program: &Program<'_>) -> Result<PathBuf, Failure> {
+    if program.path.as_os_str().as_bytes().contains(&b'/') {
+        return Ok(program.path.to_owned());
     }
-    let path = config.environment.iter().find(|(name, _)| name == "PATH");
+    let path = program.environment.iter().find(|(name, _)| *name == "PATH");
     let path = path.map_or("", |(_, value)| value);
-    let mut candidates = path.split(':').map(|folder| Path::new(folder).join(&config.program));
+    let mut candidates = path.split(':').map(|folder| Path::new(folder).join(program.path));
     candidates
         .find(|candidate| access(candidate, AccessFlags::X_OK).is_ok())
         .ok_or_else(|| Failure::Call(format!("find it on the PATH {path}"), Errno::ENOENT))

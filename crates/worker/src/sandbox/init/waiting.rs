@@ -59,7 +59,7 @@ pub(super) fn start(
 fn wait(runtime: Pid, signals: &SignalFd) -> Result<Option<(InitConfig, Vec<OwnedFd>)>, Failure> {
     loop {
         let told = wait_for_news(signals)?;
-        if reap(runtime).is_some() {
+        if reap().iter().any(|(pid, _)| *pid == runtime) {
             return Ok(None);
         }
         if told {

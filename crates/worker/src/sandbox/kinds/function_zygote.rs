@@ -28,7 +28,7 @@ use crate::sandbox::spawn::Purpose;
 use crate::sandbox::start::{limit_start, limits, own_api, sandbox};
 use crate::sandbox::threads;
 use crate::sandbox::users::User;
-use crate::sandbox::wire::{self, KeeperReport, Report};
+use crate::sandbox::wire::{self, InitConfig, KeeperReport, Report};
 
 /// First processes that are kept for each, with what starts a copy in them.
 const KEPT: usize = 2;
@@ -231,6 +231,8 @@ async fn import(
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let Sandbox { first, group, user } = sandbox;
     let config = host.config(spec, root, group.as_deref(), &own_api(), user.number);
+    // They run beside instances.
+    let config = InitConfig { extensions: Vec::new(), ..config };
     let output = first.output.try_clone().map_err(|error| text(&error))?;
     let log = Arc::new(Log::new(output).map_err(|error| text(&error))?);
     let control = first.control.try_clone().and_then(readable).map_err(|error| text(&error))?;
@@ -285,7 +287,13 @@ async fn ended(control: &AsyncFd<OwnedFd>) -> String {
             Ok(Some((Report::Alone(reason), _))) => return reason,
             Ok(Some((Report::Exited(exit), _))) => return format!("its import ended: {exit}"),
             Ok(Some((
-                Report::Listening | Report::Waiting | Report::Socket | Report::Running { .. },
+                Report::Listening
+                | Report::Waiting
+                | Report::Socket
+                | Report::Running { .. }
+                | Report::Extensions
+                | Report::ExtensionExited(..)
+                | Report::ExtensionNotRunnable(..),
                 _,
             ))) => {}
             Ok(None) => return "its import's sandbox has ended".into(),

@@ -70,6 +70,8 @@ impl Kind {
         let fits = spec.start_from == StartFrom::Pool
             && definition.waiting_bytes().is_some()
             && spec.network != Network::Host
+            // They start before the runtime.
+            && spec.extensions.is_empty()
             && !spec.environment.keys().any(|name| definition.reads_at_start(name));
         fits.then_some(Self {
             runtime: spec.runtime,
@@ -300,6 +302,8 @@ impl Host {
             handler: String::new(),
             environment: BTreeMap::new(),
             mounts: Vec::new(),
+            layers: None,
+            extensions: Vec::new(),
             network: Network::Platform,
             ..spec.clone()
         };

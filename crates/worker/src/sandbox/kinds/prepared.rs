@@ -73,7 +73,15 @@ impl Prepared {
                     Some((Report::Alone(message), _)) => {
                         return Err(StartError::Sandbox(message));
                     }
-                    Some((Report::Running { .. } | Report::Socket | Report::Exited(_), _))
+                    Some((
+                        Report::Running { .. }
+                        | Report::Socket
+                        | Report::Exited(_)
+                        | Report::Extensions
+                        | Report::ExtensionExited(..)
+                        | Report::ExtensionNotRunnable(..),
+                        _,
+                    ))
                     | None => {
                         return Err(StartError::Sandbox("it has ended".into()));
                     }

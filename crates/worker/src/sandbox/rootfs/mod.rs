@@ -27,8 +27,10 @@ use super::runtimes::Runtime;
 pub(super) const TASK: &str = "/var/task";
 /// The client of the Runtime API, and what else the platform has for a runtime.
 pub(super) const RUNTIME: &str = "/var/runtime";
-/// Empty in every root: what an instance is shown besides its code.
-pub(super) const EXTRA: &str = "/opt";
+/// The function's layers.
+pub(super) const LAYERS: &str = "/opt";
+/// Where a package is shown to who compiles it.
+pub(super) const SOURCES_TO_COMPILE: &str = "/var/sources";
 pub(super) const ETC_PASSWD: &str = "/etc/passwd";
 /// The user that functions run as, by Lambda's name.
 pub(super) const USER: &str = "sbx_user1051";
@@ -49,7 +51,7 @@ const OPENSSL_CERTIFICATES: [&str; 3] =
     ["usr/lib/ssl/cert.pem", "etc/pki/tls/cert.pem", "etc/ssl/cert.pem"];
 
 /// Changes whenever the layout of a root does, so that older ones are built anew.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// In a runtime's folder: its root, and what that was made of.
 const ROOT: &str = "root";
@@ -176,6 +178,7 @@ fn build(place: &Path, runtime: Runtime, spec: &RootSpec, recipe: String) -> Res
         "usr/lib/ssl",
         "var/lang/bin",
         "var/runtime",
+        "var/sources",
         "var/task",
     ] {
         make(path)?;

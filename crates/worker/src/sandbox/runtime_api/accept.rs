@@ -43,7 +43,7 @@ pub(crate) async fn accept<F>(
                 // The instance pays for nobody else, who might exhaust its account.
                 Ok((stream, _)) if !is_own(&stream) => {}
                 // Beyond the limit: closed at once.
-                Ok(_) if connections.len() >= MAX_CONNECTIONS => api.pace.spend(REQUEST).await,
+                Ok(_) if connections.len() >= MAX_CONNECTIONS + api.extensions.connections() => api.pace.spend(REQUEST).await,
                 Ok((stream, _)) => {
                     connections.spawn(serve(stream));
                     api.pace.spend(REQUEST).await;

@@ -11,8 +11,7 @@ const NS_PER_MS: i64 = 1_000_000;
 
 /// The message that carries an event at `now`, in Unix ns; a long payload is not part of it.
 pub(super) fn event(request: &Request, function_arn: &str, now: i64) -> Vec<u8> {
-    let limit = i64::try_from(request.timeout.as_nanos()).unwrap_or(i64::MAX);
-    let deadline = (now.saturating_add(limit) / NS_PER_MS).to_string();
+    let deadline = deadline_ms(request, now).to_string();
     let trace = trace_id(&request.request_id);
     let arn = request.invoked_arn.as_deref().unwrap_or(function_arn);
     let context = request.client_context.as_deref().and_then(plain_context);
@@ -32,6 +31,12 @@ pub(super) fn event(request: &Request, function_arn: &str, now: i64) -> Vec<u8> 
     message
 }
 
+/// When the time of an event is up that a runtime is given at `now`, in Unix ns: in Unix ms.
+pub(super) fn deadline_ms(request: &Request, now: i64) -> i64 {
+    let limit = i64::try_from(request.timeout.as_nanos()).unwrap_or(i64::MAX);
+    now.saturating_add(limit) / NS_PER_MS
+}
+
 /// The reply to what was of use.
 pub(super) fn accepted() -> Reply {
     Reply { bytes: response(202, br#"{"status":"OK"}"#), refused: false }
@@ -48,7 +53,7 @@ pub(super) fn error_object(kind: &str, message: &str) -> String {
 }
 
 /// A trace id in X-Ray's form, which is not sampled by anybody.
-fn trace_id(request_id: &str) -> String {
+pub(super) fn trace_id(request_id: &str) -> String {
     use sha2::{Digest, Sha256};
     let digits = hex::encode(Sha256::digest(request_id.as_bytes()));
     format!("Root=1-{}-{};Parent={};Sampled=0", &digits[..8], &digits[8..32], &digits[32..48])

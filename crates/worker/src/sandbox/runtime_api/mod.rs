@@ -7,10 +7,12 @@
 //! |---|---|
 //! | [`accept`](mod@accept) | an instance's connections |
 //! | [`request`] | the runtime's requests, and what each does |
+//! | [`extensions`] | the Extensions API |
 //! | [`message`] | what the runtime is sent |
 //! | [`writer`] | a connection's sending side |
 
 mod accept;
+mod extensions;
 mod message;
 mod request;
 mod writer;
@@ -24,6 +26,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 pub(super) use accept::accept;
+pub(super) use extensions::{ExtensionFailure, Extensions, MAX_END, Reason};
 
 use super::pace::Pace;
 use super::peer::peer_user;
@@ -90,6 +93,7 @@ pub(super) struct RuntimeApi {
     draining: watch::Sender<bool>,
     /// How many listeners are served.
     listeners: watch::Sender<usize>,
+    extensions: Extensions,
 }
 
 struct State {
@@ -121,6 +125,7 @@ impl RuntimeApi {
     pub(super) fn new(
         function_arn: String,
         json: bool,
+        extensions: Extensions,
     ) -> (Arc<Self>, oneshot::Receiver<Initialized>) {
         let (initialized, outcome) = oneshot::channel();
         let state =
@@ -133,8 +138,30 @@ impl RuntimeApi {
             parked: Notify::new(),
             draining: watch::Sender::new(false),
             listeners: watch::Sender::new(0),
+            extensions,
         };
         (Arc::new(api), outcome)
+    }
+
+    /// What runs beside the runtime.
+    pub(super) fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Waits until the runtime and all extensions wait for the next event.
+    pub(super) async fn rest(&self) -> Result<(), ExtensionFailure> {
+        // One that has ended asks for nothing any more.
+        let asks = || self.lock().waiting.is_some() || self.extensions.has_runtime_ended();
+        self.extensions.until(|| self.extensions.rest().filter(|it| it.is_err() || asks())).await
+    }
+
+    /// Who does not wait for the next event: `the extension NAME`, or the runtime.
+    pub(super) fn who_works(&self) -> String {
+        match self.extensions.working().as_slice() {
+            [] => "the runtime".to_owned(),
+            [name] => format!("the extension {name}"),
+            names => format!("the extensions {}", names.join(", ")),
+        }
     }
 
     /// What the instance may make the worker do.
@@ -193,8 +220,12 @@ impl RuntimeApi {
             answer,
             receiving: None,
         };
-        for _ in 0..MAX_BROKEN {
+        for attempt in 0..MAX_BROKEN {
             let waiting = self.claim(current).await;
+            if attempt == 0 && self.extensions.exist() {
+                let deadline = message::deadline_ms(request, Moment::now().unix());
+                self.extensions.invoke(request, &self.function_arn, deadline).await;
+            }
             let mut writer = waiting.writer.lock().await;
             let (at, since) = (Moment::now(), Instant::now());
             let message = message::event(request, &self.function_arn, at.unix());

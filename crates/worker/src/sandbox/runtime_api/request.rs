@@ -9,6 +9,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
+use super::extensions::{self, Asked};
 use super::message::{accepted, error_object, refusal};
 use super::writer::Writer;
 use super::{AnswerKind, Initialized, RuntimeAnswer, RuntimeApi, Waiting};
@@ -24,6 +25,9 @@ const MAX_ANSWER: u64 = 6 * 1024 * 1024 + 100;
 /// Longest description of a failed initialization.
 const MAX_INIT_ERROR: u64 = 256 * 1024;
 
+/// Longest registration of an extension, and longest description of its failure.
+const MAX_REGISTRATION: u64 = 64 * 1024;
+
 /// A body that belongs to no invocation must be there by then; an answer may take as long as the
 /// invocation.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,11 +39,16 @@ enum Operation<'a> {
     Next,
     InitError,
     Answer { id: &'a str, is_error: bool },
+    Extension(Asked),
     Unknown,
 }
 
 impl<'a> Operation<'a> {
     fn of(head: &'a Head) -> Self {
+        if let Some(path) = head.request.path.strip_prefix(extensions::PREFIX) {
+            let asked = Asked::of(&head.request.method, path);
+            return asked.map_or(Self::Unknown, Self::Extension);
+        }
         let path = head.request.path.strip_prefix(PREFIX).unwrap_or_default();
         match (head.request.method.as_str(), path) {
             ("GET", "invocation/next") => Self::Next,
@@ -81,6 +90,7 @@ impl RuntimeApi {
                 Ok(false) | Err(_) => break,
             }
         }
+        self.extensions.lose(connection);
         // The runtime is gone, or has given up: it must not be handed an event here.
         let mut state = self.lock();
         if state.waiting.as_ref().is_some_and(|waiting| waiting.connection == connection) {
@@ -119,6 +129,13 @@ impl RuntimeApi {
                 Err(refusal) => refusal,
             },
             Operation::InitError => self.init_error(head, body),
+            Operation::Extension(asked) => {
+                let headers = &head.extension;
+                match self.extensions.answer(asked, headers, &body, connection, writer) {
+                    Some(reply) => reply,
+                    None => return Ok(true),
+                }
+            }
             Operation::Answer { id, is_error } => self.answer(id, is_error, body, connection).await,
             Operation::Unknown => {
                 refusal(404, "NotFound", "There is no such operation in the Runtime API")
@@ -149,6 +166,7 @@ impl RuntimeApi {
                 _ => 0,
             },
             Operation::InitError if state.initialized.is_some() => MAX_INIT_ERROR,
+            Operation::Extension(_) => MAX_REGISTRATION,
             Operation::InitError | Operation::Next | Operation::Unknown => 0,
         }
     }
@@ -178,6 +196,8 @@ impl RuntimeApi {
             }
         }
         self.parked.notify_one();
+        self.extensions.close_registration();
+        self.extensions.note_change();
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use zip::{CompressionMethod, ZipWriter};
 use super::{ByteCode, Product, RuntimeDefinition, digits, major_minor};
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
-use crate::sandbox::rootfs::{RUNTIME, RootError, RootSpec, TASK, ask};
+use crate::sandbox::rootfs::{LAYERS, RUNTIME, RootError, RootSpec, TASK, ask};
 
 macro_rules! sources {
     ($($path:literal)*) => {
@@ -302,18 +302,25 @@ fn class_path(spec: &InstanceSpec) -> (Option<String>, String) {
     let mut path = vec![format!("{RUNTIME}/{}", JARS[0].1)];
     let task_jar = made.is_some_and(|(folder, _)| folder.join(TASK_JAR).is_file());
     path.push(if task_jar { format!("{CLASSES}/{TASK_JAR}") } else { TASK.to_owned() });
-    // In the order of their names, as on Lambda.
-    let jars = entries(&spec.code.join("lib")).unwrap_or_default();
-    let names = jars.iter().filter_map(|jar| jar.file_name()?.to_str());
-    let names = names.filter(|name| name.strip_suffix(".jar").is_some_and(|it| !it.contains(':')));
-    path.extend(names.map(|name| format!("{TASK}/lib/{name}")));
+    path.extend(jars(&spec.code.join("lib"), &format!("{TASK}/lib")));
     path.push(format!("{RUNTIME}/{}", JARS[1].1));
     if task_jar && spec.handler != ARCHIVER {
         // What is no class.
         path.push(TASK.to_owned());
     }
+    // Behind all that the archive is of.
+    let layers = spec.layers.as_ref().map(|it| it.join("java/lib"));
+    path.extend(layers.iter().flat_map(|it| jars(it, &format!("{LAYERS}/java/lib"))));
     let archive = made.filter(|(folder, _)| folder.join(ARCHIVE).is_file());
     (archive.map(|_| format!("{CLASSES}/{ARCHIVE}")), path.join(":"))
+}
+
+/// The jars in a folder that instances see at `seen_at`: in the order of their names, as on Lambda.
+fn jars(folder: &Path, seen_at: &str) -> Vec<String> {
+    let jars = entries(folder).unwrap_or_default();
+    let names = jars.iter().filter_map(|jar| jar.file_name()?.to_str());
+    let names = names.filter(|name| name.strip_suffix(".jar").is_some_and(|it| !it.contains(':')));
+    names.map(|name| format!("{seen_at}/{name}")).collect()
 }
 
 /// Puts the classes of a package into a jar, since archives are of jars alone. False if it has neither

@@ -16,12 +16,17 @@ use crate::instance::InstanceSpec;
 
 include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
 
+/// Names a program that is started in place of the runtime, with the runtime's command as its
+/// arguments.
+pub(in crate::sandbox) const WRAPPER: &str = "AWS_LAMBDA_EXEC_WRAPPER";
+
 /// Whether a program reads this variable only when it starts: its C library does, or its name begins
 /// with one of these.
 pub(in crate::sandbox) fn is_read_at_start(name: &str, beginnings: &[&str]) -> bool {
     const LIBRARY: [&str; 4] = ["LD_", "LC_", "MALLOC_", "GLIBC_"];
     name == "LANG"
         || name == "LANGUAGE"
+        || name == WRAPPER
         || LIBRARY.iter().chain(beginnings).any(|beginning| name.starts_with(beginning))
 }
 
@@ -34,16 +39,28 @@ pub(crate) struct ByteCode {
     pub product: Product,
 }
 
+impl ByteCode {
+    /// Where instances look for what is made of their layers; None if nothing is.
+    pub(crate) fn layers_place(&self) -> Option<&'static str> {
+        match self.product {
+            Product::EachSource { layers_place, .. } => Some(layers_place),
+            Product::Archive { .. } => None,
+        }
+    }
+}
+
 /// What is made of a package.
 pub(crate) enum Product {
     /// For each source a file of its path and name with a `c` at the end.
     ///
-    /// The handler lies in `/var/runtime`. It is given `{"paths": [...]}`, sources relative to the package
-    /// at `/opt`, and answers a list of byte code in base64 or null for each of the first of them, at least
+    /// The handler lies in `/var/runtime`. It is given `{"paths": [...], "folder": ...}`, sources relative to the
+    /// package at `/var/runtime/sources`, which instances see in that folder, and answers a list of byte code in base64 or null for each of the first of them, at least
     /// one.
     EachSource {
         /// The end of the names of sources.
         suffix: &'static str,
+        /// Where instances look for what is compiled of their layers, as [`ByteCode::place`].
+        layers_place: &'static str,
     },
     /// One file, of all of the package.
     ///
@@ -107,6 +124,17 @@ pub(crate) trait RuntimeDefinition: Sync {
 
     /// How its packages are compiled; `None` if they are not.
     fn byte_code(&self) -> Option<ByteCode> {
+        None
+    }
+
+    /// The variable that tells it where the libraries of layers are, and its value. `version`: that which
+    /// [`RootSpec::version`] names.
+    fn library_paths(&self, _version: &str) -> Option<(&'static str, String)> {
+        None
+    }
+
+    /// Where in the layers' folder it looks for a file that the package lacks.
+    fn place_in_layers(&self, _path: &str) -> Option<String> {
         None
     }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
-use crate::sandbox::rootfs::{RootError, RootSpec, TASK};
+use crate::sandbox::rootfs::{LAYERS, RootError, RootSpec, TASK};
 
 /// The client of the Runtime API.
 const CLIENT: &str = include_str!("../../../runtime/bootstrap.js");
@@ -106,6 +106,11 @@ impl RuntimeDefinition for Definition {
 
     fn server(&self, command: &[String], spec: &InstanceSpec) -> Vec<String> {
         [command, &heap_limit(spec), &[format!("{TASK}/{}", spec.handler)]].concat()
+    }
+
+    fn library_paths(&self, version: &str) -> Option<(&'static str, String)> {
+        let modules = format!("{LAYERS}/nodejs/node{}/node_modules", major_minor(version).0);
+        Some(("NODE_PATH", format!("{modules}:{LAYERS}/nodejs/node_modules")))
     }
 
     fn waiting_bytes(&self) -> Option<u64> {

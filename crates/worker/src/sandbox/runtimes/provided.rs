@@ -55,6 +55,10 @@ impl RuntimeDefinition for Definition {
         ))
     }
 
+    fn place_in_layers(&self, path: &str) -> Option<String> {
+        Some(path.to_owned())
+    }
+
     fn serves_http(&self) -> bool {
         true
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
-use crate::sandbox::rootfs::{RootError, RootSpec, TASK, ask};
+use crate::sandbox::rootfs::{LAYERS, RootError, RootSpec, TASK, ask};
 
 /// The client of the Runtime API.
 const CLIENT: &str = include_str!("../../../runtime/bootstrap.py");
@@ -25,8 +25,9 @@ const ZYGOTE: &str = include_str!("../../../runtime/zygote.py");
 /// What the client becomes where instances are copies of it once it has run a function's imports.
 const FUNCTION_ZYGOTE: &str = include_str!("../../../runtime/function_zygote.py");
 
-/// Where the client looks for a package's byte code.
+/// Where the client looks for the byte code of a package, and of layers.
 const BYTE_CODE: &str = "/var/runtime/bytecode";
+const BYTE_CODE_OF_LAYERS: &str = "/var/runtime/layers-bytecode";
 
 /// What an interpreter says of itself, whether it is the distribution's, built by hand, or a virtual
 /// environment's.
@@ -125,8 +126,10 @@ impl RuntimeDefinition for Definition {
         else {
             return Ok(());
         };
-        let byte_code = folder.join(&BYTE_CODE[1..]);
-        fs::create_dir(&byte_code).map_err(|error| RootError::Make(byte_code, error))?;
+        for place in [BYTE_CODE, BYTE_CODE_OF_LAYERS] {
+            let byte_code = folder.join(&place[1..]);
+            fs::create_dir(&byte_code).map_err(|error| RootError::Make(byte_code, error))?;
+        }
         let error = |text: &str| RootError::Ask(interpreter.clone(), text.to_owned());
         let folder = folder.to_str().ok_or_else(|| error("the state folder's name is no text"))?;
         let library = library.to_str().ok_or_else(|| error("its library's name is no text"))?;
@@ -137,7 +140,7 @@ impl RuntimeDefinition for Definition {
         Some(ByteCode {
             handler: "compiler.handler",
             place: BYTE_CODE,
-            product: Product::EachSource { suffix: ".py" },
+            product: Product::EachSource { suffix: ".py", layers_place: BYTE_CODE_OF_LAYERS },
         })
     }
 
@@ -153,6 +156,16 @@ impl RuntimeDefinition for Definition {
         // Instead of the client, which is the last word.
         let interpreter = &command[..command.len().saturating_sub(1)];
         [interpreter, &[format!("{TASK}/{}", spec.handler)]].concat()
+    }
+
+    fn place_in_layers(&self, path: &str) -> Option<String> {
+        Some(format!("python/{path}"))
+    }
+
+    fn library_paths(&self, version: &str) -> Option<(&'static str, String)> {
+        let (major, minor) = major_minor(version);
+        let site = format!("{LAYERS}/python/lib/python{major}.{minor}/site-packages");
+        Some(("PYTHONPATH", format!("{site}:{LAYERS}/python")))
     }
 
     fn waiting_bytes(&self) -> Option<u64> {

@@ -1,21 +1,22 @@
 //! Waiting until a started instance is ready: its program runs, and it asks for its first request.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Failure, Reports, sandbox};
+use super::{Failure, Reports, sandbox, wrapper};
 use crate::clock::Moment;
-use crate::instance::{InstanceSpec, Phase, Runtime, StartError};
+use crate::instance::{InstanceSpec, Phase, StartError};
 use crate::sandbox::host::Host;
 use crate::sandbox::http_server::Server;
 use crate::sandbox::kinds::Zygote;
 use crate::sandbox::live::{End, Inner};
-use crate::sandbox::runtime_api::Initialized;
-use crate::sandbox::wire::Report;
+use crate::sandbox::runtime_api::{ExtensionFailure, Initialized};
+use crate::sandbox::wire::{self, Order, Report};
 
 /// How long building a sandbox may take before its first process is given up.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ impl Host {
         spawned: Moment,
         phases: &mut Vec<Phase>,
     ) -> Result<Moment, Failure> {
-        let deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
+        let mut deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
         loop {
             let report = tokio::select! {
                 biased;
@@ -49,6 +50,10 @@ impl Host {
                 Some((Report::Listening, fds)) => {
                     self.serve(inner, fds)?;
                 }
+                Some((Report::Extensions, _)) => {
+                    registered(spec, inner).await?;
+                    deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
+                }
                 Some((Report::Running { phases: mut inside, not_forked }, _)) => {
                     // What a prepared one has done before is no part of this start.
                     inside.retain(|(_, start, _)| *start >= spawned.monotonic());
@@ -61,6 +66,7 @@ impl Host {
                             "network" => "network",
                             "mounts" => "mounts",
                             "fork" => "fork",
+                            "extensions" => "extensions",
                             _ => "exec",
                         };
                         // What it waited for between two belongs to the later one.
@@ -92,10 +98,15 @@ impl Host {
                 }
                 Some((Report::Failed(message), _)) => return Err(sandbox(message).into()),
                 Some((Report::NotRunnable(message), _)) => {
-                    return Err(not_runnable(spec.runtime, message).into());
+                    return Err(not_runnable(spec, message).into());
                 }
                 Some((
-                    Report::Waiting | Report::Alone(_) | Report::Socket | Report::Exited(_),
+                    Report::Waiting
+                    | Report::Alone(_)
+                    | Report::Socket
+                    | Report::Exited(_)
+                    | Report::ExtensionExited(..)
+                    | Report::ExtensionNotRunnable(..),
                     _,
                 )) => {}
                 None => {
@@ -135,14 +146,16 @@ impl Host {
         executed: Moment,
         phases: &mut Vec<Phase>,
     ) -> Result<(), Failure> {
+        let deadline = tokio::time::Instant::now() + spec.init_timeout;
         let outcome = tokio::select! {
             biased;
             outcome = outcome => outcome,
+            failure = inner.api.extensions().failed() => return Err(failed(failure).into()),
             end = inner.gone() => return Err(exited(inner, end).into()),
             () = is_stopped(inner), if waited => {
                 return Err(Failure::Vanished("its runtime has been stopped".into()));
             }
-            () = tokio::time::sleep(spec.init_timeout) => {
+            () = tokio::time::sleep_until(deadline) => {
                 return Err(StartError::Timeout(spec.init_timeout).into());
             }
         };
@@ -178,6 +191,13 @@ impl Host {
                     }
                     None => phases.push(Phase { name: "runtime", start: executed, end: at }),
                 }
+                let rested = rested(spec, inner, deadline).await?;
+                if let Some(rested) = rested {
+                    // It is over when the last of them is ready.
+                    let start = phases.last().map_or(at, |phase| phase.end);
+                    let end = start.at(rested.monotonic().max(start.monotonic()));
+                    phases.push(Phase { name: "extensions", start, end });
+                }
                 Ok(())
             }
             Ok(Initialized::Failed { error_type, payload }) => {
@@ -188,8 +208,56 @@ impl Host {
     }
 }
 
+/// Waits until all extensions that start before the runtime have registered, and has that start.
+async fn registered(spec: &InstanceSpec, inner: &Arc<Inner>) -> Result<(), StartError> {
+    let extensions = inner.api.extensions();
+    tokio::select! {
+        biased;
+        registered = extensions.registered() => registered.map_err(failed)?,
+        end = inner.gone() => return Err(exited(inner, end)),
+        () = tokio::time::sleep(spec.init_timeout) => return Err(late(spec, inner, "registered")),
+    }
+    wire::send(inner.control.as_raw_fd(), &Order::StartRuntime, &[]).map_err(sandbox)
+}
+
+/// Waits until all extensions wait for their first event; returns when, if there are any.
+async fn rested(
+    spec: &InstanceSpec,
+    inner: &Arc<Inner>,
+    deadline: tokio::time::Instant,
+) -> Result<Option<Moment>, StartError> {
+    if !inner.api.extensions().exist() {
+        return Ok(None);
+    }
+    tokio::select! {
+        biased;
+        rested = inner.api.rest() => rested.map_err(failed)?,
+        end = inner.gone() => return Err(exited(inner, end)),
+        () = tokio::time::sleep_until(deadline) => {
+            return Err(late(spec, inner, "asked for its first event"));
+        }
+    }
+    Ok(Some(Moment::now()))
+}
+
+/// How an extension has kept an instance from becoming ready.
+fn failed(failure: ExtensionFailure) -> StartError {
+    let ExtensionFailure { kind, message } = failure;
+    let payload = serde_json::json!({ "errorType": kind, "errorMessage": message });
+    StartError::Init { error_type: kind, message, payload: payload.to_string().into() }
+}
+
+fn late(spec: &InstanceSpec, inner: &Inner, what: &str) -> StartError {
+    let (who, limit) = (inner.api.who_works(), spec.init_timeout.as_millis());
+    let message = format!("Initialization took longer than {limit} ms: {who} has not {what}");
+    failed(ExtensionFailure { kind: "Sandbox.Timedout".to_owned(), message })
+}
+
 /// Why an instance that has ended did not become ready.
 fn exited(inner: &Inner, end: End) -> StartError {
+    if let Some(failure) = inner.api.extensions().failure() {
+        return failed(failure);
+    }
     if end.killed && inner.meter.out_of_memory() {
         StartError::OutOfMemory
     } else {
@@ -197,13 +265,14 @@ fn exited(inner: &Inner, end: End) -> StartError {
     }
 }
 
-/// The runtime's process in the worker's numbering: the only one of the group, or the only child of
-/// the first process.
+/// The runtime's process in the worker's numbering: the only one of the group, or the last child of
+/// the first process, which starts extensions before.
 fn runtime_process(inner: &Inner) -> Option<i32> {
-    inner.group.as_ref().and_then(|group| group.leader()).or_else(|| {
+    let alone = inner.group.as_ref().filter(|_| !inner.api.extensions().exist());
+    alone.and_then(|group| group.leader()).or_else(|| {
         let pid = inner.pid;
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        children.split_whitespace().next()?.parse().ok()
+        children.split_whitespace().next_back()?.parse().ok()
     })
 }
 
@@ -219,8 +288,8 @@ async fn is_stopped(inner: &Inner) {
 }
 
 /// A program of ours that does not run is our fault, and the function's own is its.
-fn not_runnable(runtime: Runtime, message: String) -> StartError {
-    if !runtime.definition().starts_functions_program() {
+fn not_runnable(spec: &InstanceSpec, message: String) -> StartError {
+    if !spec.runtime.definition().starts_functions_program() && wrapper(spec).is_none() {
         return StartError::Sandbox(message);
     }
     let error_type = "Runtime.InvalidEntrypoint";

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use rusqlite::{Connection, params};
 
-use super::registry::{StoredFunction, json, lossy_text};
+use super::rows::{StoredFunction, json, lossy_text};
 use crate::published::{Alias, Provisioned, Published};
 
 /// From version 1 to 2: what is published of a function. `version` is null for `$LATEST`.
@@ -322,7 +322,8 @@ mod tests {
         // As the version before this one wrote it.
         database
             .execute_batch(
-                "DROP TABLE versions; DROP TABLE aliases; DROP TABLE provisioned;
+                "DROP TABLE layer_versions; DROP TABLE layers;
+                 DROP TABLE versions; DROP TABLE aliases; DROP TABLE provisioned;
                  ALTER TABLE functions DROP COLUMN last_version; PRAGMA user_version = 1",
             )
             .unwrap();

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import json
+import shutil
 import signal
 import stat
 import subprocess
@@ -238,6 +239,7 @@ def test_runtimes_find_what_is_theirs_in_layers_however_they_start(serve: Serve)
             {
                 "python/word.py": "WORD = 'one'",
                 "nodejs/node_modules/word/index.js": "module.exports = 'one';",
+                "ruby/lib/word.rb": "WORD = 'one'",
             }
         ),
     )["LayerVersionArn"]
@@ -265,6 +267,18 @@ def test_runtimes_find_what_is_theirs_in_layers_however_they_start(serve: Serve)
             Tags={"uncia:start-from": kind},
         )
         assert platform.invoke(f"node-{kind}")[1] == "one"
+    if shutil.which("ruby"):
+        ruby = "require 'word'\ndef handler(event:, context:) = WORD\n"
+        for kind in ("prepared", "pool"):
+            platform.create(
+                f"ruby-{kind}",
+                {"handler.rb": ruby},
+                Runtime="ruby3.3",
+                Layers=[modules],
+                Tags={"uncia:start-from": kind},
+            )
+            # The pool has none for the first one, and one for the second.
+            assert platform.invoke(f"ruby-{kind}")[1] == "one"
     # A runtime of its own, and a wrapper before one that is not.
     bootstrap = '#!/bin/sh\nexec /opt/bin/speak "$AWS_LAMBDA_RUNTIME_API"\n'
     wrapper = '#!/bin/sh\nexport WRAPPED="by $0"\nexec "$@"\n'

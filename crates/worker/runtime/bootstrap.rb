@@ -98,12 +98,13 @@ module UnciaRuntime
 
   module_function
 
-  # Gives a package that brings gems RubyGems, which finds them where Lambda has them.
+  # Gives a package that brings gems, or whose layers do, RubyGems, which finds them where Lambda has them.
   def find_gems(task)
-    gems = "#{task}/vendor/bundle/ruby/#{RUBY_VERSION[/\d+\.\d+/]}.0"
-    return unless File.directory?(gems) || File.file?("#{task}/Gemfile")
+    version = "#{RUBY_VERSION[/\d+\.\d+/]}.0"
+    folders = ["#{task}/vendor/bundle/ruby/#{version}", "/opt/ruby/gems/#{version}"]
+    return unless folders.any? { |it| File.directory?(it) } || File.file?("#{task}/Gemfile")
 
-    ENV["GEM_PATH"] ||= "#{gems}:/opt/ruby/gems/#{RUBY_VERSION[/\d+\.\d+/]}.0"
+    ENV["GEM_PATH"] ||= folders.join(":")
     require "rubygems"
   end
 
@@ -114,7 +115,8 @@ module UnciaRuntime
       raise Unusable.new("Runtime.MalformedHandlerName",
                          "Bad handler '#{name}': write file.method or file.Module::Class.method")
     end
-    $LOAD_PATH.unshift(task)
+    # Those of layers: a runtime that waited was started without the variable.
+    $LOAD_PATH.unshift(task, *(ENV["RUBYLIB"] || "").split(":"))
     begin
       require "#{task}/#{file}"
     rescue LoadError => e

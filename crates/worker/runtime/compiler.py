@@ -9,7 +9,7 @@ import warnings
 from binascii import b2a_base64
 from pathlib import Path
 
-_PACKAGE = Path("/var/sources")
+_PACKAGE = Path("/var/runtime/sources")
 _SCRATCH = Path("/tmp/compiled.pyc")
 # What the platform takes for an answer, in base64, with room for the last file of a batch.
 _MOST_BYTES = 2 << 20

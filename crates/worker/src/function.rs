@@ -123,6 +123,9 @@ pub(crate) struct UrlConfig {
     pub id: String,
     pub created_unix_ms: i64,
     pub modified_unix_ms: i64,
+    /// Whether requests must be signed with the platform's credentials.
+    #[serde(default)]
+    pub signed: bool,
 }
 
 /// A function at one moment; a change makes a new value.

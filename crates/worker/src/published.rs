@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::function::Function;
 
 /// The version that changes.
@@ -24,6 +26,8 @@ pub(crate) struct Published {
     pub last_version: u32,
     pub versions: BTreeMap<u32, Arc<Function>>,
     pub aliases: BTreeMap<String, Alias>,
+    /// Who may invoke what, by version or alias, or (the empty text) the function as such.
+    pub policies: BTreeMap<String, Vec<Statement>>,
     /// Provisioned concurrency by version or alias, as the request named it.
     pub provisioned: BTreeMap<String, Provisioned>,
 }
@@ -37,6 +41,14 @@ pub(crate) struct Alias {
     pub revision: String,
     /// The other version, which gets this part of the requests, 0 to 1.
     pub additional: Option<(u32, f64)>,
+}
+
+/// A statement of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Statement {
+    pub id: String,
+    /// In the language of policies.
+    pub text: Value,
 }
 
 /// Instances that are kept ready for one version or alias.

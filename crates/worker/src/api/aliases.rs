@@ -93,6 +93,7 @@ pub(super) fn delete(api: &Arc<Api>, reference: &str, name: &str) -> Result<Answ
             let published = Arc::make_mut(&mut function.published);
             published.aliases.remove(name);
             published.provisioned.remove(name);
+            published.policies.remove(name);
         }
         Ok(())
     })?;

@@ -62,6 +62,11 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "AccessDeniedException", message)
     }
 
+    /// A signature is missing or wrong.
+    pub(crate) fn unsigned(kind: &'static str, message: String) -> Self {
+        Self::new(StatusCode::FORBIDDEN, kind, message)
+    }
+
     pub(crate) fn no_operation(method: &http::Method, path: &str) -> Self {
         let message = format!("{method} {path} is not an operation of this API");
         Self::new(StatusCode::NOT_FOUND, "UnknownOperationException", message)

@@ -198,6 +198,21 @@ pub(super) struct UrlForm {
     pub InvokeMode: Option<String>,
 }
 
+/// Of AddPermission.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(non_snake_case)]
+pub(super) struct PermissionForm {
+    pub StatementId: String,
+    pub Action: String,
+    pub Principal: String,
+    pub SourceArn: Option<String>,
+    pub SourceAccount: Option<String>,
+    pub FunctionUrlAuthType: Option<String>,
+    pub InvokedViaFunctionUrl: Option<bool>,
+    pub RevisionId: Option<String>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(non_snake_case)]

@@ -365,11 +365,6 @@ pub(super) fn delete(api: &Arc<Api>, reference: &str, query: &str) -> Result<Ans
     Ok(empty_answer(StatusCode::NO_CONTENT))
 }
 
-pub(super) fn policy(api: &Api, reference: &str) -> Result<Answer, ApiError> {
-    find(api, reference)?;
-    Err(ApiError::not_found("No policy is associated with the given resource."))
-}
-
 pub(super) fn code_signing(api: &Api, reference: &str) -> Result<Answer, ApiError> {
     let function = find(api, reference)?;
     Ok(json_answer(StatusCode::OK, &json!({"FunctionName": &*function.name})))

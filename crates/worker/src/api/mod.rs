@@ -2,6 +2,7 @@
 
 mod aliases;
 mod body;
+mod credentials;
 mod error;
 mod events;
 mod forms;
@@ -13,9 +14,11 @@ mod layers;
 mod logs;
 pub(crate) mod machines;
 mod pages;
+mod permissions;
 mod provisioned;
 mod route;
 mod s3;
+mod signatures;
 mod tags;
 mod urls;
 mod versions;

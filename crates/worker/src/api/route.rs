@@ -11,7 +11,8 @@ use tokio::sync::Semaphore;
 
 use super::error::{Answer, ApiError};
 use super::{
-    Api, aliases, functions, invoke, layers, logs, machines, provisioned, tags, urls, versions,
+    Api, aliases, functions, invoke, layers, logs, machines, permissions, provisioned, tags, urls,
+    versions,
 };
 use crate::published::LATEST;
 use crate::{metrics, page};
@@ -113,7 +114,13 @@ fn managed(
         ("DELETE", ["2019-09-30", "functions", name, "provisioned-concurrency"]) => {
             provisioned::delete(api, name, query)
         }
-        ("GET", ["2015-03-31", "functions", name, "policy"]) => functions::policy(api, name),
+        ("GET", ["2015-03-31", "functions", name, "policy"]) => permissions::get(api, name, query),
+        ("POST", ["2015-03-31", "functions", name, "policy"]) => {
+            permissions::add(api, name, query, body)
+        }
+        ("DELETE", ["2015-03-31", "functions", name, "policy", statement]) => {
+            permissions::remove(api, name, statement, query)
+        }
         ("GET", ["2020-06-30", "functions", name, "code-signing-config"]) => {
             functions::code_signing(api, name)
         }

@@ -1,6 +1,5 @@
 //! Packages from S3, or from whatever speaks its language at `AWS_ENDPOINT_URL_S3`.
 
-use std::env;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use uncia_sigv4::{Scope, hash};
 
+use super::credentials::{Credentials, variable};
 use super::error::ApiError;
 use crate::clock;
 use crate::store::{MAX_ZIPPED_BYTES, PackageError};
@@ -36,19 +36,11 @@ pub(super) struct Object<'a> {
     pub version: Option<&'a str>,
 }
 
-/// What signs requests, from the platform's environment.
-struct Credentials {
-    access_key_id: String,
-    secret: String,
-    token: Option<String>,
-    region: String,
-}
-
 /// The object's bytes. Only for threads that may wait.
 pub(super) fn fetch(object: &Object<'_>) -> Result<Vec<u8>, ApiError> {
     static PLACES: Semaphore = Semaphore::const_new(MAX_FETCHES);
     let endpoint = endpoint()?;
-    let credentials = Credentials::of_environment()?;
+    let credentials = Credentials::of_environment("Packages from S3")?;
     let fetched = Handle::current().block_on(timeout(FETCH_TIMEOUT, async {
         // Nobody closes it.
         let _place = PLACES.acquire().await;
@@ -64,10 +56,6 @@ fn failed(code: &str, message: &str) -> ApiError {
     ApiError::invalid(format!(
         "Error occurred while GetObject. S3 Error Code: {code}. S3 Error Message: {message}"
     ))
-}
-
-fn variable(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn endpoint() -> Result<Uri, ApiError> {
@@ -86,25 +74,6 @@ fn endpoint() -> Result<Uri, ApiError> {
              {text:?}"
         ))
     })
-}
-
-impl Credentials {
-    fn of_environment() -> Result<Self, ApiError> {
-        let needed = |name: &str| {
-            variable(name).ok_or_else(|| {
-                ApiError::invalid(format!(
-                    "Packages from S3 need credentials: start the platform with {name} set"
-                ))
-            })
-        };
-        let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
-        Ok(Self {
-            access_key_id: needed("AWS_ACCESS_KEY_ID")?,
-            secret: needed("AWS_SECRET_ACCESS_KEY")?,
-            token: variable("AWS_SESSION_TOKEN"),
-            region: region.unwrap_or_else(|| "us-east-1".to_owned()),
-        })
-    }
 }
 
 impl Object<'_> {

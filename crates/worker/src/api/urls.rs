@@ -11,13 +11,13 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::Full;
 use serde_json::{Map, Value, json};
 
-use super::Api;
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{self, UrlForm};
 use super::functions::{change, find};
 use super::invoke::{self, MAX_PAYLOAD_BYTES, Names};
 use super::route::decode;
 use super::versions::Target;
+use super::{Api, signatures};
 use crate::clock;
 use crate::dispatch::Disposition;
 use crate::failure::Failure;
@@ -32,7 +32,8 @@ const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
 const MAX_HEADERS: usize = 1_000;
 
 pub(super) fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    check(&forms::read(body, &["Cors"])?, true)?;
+    let form = forms::read(body, &["Cors"])?;
+    let signed = check(&form, true)?.unwrap_or_default();
     let function = change(api, reference, None, |function| {
         if function.url.is_some() {
             return Err(ApiError::conflict(format!(
@@ -42,16 +43,18 @@ pub(super) fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Ans
         }
         let now = clock::unix_ns() / 1_000_000;
         function.url =
-            Some(UrlConfig { id: ids::url(), created_unix_ms: now, modified_unix_ms: now });
+            Some(UrlConfig { id: ids::url(), created_unix_ms: now, modified_unix_ms: now, signed });
         Ok(())
     })?;
     Ok(json_answer(StatusCode::CREATED, &describe(api, &function)?))
 }
 
 pub(super) fn update(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    check(&forms::read(body, &["Cors"])?, false)?;
+    let form = forms::read(body, &["Cors"])?;
+    let signed = check(&form, false)?;
     let function = change(api, reference, None, |function| {
         let Some(url) = &mut function.url else { return Err(no_url()) };
+        url.signed = signed.unwrap_or(url.signed);
         url.modified_unix_ms = clock::unix_ns() / 1_000_000;
         Ok(())
     })?;
@@ -76,16 +79,19 @@ pub(super) fn delete(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError
     Ok(empty_answer(StatusCode::NO_CONTENT))
 }
 
-fn check(form: &UrlForm, required: bool) -> Result<(), ApiError> {
+/// Checks what a URL is to be; returns whether its requests must be signed, if the form says.
+fn check(form: &UrlForm, required: bool) -> Result<Option<bool>, ApiError> {
     if form.InvokeMode.as_deref().is_some_and(|mode| mode != "BUFFERED") {
         return Err(ApiError::invalid("InvokeMode must be BUFFERED on this platform"));
     }
     match form.AuthType.as_deref() {
-        Some("NONE") => Ok(()),
-        None if !required => Ok(()),
-        other => Err(ApiError::invalid(format!(
-            "AuthType must be NONE on this platform, which checks no signatures, not {other:?}"
-        ))),
+        Some("NONE") => Ok(Some(false)),
+        Some("AWS_IAM") => signatures::check_possible().map(|()| Some(true)),
+        None if !required => Ok(None),
+        other => {
+            let given = other.unwrap_or("nothing");
+            Err(ApiError::invalid(format!("AuthType must be NONE or AWS_IAM, not {given}")))
+        }
     }
 }
 
@@ -98,7 +104,7 @@ fn describe(api: &Api, function: &Function) -> Result<Value, ApiError> {
     Ok(json!({
         "FunctionUrl": format!("http://{}/url/{}/", api.address, url.id),
         "FunctionArn": function.arn,
-        "AuthType": "NONE",
+        "AuthType": if url.signed { "AWS_IAM" } else { "NONE" },
         "InvokeMode": "BUFFERED",
         "CreationTime": clock::iso_8601(url.created_unix_ms),
         "LastModifiedTime": clock::iso_8601(url.modified_unix_ms),
@@ -113,6 +119,9 @@ pub(super) async fn serve(
     body: Bytes,
 ) -> Result<Answer, ApiError> {
     let function = api.registry.by_url(id).ok_or_else(no_url)?;
+    if function.url.as_ref().is_some_and(|url| url.signed) {
+        signatures::check(head, &body)?;
+    }
     if function.architecture() == Architecture::Http {
         return pass_through(api, function, head, &format!("/url/{id}"), body).await;
     }

@@ -180,6 +180,7 @@ pub(super) fn delete(api: &Arc<Api>, reference: &Reference) -> Result<Answer, Ap
             let published = Arc::make_mut(&mut function.published);
             removed = published.versions.remove(&number);
             published.provisioned.remove(&number.to_string());
+            published.policies.remove(&number.to_string());
         }
         Ok(())
     })?;

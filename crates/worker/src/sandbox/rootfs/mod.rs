@@ -30,7 +30,7 @@ pub(super) const RUNTIME: &str = "/var/runtime";
 /// The function's layers.
 pub(super) const LAYERS: &str = "/opt";
 /// Where a package is shown to who compiles it.
-pub(super) const SOURCES_TO_COMPILE: &str = "/var/sources";
+pub(super) const SOURCES_TO_COMPILE: &str = "/var/runtime/sources";
 pub(super) const ETC_PASSWD: &str = "/etc/passwd";
 /// The user that functions run as, by Lambda's name.
 pub(super) const USER: &str = "sbx_user1051";
@@ -178,7 +178,7 @@ fn build(place: &Path, runtime: Runtime, spec: &RootSpec, recipe: String) -> Res
         "usr/lib/ssl",
         "var/lang/bin",
         "var/runtime",
-        "var/sources",
+        "var/runtime/sources",
         "var/task",
     ] {
         make(path)?;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{Client, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor};
 use crate::instance::InstanceSpec;
 use crate::sandbox::environment::BYTES_PER_MIB;
-use crate::sandbox::rootfs::{RootError, RootSpec, TASK};
+use crate::sandbox::rootfs::{LAYERS, RootError, RootSpec, TASK};
 
 /// The client of the Runtime API.
 const CLIENT: &str = include_str!("../../../runtime/bootstrap.rb");
@@ -99,6 +99,10 @@ impl RuntimeDefinition for Definition {
         // Instead of the client, and with gems: a server has time.
         let interpreter = &command[..1];
         [interpreter, &[format!("{TASK}/{}", spec.handler)]].concat()
+    }
+
+    fn library_paths(&self, _version: &str) -> Option<(&'static str, String)> {
+        Some(("RUBYLIB", format!("{LAYERS}/ruby/lib")))
     }
 
     fn waiting_bytes(&self) -> Option<u64> {

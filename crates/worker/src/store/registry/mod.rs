@@ -13,14 +13,14 @@ use rusqlite::Connection;
 use uncia_policy::FunctionId;
 
 use self::layers::LAYERS;
-use self::published::PUBLISHED;
+use self::published::{POLICIES, PUBLISHED};
 use self::rows::{StoredFunction, TABLES, read_rows, save};
 use super::database::{self, DatabaseError, Format};
 use super::packages::{Code, PackageStore};
 use crate::function::{Configuration, Function, Overrides};
 use crate::layer::{Layer, Layers};
 
-const FORMAT: Format = Format { version: 3, table: "functions", synchronous: "FULL" };
+const FORMAT: Format = Format { version: 4, table: "functions", synchronous: "FULL" };
 
 /// Why the registry could not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +79,7 @@ impl Registry {
         if damage != "ok" {
             return Err(DatabaseError::Damaged { path, message: damage }.into());
         }
-        for (since, tables) in [(2, PUBLISHED), (3, LAYERS)] {
+        for (since, tables) in [(2, PUBLISHED), (3, LAYERS), (4, POLICIES)] {
             if version < since {
                 connection.execute_batch(tables).map_err(refused)?;
             }

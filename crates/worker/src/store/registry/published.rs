@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use rusqlite::{Connection, params};
 
 use super::rows::{StoredFunction, json, lossy_text};
-use crate::published::{Alias, Provisioned, Published};
+use crate::published::{Alias, Provisioned, Published, Statement};
 
 /// From version 1 to 2: what is published of a function. `version` is null for `$LATEST`.
 pub(super) const PUBLISHED: &str = "
@@ -37,6 +37,21 @@ pub(super) const PUBLISHED: &str = "
         PRIMARY KEY (function, qualifier)
     ) STRICT;
     PRAGMA user_version = 2;
+    COMMIT;
+";
+
+/// From version 3 to 4: policies. `qualifier` is empty for the function as such.
+pub(super) const POLICIES: &str = "
+    BEGIN;
+    CREATE TABLE permissions (
+        function TEXT NOT NULL REFERENCES functions (name) ON DELETE CASCADE,
+        qualifier TEXT NOT NULL,
+        position INTEGER NOT NULL,
+        statement TEXT NOT NULL,
+        text TEXT NOT NULL,
+        PRIMARY KEY (function, qualifier, statement)
+    ) STRICT;
+    PRAGMA user_version = 4;
     COMMIT;
 ";
 
@@ -87,6 +102,16 @@ pub(super) fn save_published(
             ],
         )?;
     }
+    connection.execute("DELETE FROM permissions WHERE function = ?1", [name])?;
+    for (qualifier, statements) in &published.policies {
+        for (position, it) in (0_i64..).zip(statements) {
+            connection.execute(
+                "INSERT INTO permissions (function, qualifier, position, statement, text)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![name, qualifier, position, it.id, it.text.to_string()],
+            )?;
+        }
+    }
     connection.execute("DELETE FROM provisioned WHERE function = ?1", [name])?;
     for (qualifier, it) in &published.provisioned {
         connection.execute(
@@ -123,8 +148,23 @@ pub(super) fn read_published(
     let provisioned = provisioned.query_map([name], |row| {
         Ok((row.get(0)?, Provisioned { instances: row.get(1)?, modified_unix_ms: row.get(2)? }))
     })?;
+    let mut permissions = connection.prepare_cached(
+        "SELECT qualifier, statement, text FROM permissions WHERE function = ?1 ORDER BY position",
+    )?;
+    let permissions = permissions.query_map([name], |row| {
+        let text: String = row.get(2)?;
+        // One that cannot be read says nothing.
+        let text = serde_json::from_str(&text).unwrap_or_default();
+        Ok((row.get::<_, String>(0)?, Statement { id: row.get(1)?, text }))
+    })?;
+    let mut policies: BTreeMap<String, Vec<Statement>> = BTreeMap::new();
+    for row in permissions {
+        let (qualifier, statement) = row?;
+        policies.entry(qualifier).or_default().push(statement);
+    }
     Ok(Published {
         last_version,
+        policies,
         versions: BTreeMap::new(),
         aliases: aliases.collect::<rusqlite::Result<_>>()?,
         provisioned: provisioned.collect::<rusqlite::Result<_>>()?,
@@ -322,7 +362,7 @@ mod tests {
         // As the version before this one wrote it.
         database
             .execute_batch(
-                "DROP TABLE layer_versions; DROP TABLE layers;
+                "DROP TABLE permissions; DROP TABLE layer_versions; DROP TABLE layers;
                  DROP TABLE versions; DROP TABLE aliases; DROP TABLE provisioned;
                  ALTER TABLE functions DROP COLUMN last_version; PRAGMA user_version = 1",
             )

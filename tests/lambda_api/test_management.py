@@ -112,7 +112,7 @@ def handler(event, context):
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(url["FunctionUrl"])
     kind, _, message = error_of(
-        client.create_function_url_config, FunctionName="web", AuthType="AWS_IAM"
+        client.create_function_url_config, FunctionName="web", AuthType="OTHER"
     )
     assert kind == "InvalidParameterValueException"
     assert "NONE" in message

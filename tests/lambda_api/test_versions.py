@@ -304,3 +304,26 @@ def test_a_version_that_cannot_start_says_so(serve: Serve) -> None:
     got = ready(platform, "1")
     assert (got["Status"], got["AllocatedProvisionedConcurrentExecutions"]) == ("FAILED", 0)
     assert "no such luck" in got["StatusReason"]
+
+
+def test_the_tag_keeps_instances_of_the_latest_version_by_every_name(serve: Serve) -> None:
+    platform = serve()
+    tags = {"uncia:min-instances": "1"}
+    platform.create("f", SOURCE % "one", Publish=True, Tags=tags)
+    platform.client.create_alias(FunctionName="f", Name="newest", FunctionVersion="$LATEST")
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(row["initialized"] for row in log(platform, "instances")):
+        assert time.monotonic() < deadline, "no instance was started"
+        time.sleep(0.05)
+    assert platform.headers("f:newest")["x-uncia-start"] in ("warm", "thawed")
+    # The version had the tag when it was published, and keeps none ready all the same.
+    headers = platform.headers("f:1")
+    assert (headers["x-uncia-start"], headers["x-amz-executed-version"]) == ("cold", "1")
+    # A new version of the code takes the kept instance's place.
+    kept = platform.headers("f")["x-uncia-instance"]
+    update(platform, "two")
+    while platform.headers("f:newest")["x-uncia-start"] == "cold":
+        assert time.monotonic() < deadline, "no instance is kept of the new code"
+    answer, payload = platform.invoke("f:newest")
+    assert payload[0] == "two"
+    assert answer["ResponseMetadata"]["HTTPHeaders"]["x-uncia-instance"] != kept

@@ -28,6 +28,9 @@ def test_footers_tell_nulls_and_bounds_over_all_files_and_row_groups(tmp_path: P
         table([row(execution=S, outcome="timeout", memory_avg=5)]), tmp_path / "b.parquet"
     )
     (only, both) = read_facts(first), read_facts([first, second])
+    assert only["initialization"].rare
+    assert not only["execution"].rare
+    assert not both["memory_avg"].rare
     assert only["execution"] == Fact(complete=True, low=MS, high=9 * MS)
     assert only["memory_avg"].empty
     assert only["initialization"] == Fact(empty=True)
@@ -67,7 +70,14 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         and min(one["memory_avg"], one["execution"], one["allocated_cpu"] or 0) >= 0
     ]
     cold = [one | {"start": "cold"} for one in good]
+    waits = (7 * MS, 123_456_789, 2 * S, -1)
+    waiting = [
+        one | {"start": "cold", "initialization": wait}
+        for one, wait in zip(good, waits, strict=False)
+    ]
+    few_wait = [*waiting, good[0] | {"execution": None, "initialization": MS}]
     return {
+        "few wait": few_wait + good * (60 * len(few_wait) // len(good)),
         "mixed": mixed,
         "good": good,
         "cold, start not known": cold,
@@ -95,6 +105,7 @@ def test_bills_are_the_same_whether_footers_tell_or_not(tmp_path: Path) -> None:
         with_facts = bill(write(table(rows), tmp_path / f"{name}.parquet"), tariffs)
         assert with_facts == plain[name], name
         assert sum(line.total_rows for line in with_facts) == 4 * len(rows)
+    assert read_facts(tmp_path / "few wait.parquet")["initialization"].rare
     paper = bill(tmp_path / "mixed.parquet", tariffs, fit="paper")
     assert paper == bill(table(cases()["mixed"]), tariffs, fit="paper")
     peak = bill(tmp_path / "good.parquet", tariffs, fit="used-peak")

@@ -54,6 +54,10 @@ class Cells:
         """Whether a column of the table is known to be null in every row."""
         return self._facts.get(name, UNKNOWN).empty
 
+    def is_rare(self, name: str) -> bool:
+        """Whether a column of the table is known to be null in nearly every row."""
+        return self._facts.get(name, UNKNOWN).rare
+
     def row(self, name: str) -> Col:
         """A column of the rows, by its name in the table; or ``cpu_time``."""
         return self._base(f"v_{name}")

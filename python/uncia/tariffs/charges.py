@@ -110,11 +110,23 @@ def _time(cells: Cells, time: BillableTime, level: Level) -> Col:
 
 def _time_total(cells: Cells, time: BillableTime, level: Level) -> Total:
     waits = time.kind == "turnaround" and not cells.is_empty("initialization")
-    if time.rules.at(level) or not waits:
+    rules = time.rules.at(level)
+    if waits and rules and cells.is_rare("initialization"):
+        # Most rows did not wait: what they sum, tariffs that bill the execution may sum as well.
+        execution, initialization = cells.row("execution"), cells.row("initialization")
+        added = cells.add(_added_by_wait, execution, initialization, rules=rules)
+        return Total((cells.sum(rules.apply(cells, execution)), cells.sum(added)), _plus)
+    if rules or not waits:
         return Total((cells.sum(_time(cells, time, level)),))
     # The sum of turnarounds is the sum of their parts, which other tariffs sum as well.
     parts = (cells.sum(cells.row("execution")), cells.sum(cells.row("initialization")))
     return Total(parts, _plus)
+
+
+def _added_by_wait(execution: Any, initialization: Any, *, rules: Rules) -> Any:
+    """What a known initialization adds to the billed time of its row; else null."""
+    added = rules(execution + initialization) - rules(execution)
+    return cases((initialization.notnull(), added), otherwise=ibis.null("int64"))
 
 
 def _plus(first: Any, second: Any) -> Any:

@@ -8,15 +8,19 @@ it. Everything else is checked row by row; the result is the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     from uncia.backends import Source
+
+
+_RARE: Final = 50
+"""A column in which at most one row in so many has a value is rare."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,23 @@ class Fact:
         complete: no value is null.
         low: a lower bound of the values; None if unknown or empty.
         high: an upper bound; likewise.
+        values: how many are not null; None if unknown.
+        rows: how many there are, null or not; None if unknown.
     """
 
     empty: bool = False
     complete: bool = False
     low: int | str | None = None
     high: int | str | None = None
+    values: int | None = field(default=None, compare=False)
+    rows: int | None = field(default=None, compare=False)
+
+    @property
+    def rare(self) -> bool:
+        """Whether few rows are known to have a value."""
+        return (
+            self.values is not None and self.rows is not None and (self.values * _RARE <= self.rows)
+        )
 
     def within(self, low: int, high: int) -> bool:
         """Whether every value that is not null is known to lie in these bounds."""
@@ -109,6 +124,8 @@ def _fact(chunk: Any) -> Fact:
         complete=nulls == 0,
         low=low if same else None,
         high=high if same else None,
+        values=chunk.num_values - nulls,
+        rows=chunk.num_values,
     )
 
 
@@ -121,9 +138,12 @@ def _combined(facts: Iterable[Fact]) -> Fact:
     lows, highs = [fact.low for fact in nonempty], [fact.high for fact in nonempty]
     kinds = {type(value) for value in (*lows, *highs)}
     bounded = len(kinds) == 1 and kinds <= {int, str}
+    counted = all(fact.rows is not None for fact in chunks)
     return Fact(
         empty=not nonempty,
         complete=all(fact.complete for fact in chunks),
         low=min(lows) if bounded else None,  # type: ignore[type-var]
         high=max(highs) if bounded else None,  # type: ignore[type-var]
+        values=sum(fact.values or 0 for fact in chunks) if counted else None,
+        rows=sum(fact.rows or 0 for fact in chunks) if counted else None,
     )

@@ -20,6 +20,7 @@ SORTED_ROWS: Final = 1 << 20
 """Rows that are sorted, in memory, unless it was said whether to sort."""
 
 _ZSTD_LEVEL: Final = 1  # the next levels take twice the time for a tenth less
+_BATCH_ROWS: Final = 1 << 16  # encoded at once; 1,024, the default, take a seventh longer
 _MEMORY: Final = "1GB"  # for sorting; beyond it the disk is used
 _LAST: Final = np.iinfo(np.int64).max
 
@@ -151,6 +152,7 @@ def _writer(path: Path, schema: pa.Schema) -> parquet.Writer:
         path,
         schema,
         compression_level=_ZSTD_LEVEL,
+        write_batch_size=_BATCH_ROWS,
         use_dictionary=sorted(few),
         column_encoding={
             **dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),

@@ -271,12 +271,36 @@ def test_the_line_is_told(tmp_path: Path) -> None:
 
 
 def test_a_runtime_that_uncia_does_not_have_is_told_and_stays(write: Callable[..., Path]) -> None:
-    path = write(STELLAR, SubExperiments=sub(Runtime="go1.x", Function="hellogo"))
+    path = write(STELLAR, SubExperiments=sub(Runtime="rust", Function="hellorust"))
     imported = importers.convert(path)
-    assert any("lacks hello in go1.x" in warning for warning in imported.warnings)
-    assert imported.data["functions"]["hellogo-128"]["runtime"] == "go1.x"
+    assert any("lacks hello in rust" in warning for warning in imported.warnings)
+    assert imported.data["functions"]["hellorust-128"]["runtime"] == "rust"
     imported = importers.convert(path, options=importers.Options(runtime="python"))
-    assert imported.data["functions"]["hellogo-128"]["runtime"] == "python"
+    assert imported.data["functions"]["hellorust-128"]["runtime"] == "python"
+
+
+@pytest.mark.parametrize(
+    ("function", "runtime", "language"),
+    [
+        ("hellogo", "go1.x", "go"),
+        ("hellojava", "java11", "java"),
+        ("helloruby", "ruby3.2", "ruby"),
+        ("hellonode", "nodejs18.x", "node"),
+        ("hellopy", "python3.9", "python"),
+    ],
+)
+def test_hello_is_imported_in_its_language(
+    function: str, runtime: str, language: str, write: Callable[..., Path]
+) -> None:
+    path = write(STELLAR, SubExperiments=sub(Runtime=runtime, Function=function))
+    imported = importers.convert(path)
+    assert imported.data["functions"][f"{function}-128"]["runtime"] == language
+    assert not any("lacks" in warning for warning in imported.warnings)
+    # What burns CPU time is there in Python alone.
+    busy = sub(Runtime=runtime, Function=function, DesiredServiceTimes=["1s"])
+    imported = importers.convert(write(STELLAR, SubExperiments=busy))
+    lacking = f"lacks spin in {runtime}"
+    assert any(lacking in warning for warning in imported.warnings) == (language != "python")
 
 
 def test_names_tell_experiments_of_one_title_apart(write: Callable[..., Path]) -> None:
@@ -335,7 +359,7 @@ def test_equal_warnings_are_told_once_with_their_number(write: Callable[..., Pat
 
 
 def test_what_would_be_refused_is_not_suggested(write: Callable[..., Path], tmp_path: Path) -> None:
-    path = write(STELLAR, SubExperiments=sub(Runtime="go1.x", Function="hellogo"))
+    path = write(STELLAR, SubExperiments=sub(Runtime="rust", Function="hellorust"))
     for extra, expected in (
         ([], "cannot run as it is: "),
         (["--runtime", "python"], "Next: uncia run"),
@@ -353,7 +377,7 @@ def test_replicas_that_cannot_run_are_refused_once(
 ) -> None:
     # Bursts of several requests at random gaps make a function of each replica.
     changed = sub(
-        Runtime="go1.x", Function="hellogo", Parallelism=50, BurstSizes=[2], IATType="stochastic"
+        Runtime="rust", Function="hellorust", Parallelism=50, BurstSizes=[2], IATType="stochastic"
     )
     out = tmp_path / "out.yaml"
     command = ["workload", "import", str(write(STELLAR, SubExperiments=changed)), "--out", str(out)]

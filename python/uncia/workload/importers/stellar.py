@@ -26,8 +26,14 @@ DESCRIPTION: Final = "STeLLAR's experiment configurations (JSON)"
 
 _SEED: Final = 1
 _DEFAULT_MEMORY_MB: Final = 128
-# The runtimes of STeLLAR that the embedded platform has too, by how their names begin.
-_RUNTIMES: Final = {"python": "python", "nodejs": "node", "node": "node"}
+# The languages of STeLLAR that functions of the catalogue may have too, by how their names begin.
+_LANGUAGES: Final = {
+    "python": "python",
+    "node": "node",
+    "go": "go",
+    "java": "java",
+    "ruby": "ruby",
+}
 # The functions of STeLLAR that answer at once, or spin as long as they are told, and the runtime
 # that each is written in. Others do other work.
 _HELLO: Final = {
@@ -256,10 +262,13 @@ class _Builder:
         if self.options.runtime is not None:
             return self.options.runtime
         named = (sub.Runtime or self.config.Runtime or _HELLO[sub.Function.lower()]).lower()
-        for beginning, language in _RUNTIMES.items():
-            if named.startswith(beginning):
-                return language
         source = "hello" if set(sub.DesiredServiceTimes) <= {"0ms"} else "spin"
+        from uncia import functions
+
+        languages = functions.load(source).runtime_names
+        for beginning, language in _LANGUAGES.items():
+            if named.startswith(beginning) and language in languages:
+                return language
         self.imported.warnings.append(
             f"SubExperiments[{key_path[1]}].Runtime: Uncia lacks {source} in {named}, and uncia run"
             " refuses the file; --runtime python measures Python instead"

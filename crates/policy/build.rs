@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// Each choice's folder and trait.
-const CHOICES: [(&str, &str); 9] = [
+const CHOICES: [(&str, &str); 10] = [
     ("admission", "Admission"),
     ("order", "Order"),
     ("scaling", "Scaling"),
@@ -15,6 +15,7 @@ const CHOICES: [(&str, &str); 9] = [
     ("retention", "Retention"),
     ("eviction", "Eviction"),
     ("cpu", "Cpu"),
+    ("sharing", "Sharing"),
 ];
 
 fn main() -> io::Result<()> {

@@ -11,6 +11,9 @@
 //! the numbers that are set for all functions ([`Parameters`]), and draw from the same seeded [`Random`] stream, so that the same seed and events give the same
 //! decisions.
 //!
+//! How a worker's cores are shared among what runs there is left to a kernel, or to a model of one:
+//! [`sharing`], again a file per rule.
+//!
 //! A [`Budget`] decides in the same manner when an instance has used its share of a CPU.
 
 #![forbid(unsafe_code)]
@@ -23,6 +26,7 @@ mod decision;
 mod event;
 pub mod eviction;
 mod ids;
+mod leopard;
 pub mod order;
 mod parameters;
 pub mod placement;
@@ -32,6 +36,7 @@ pub mod reuse;
 pub mod scaling;
 mod scheduler;
 mod settings;
+pub mod sharing;
 mod state;
 mod view;
 

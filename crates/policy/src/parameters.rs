@@ -21,6 +21,13 @@ pub struct Parameters {
     pub scale_down: bool,
     /// How long an idle instance is kept at least: `uniform`, `opportunistic`.
     pub keep_alive_min: Nanos,
+    /// What locality weighs against alignment, in percent: `leopard` placement.
+    pub locality_weight: u32,
+    /// Percent of the workers' CPUs in use from which the load is high: `leopard` placement, `hermod`.
+    pub high_load: u32,
+    /// Percent of a worker's CPUs that batch work may be expected to use with all else: `leopard`
+    /// admission.
+    pub cpu_overcommit: u32,
     /// The width of a bin of idle times, of which there are 240: `histogram`.
     pub histogram_bin: Nanos,
 }
@@ -35,6 +42,9 @@ impl Default for Parameters {
             scale_to_zero_delay: 30 * SECOND,
             scale_down: true,
             keep_alive_min: 0,
+            locality_weight: 100,
+            high_load: 70,
+            cpu_overcommit: 200,
             histogram_bin: 60 * SECOND,
         }
     }

@@ -114,7 +114,7 @@ fn names<T: ?Sized>(table: Table<T>) -> Vec<&'static str> {
     table.iter().map(|(name, _)| *name).collect()
 }
 
-fn find<T: ?Sized>(
+pub(crate) fn find<T: ?Sized>(
     kind: &'static str,
     name: &str,
     table: Table<T>,

@@ -1,5 +1,6 @@
 //! What policies see of the state: read only, by function, worker and instance.
 
+use crate::leopard;
 use crate::state::rooms::{Room, Rooms};
 use crate::state::{Function, Instance, Phase, State, Worker, count_phase};
 use crate::{
@@ -161,6 +162,12 @@ impl<'a> FunctionView<'a> {
         &self.function.settings
     }
 
+    /// What one more of its instances takes up of a worker's capacity: its allocation, or what is
+    /// reserved for it, see [`Admission::reserves_only`](crate::admission::Admission::reserves_only).
+    pub fn room(&self) -> Resources {
+        self.state.size_of_settings(&self.function.settings).room
+    }
+
     /// Admitted requests that have not ended.
     pub fn in_flight(&self) -> u32 {
         self.function.in_flight
@@ -294,6 +301,11 @@ impl<'a> WorkerView<'a> {
         &self.state.workers[self.slot]
     }
 
+    /// What is set for all functions.
+    pub(crate) fn parameters(&self) -> &'a Parameters {
+        &self.state.parameters
+    }
+
     /// Its name.
     pub fn id(&self) -> WorkerId {
         self.worker().id
@@ -314,7 +326,7 @@ impl<'a> WorkerView<'a> {
         self.state.worker_loads[self.slot]
     }
 
-    /// Allocations of its instances, without those that are being stopped.
+    /// What its instances take up, without those that are being stopped.
     pub fn allocated(&self) -> Resources {
         self.worker().allocated
     }
@@ -358,6 +370,31 @@ impl<'a> WorkerView<'a> {
     /// preempted are gone.
     pub fn has_room_after_preemption(&self, allocation: Resources) -> bool {
         self.worker().room_after_preemption().fits(allocation)
+    }
+
+    /// Whether it takes a new instance of the function: there is room once idle ones are evicted; and
+    /// where only what is reserved takes up room, what is not is expected to do well.
+    pub fn takes(&self, function: &FunctionView<'_>) -> bool {
+        self.has_room_after_eviction(function.room()) && self.takes_again(function)
+    }
+
+    /// Whether it takes another request on an instance of the function that it has.
+    pub fn takes_again(&self, function: &FunctionView<'_>) -> bool {
+        !self.state.reserves_only || leopard::takes(self, function)
+    }
+
+    /// Whether an instance on it was preempted, and no invocation has ended since.
+    pub fn is_pressed(&self) -> bool {
+        self.worker().is_pressed
+    }
+
+    /// All its instances that take up room, in no order that means anything, but the same in every run.
+    pub fn members(&self) -> impl Iterator<Item = InstanceView<'a>> + use<'a> {
+        let state = self.state;
+        let slots = self.worker().members.iter().map(|slot| *slot as usize);
+        slots
+            .filter(|slot| state.instances[*slot].takes_room())
+            .map(move |slot| InstanceView::new(state, slot))
     }
 
     /// The idle instances that may be evicted, the longest idle first.

@@ -23,6 +23,9 @@ const PARAMETERS: Parameters = Parameters {
     scale_to_zero_delay: 300,
     scale_down: true,
     keep_alive_min: 100,
+    locality_weight: 100,
+    high_load: 70,
+    cpu_overcommit: 200,
     histogram_bin: 30,
 };
 

@@ -47,6 +47,17 @@ pub enum Ruling {
 
 /// Decides whether a request is let in.
 pub trait Admission: Send {
+    /// Whether instances take up of a worker's capacity what is reserved for them alone, so that what is
+    /// spot or preemptible is let in beyond it. All that is allocated counts otherwise.
+    fn reserves_only(&self) -> bool {
+        false
+    }
+
+    /// Whether it reads what instances use by their samples.
+    fn reads_samples(&self) -> bool {
+        false
+    }
+
     /// Rules on a request of the function that arrives, or that is first among those that wait.
     fn admit(
         &mut self,

@@ -2,8 +2,10 @@
 //!
 //! Beyond Lambda's limits a request is let in if an instance of its function can take it, or if a
 //! worker has room for another one beside all that is active; room that an interactive request waits
-//! for is not for batch. A request that is not let in waits in the queue of its class. If it is interactive, preemptible instances of the worker that needs to
-//! give up least are preempted for it, unless room for it is being made already.
+//! for is not for batch. A request that is not let in waits in the queue of its class. If it is
+//! interactive, preemptible instances of the worker that needs to give up least are preempted for it,
+//! unless room for it is being made already. One that may be preempted itself has nobody preempted: they
+//! would preempt each other for ever.
 
 use super::concurrency_limits::ConcurrencyLimits;
 use super::{Admission, Candidate, Ruling, WaitFor};
@@ -30,11 +32,11 @@ impl Admission for TwoClass {
             Ruling::Admit => {}
             ruling => return ruling,
         }
-        let allocation = function.settings().allocation;
+        let allocation = function.room();
         if function.free_slots() > 0 {
             return Ruling::Admit;
         }
-        if !view.could_ever_hold(allocation) {
+        if !view.could_ever_hold(function.settings().allocation) {
             return Ruling::Reject(Rejection::WorkerLimit);
         }
         if function.settings().qos == Qos::Batch && view.is_interactive_waiting() {
@@ -49,6 +51,7 @@ impl Admission for TwoClass {
             return Ruling::Wait(WaitFor::Function);
         }
         if function.settings().qos == Qos::Batch
+            || function.settings().preemptible
             || view.with_room_after_preemption(allocation).next().is_some()
         {
             return Ruling::Wait(WaitFor::Class);

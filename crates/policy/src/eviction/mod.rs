@@ -18,6 +18,11 @@ pub enum Victims {
 
 /// Decides which instance is evicted, or preempted if it is active.
 pub trait Eviction: Send {
+    /// Whether it reads what instances use by their samples.
+    fn reads_samples(&self) -> bool {
+        false
+    }
+
     /// One of these instances on the worker. Asked again until there is room enough, or the answer
     /// is None or an instance that is not among them.
     fn victim(

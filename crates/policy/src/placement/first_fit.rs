@@ -20,9 +20,12 @@ impl Placement for FirstFit {
         _: &mut Random,
         function: &FunctionView<'_>,
     ) -> Option<WorkerId> {
-        let allocation = function.settings().allocation;
+        let allocation = function.room();
         let mut after_eviction = None;
         for worker in view.workers() {
+            if !worker.takes_again(function) {
+                continue;
+            }
             if worker.has_room(allocation) {
                 return Some(worker.id());
             }

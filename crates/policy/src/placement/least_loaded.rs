@@ -20,15 +20,16 @@ impl Placement for LeastLoaded {
         _: &mut Random,
         function: &FunctionView<'_>,
     ) -> Option<WorkerId> {
-        let allocation = function.settings().allocation;
-        let has_room = |worker: &WorkerView<'_>| worker.has_room_after_eviction(allocation);
+        let allocation = function.room();
+        let has_room = |worker: &WorkerView<'_>| worker.takes(function);
         let rank = |worker: &WorkerView<'_>| {
             (worker.in_flight(), !worker.has_room(allocation), worker.instances(), worker.id())
         };
+        let with_room =
+            || view.with_room_after_eviction(allocation).filter(|it| it.takes_again(function));
         // Mostly one of those with the least load of all has room.
         let least_loaded = view.least_loaded().filter(has_room).min_by_key(rank);
-        let best =
-            least_loaded.or_else(|| view.with_room_after_eviction(allocation).min_by_key(rank));
+        let best = least_loaded.or_else(|| with_room().min_by_key(rank));
         best.map(|worker| worker.id())
     }
 }

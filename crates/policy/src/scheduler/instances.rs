@@ -48,6 +48,10 @@ impl Scheduler {
         let Some((slot, index)) = self.position(request, id) else { return };
         let instance = &self.state.instances[slot];
         let function = instance.function();
+        if end != End::Preempted {
+            self.state.workers[instance.worker()].is_pressed = false;
+        }
+        let instance = &self.state.instances[slot];
         if end == End::Survives && instance.phase == Phase::Active && instance.retiring.is_none() {
             let key = instance.serving[index].key;
             let is_idle = self.state.end(slot, index);
@@ -139,6 +143,8 @@ impl Scheduler {
         worker.used += used;
         worker.freeing = worker.freeing.saturating_sub(instance.freeing(&size, before));
         worker.freeing = worker.freeing.saturating_add(instance.freeing(&size, used));
+        // Who waits for what others leave idle may go on.
+        self.is_room_new |= used.cpu < before.cpu || used.memory < before.memory;
         self.assign_cpus(slot, CpuEvent::Sampled, out);
     }
 

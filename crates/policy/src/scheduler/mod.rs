@@ -71,9 +71,9 @@ impl Scheduler {
             assigns_cpus: policies.cpu.assigns(),
             starts_ahead: policies.scaling.starts_ahead(),
             prewarms: policies.retention.prewarms(),
-            policies,
             random: Random::seed_from_u64(seed),
-            state: State::new(parameters),
+            state: State::new(parameters, policies.admission.reserves_only()),
+            policies,
             timers: Timers::default(),
             next_tick: NEVER,
             is_room_new: false,
@@ -141,6 +141,16 @@ impl Scheduler {
     /// How many instances do what, for people to see.
     pub fn counts(&self) -> Counts {
         self.state.counts()
+    }
+
+    /// Whether one of the policies reads what instances use: [`Event::Sampled`] changes nothing otherwise.
+    pub fn reads_samples(&self) -> bool {
+        let Policies { admission, placement, reuse, eviction, cpu, .. } = &self.policies;
+        admission.reads_samples()
+            || placement.reads_samples()
+            || reuse.reads_samples()
+            || eviction.reads_samples()
+            || cpu.assigns()
     }
 
     /// Admitted requests that have not ended.

@@ -22,7 +22,7 @@ impl Scheduler {
 
     /// Preempts active instances until one of the function fits once they are gone.
     pub(super) fn preempt_for(&mut self, slot: usize, worker: WorkerId, out: &mut Vec<Decision>) {
-        let allocation = self.state.functions[slot].settings.allocation;
+        let allocation = self.state.size_of(slot).room;
         let has_room = |worker: &Worker| worker.room_after_preemption().fits(allocation);
         if let Some(worker) = self.state.worker(worker) {
             self.take_room(worker, Victims::Active, has_room, out);
@@ -66,7 +66,8 @@ impl Scheduler {
         self.state.unlink(slot);
         let instance = &mut self.state.instances[slot];
         instance.phase = Phase::Preempting;
-        let id = instance.id;
+        let (id, worker) = (instance.id, instance.worker());
+        self.state.workers[worker].is_pressed = true;
         self.state.link(slot);
         out.push(Decision::Preempt { instance: id });
     }

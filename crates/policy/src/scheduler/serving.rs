@@ -16,6 +16,7 @@ impl Scheduler {
 
     #[inline(never)]
     fn serve_waiting(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        let mut is_refused = false;
         loop {
             let function = &self.state.functions[slot];
             if function.waiting() == 0 || function.available.is_empty() {
@@ -29,7 +30,10 @@ impl Scheduler {
             let bound = if is_late { function.extra.bound.first_key_value() } else { None };
             let next = unbound.into_iter().chain(bound.map(|(key, _)| *key)).min();
             let Some(key) = next else { break };
-            let Some(instance) = self.choose(slot) else { break };
+            let Some(instance) = self.choose(slot) else {
+                is_refused = true;
+                break;
+            };
             let request = if Some(key) == unbound {
                 self.state.pop_unbound(slot)
             } else {
@@ -38,7 +42,13 @@ impl Scheduler {
             let Some(request) = request else { break };
             self.assign(instance, request, out);
         }
+        let was_room_new = self.is_room_new;
         self.scale(slot, out);
+        if is_refused && self.state.functions[slot].waiting() > 0 {
+            // It is tried again when something ends, also if no further instance may be started.
+            self.state.park(slot);
+            self.is_room_new = was_room_new;
+        }
         self.state.forget(slot);
     }
 
@@ -74,7 +84,11 @@ impl Scheduler {
     fn choose(&mut self, slot: usize) -> Option<usize> {
         let view = View::new(&self.state);
         let function = view.function_at(slot);
-        let chosen = self.policies.reuse.choose(view, &mut self.random, &function)?;
+        let mut chosen = self.policies.reuse.choose(view, &mut self.random, &function)?;
+        if self.state.reserves_only && !view.instance(chosen)?.worker().takes_again(&function) {
+            let mut latest = function.available().rev();
+            chosen = latest.find(|other| other.worker().takes_again(&function))?.id();
+        }
         self.state.instance(chosen).filter(|instance| {
             let instance = &self.state.instances[*instance];
             instance.function() == slot && instance.is_available()

@@ -130,7 +130,7 @@ impl Scheduler {
         } else {
             known.deleted.then_some(StopReason::Delete)
         };
-        self.make_room(worker, settings.allocation, out);
+        self.make_room(worker, self.state.size_of(function).room, out);
         let instance = Instance::new(function, worker, &settings, retiring, self.state.now);
         let slot = self.state.add_instance(instance);
         self.state.bind_unlinked(slot);

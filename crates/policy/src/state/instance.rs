@@ -82,12 +82,17 @@ pub(crate) struct Size {
     pub(crate) allocation: Resources,
     /// What it has of them for itself while it serves.
     pub(crate) reservation: Resources,
+    /// What it takes up of its worker's capacity: one of the two.
+    pub(crate) room: Resources,
 }
 
 impl Size {
-    /// That of instances which are started with these settings.
-    pub(crate) fn new(settings: &FunctionSettings) -> Self {
-        Self { allocation: settings.allocation, reservation: settings.reservation() }
+    /// That of instances which are started with these settings, where they take up what is reserved
+    /// for them alone, or all that is allocated to them.
+    #[inline]
+    pub(crate) fn new(settings: &FunctionSettings, reserves_only: bool) -> Self {
+        let (allocation, reservation) = (settings.allocation, settings.reservation());
+        Self { allocation, reservation, room: if reserves_only { reservation } else { allocation } }
     }
 }
 

@@ -64,6 +64,8 @@ fn slot_of(id: InstanceId) -> usize {
 pub(crate) struct State {
     pub(crate) now: Nanos,
     pub(crate) parameters: Parameters,
+    /// Whether instances take up what is reserved for them alone.
+    pub(crate) reserves_only: bool,
     pub(crate) functions: Slots<Function>,
     pub(crate) instances: Slots<Instance>,
     /// By the instances' slots.
@@ -111,8 +113,8 @@ pub(crate) fn nine_tenths(limit: u64) -> u64 {
 }
 
 impl State {
-    pub(crate) fn new(parameters: Parameters) -> Self {
-        Self { parameters, ..Self::default() }
+    pub(crate) fn new(parameters: Parameters, reserves_only: bool) -> Self {
+        Self { parameters, reserves_only, ..Self::default() }
     }
 
     pub(crate) fn function(&self, id: FunctionId) -> Option<usize> {
@@ -242,8 +244,8 @@ impl State {
     /// Gives the function other settings; its instances keep their sizes.
     pub(crate) fn set_settings(&mut self, slot: usize, settings: FunctionSettings) {
         let function = &mut self.functions[slot];
-        let size = Size::new(&function.settings);
-        if size != Size::new(&settings) {
+        let size = Size::new(&function.settings, self.reserves_only);
+        if size != Size::new(&settings, self.reserves_only) {
             for member in &function.extra.members {
                 let member = *member as usize;
                 self.instances[member].has_own_size = true;
@@ -261,7 +263,17 @@ impl State {
         {
             return **size;
         }
-        Size::new(&self.functions[instance.function()].settings)
+        self.size_of(instance.function())
+    }
+
+    /// The size of the function's instances that are started now.
+    pub(crate) fn size_of(&self, function: usize) -> Size {
+        self.size_of_settings(&self.functions[function].settings)
+    }
+
+    /// The size of instances that are started with these settings.
+    pub(crate) fn size_of_settings(&self, settings: &FunctionSettings) -> Size {
+        Size::new(settings, self.reserves_only)
     }
 
     /// Numbers the arrivals.

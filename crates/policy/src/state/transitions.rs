@@ -44,11 +44,11 @@ impl State {
             worker.reserved += size.reservation;
             if !kept {
                 worker.evictable -= 1;
-                worker.evictable_resources -= size.allocation;
+                worker.evictable_resources -= size.room;
                 worker.idle.remove(slot, &mut self.instances);
             }
             if preemptible {
-                worker.preemptible += size.allocation;
+                worker.preemptible += size.room;
                 worker.active.push(slot, &mut self.instances);
             }
         } else if preemptible {
@@ -91,12 +91,12 @@ impl State {
             self.counts.idle += 1;
             worker.reserved -= size.reservation;
             if preemptible {
-                worker.preemptible -= size.allocation;
+                worker.preemptible -= size.room;
                 worker.active.remove(slot, &mut self.instances);
             }
             if !kept {
                 worker.evictable += 1;
-                worker.evictable_resources += size.allocation;
+                worker.evictable_resources += size.room;
                 worker.idle.push(slot, &mut self.instances);
             }
         } else if preemptible {
@@ -169,20 +169,20 @@ impl State {
         let instance = &self.instances[slot];
         let worker = &mut self.workers[instance.worker()];
         worker.instances += 1;
-        worker.allocated += size.allocation;
+        worker.allocated += size.room;
         if instance.phase != Phase::Idle {
             worker.reserved += size.reservation;
         }
         if instance.is_evictable() {
             worker.evictable += 1;
-            worker.evictable_resources += size.allocation;
+            worker.evictable_resources += size.room;
             worker.idle.push(slot, &mut self.instances);
         } else if instance.is_preemptible() {
-            worker.preemptible += size.allocation;
+            worker.preemptible += size.room;
             worker.active.push(slot, &mut self.instances);
         } else if instance.phase == Phase::Preempting {
             worker.preempting += 1;
-            worker.preempting_resources += size.allocation;
+            worker.preempting_resources += size.room;
         }
     }
 
@@ -198,20 +198,20 @@ impl State {
             return;
         }
         worker.instances -= 1;
-        worker.allocated -= size.allocation;
+        worker.allocated -= size.room;
         if instance.phase != Phase::Idle {
             worker.reserved -= size.reservation;
         }
         if instance.is_evictable() {
             worker.evictable -= 1;
-            worker.evictable_resources -= size.allocation;
+            worker.evictable_resources -= size.room;
             worker.idle.remove(slot, &mut self.instances);
         } else if instance.is_preemptible() {
-            worker.preemptible -= size.allocation;
+            worker.preemptible -= size.room;
             worker.active.remove(slot, &mut self.instances);
         } else if instance.phase == Phase::Preempting {
             worker.preempting -= 1;
-            worker.preempting_resources -= size.allocation;
+            worker.preempting_resources -= size.room;
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Worker {
     pub(crate) idle: List<OfWorker>,
     /// Active preemptible instances; the one whose requests or settings changed last comes last.
     pub(crate) active: List<OfWorker>,
+    /// An instance was preempted, and nothing has ended since.
+    pub(crate) is_pressed: bool,
     /// Memory that instances which are being stopped or preempted will free.
     pub(crate) freeing: u64,
     /// What instances use, by their last samples.
@@ -56,6 +58,7 @@ impl Worker {
             preemptible: Resources::ZERO,
             preempting: 0,
             preempting_resources: Resources::ZERO,
+            is_pressed: false,
             freeing: 0,
             used: Resources::ZERO,
             idle: List::default(),

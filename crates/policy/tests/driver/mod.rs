@@ -61,6 +61,8 @@ pub(crate) struct Driver {
     pub started: u32,
     /// Whether an instance may idle for longer than its function's keep-alive.
     keeps_longer: bool,
+    /// Whether what is spot or preemptible takes up no room.
+    reserves_only: bool,
     /// Every instance so far, in the order of starts.
     pub starts: Vec<InstanceId>,
     /// Every decision so far.
@@ -77,6 +79,7 @@ impl Driver {
         Self {
             scheduler: Scheduler::with_parameters(policies, parameters, seed),
             keeps_longer: names.retention == "histogram",
+            reserves_only: names.admission == "leopard",
             now: 0,
             wake_at: None,
             next_request: 0,
@@ -337,7 +340,11 @@ impl Driver {
             let mut allocated = Resources::ZERO;
             let mut instances = 0;
             for instance in self.instances.values().filter(on).filter(takes_room) {
-                allocated += instance.settings.allocation;
+                allocated += if self.reserves_only {
+                    instance.settings.reservation()
+                } else {
+                    instance.settings.allocation
+                };
                 instances += 1;
             }
             let capacity = self.workers[&worker.id()];

@@ -1,0 +1,114 @@
+//! What cannot be simulated, found before anything is.
+
+use uncia_policy::{Resources, UnknownPolicy, sharing};
+
+use crate::setting::{Setting, Trace};
+
+/// Why something cannot be simulated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// A policy or rule does not exist.
+    #[error(transparent)]
+    UnknownPolicy(#[from] UnknownPolicy),
+    /// There is no worker.
+    #[error("there is no worker")]
+    NoWorker,
+    /// There is no function.
+    #[error("there is no function")]
+    NoFunction,
+    /// There is nothing to draw the duration of a start from.
+    #[error("starts: there is no duration")]
+    NoStart,
+    /// An interval of no length.
+    #[error("interval: must be longer than 0 ns")]
+    NoInterval,
+    /// A worker without CPU or memory.
+    #[error("workers[{0}]: has no CPU or no memory")]
+    EmptyWorker(usize),
+    /// An instance that serves several requests at once.
+    #[error(
+        "functions[{0}] ({1}): concurrency {2}; a simulated instance serves one request at a time"
+    )]
+    Concurrency(usize, String, u32),
+    /// A function that no worker can hold.
+    #[error(
+        "functions[{0}] ({1}): needs {cpu} micro-vCPU and {memory} bytes, and no worker has as much",
+        cpu = .2.cpu, memory = .2.memory
+    )]
+    TooLarge(usize, String, Resources),
+    /// A function that never runs.
+    #[error(
+        "functions[{0}] ({1}): reserves no CPU, so that it never runs where cores are shared by the \
+         rule {2:?}"
+    )]
+    NeverRuns(usize, String, String),
+    /// An invocation of a function that there is not.
+    #[error("invocation {0}: function {1}, and there are {2}")]
+    UnknownFunction(usize, usize, usize),
+    /// An invocation that comes before the one before it.
+    #[error("invocation {0}: arrives before the one before it")]
+    OutOfOrder(usize),
+    /// An invocation that holds more memory than its function may.
+    #[error("invocation {0}: holds {1} bytes, and its function {2} may hold {3}")]
+    TooMuchMemory(usize, u64, String, u64),
+    /// Something is so large that sums of it are not exact.
+    #[error("invocation {0}: ends 292 years after the start, or later")]
+    TooLong(usize),
+}
+
+/// A time that is never reached, far from where sums overflow.
+const LATEST: u64 = i64::MAX as u64;
+
+pub(crate) fn check(setting: &Setting, trace: &Trace) -> Result<(), SettingError> {
+    let rule = sharing::from_name(&setting.sharing)?;
+    if setting.workers.is_empty() {
+        return Err(SettingError::NoWorker);
+    }
+    if setting.functions.is_empty() {
+        return Err(SettingError::NoFunction);
+    }
+    if setting.starts.is_empty() {
+        return Err(SettingError::NoStart);
+    }
+    if setting.interval == Some(0) {
+        return Err(SettingError::NoInterval);
+    }
+    if let Some(index) = setting.workers.iter().position(|it| it.cpu == 0 || it.memory == 0) {
+        return Err(SettingError::EmptyWorker(index));
+    }
+    for (index, function) in setting.functions.iter().enumerate() {
+        let (settings, name) = (&function.settings, || function.name.clone());
+        if settings.concurrency > 1 {
+            return Err(SettingError::Concurrency(index, name(), settings.concurrency));
+        }
+        if !setting.workers.iter().any(|worker| settings.allocation.fits(*worker)) {
+            return Err(SettingError::TooLarge(index, name(), settings.allocation));
+        }
+        if settings.reservation().cpu == 0 && rule.is_exclusive() || settings.allocation.cpu == 0 {
+            return Err(SettingError::NeverRuns(index, name(), setting.sharing.clone()));
+        }
+    }
+    let mut last = 0;
+    for (index, invocation) in trace.invocations.iter().enumerate() {
+        let Some(function) = setting.functions.get(invocation.function) else {
+            let functions = setting.functions.len();
+            return Err(SettingError::UnknownFunction(index, invocation.function, functions));
+        };
+        if invocation.arrival < last {
+            return Err(SettingError::OutOfOrder(index));
+        }
+        last = invocation.arrival;
+        let phases = trace.phases(invocation);
+        let most = phases.iter().map(|phase| phase.memory).max().unwrap_or(0);
+        let limit = function.settings.allocation.memory;
+        if most > limit {
+            let name = function.name.clone();
+            return Err(SettingError::TooMuchMemory(index, most, name, limit));
+        }
+        let duration = phases.iter().try_fold(last, |sum, phase| sum.checked_add(phase.duration));
+        if duration.is_none_or(|end| end > LATEST) {
+            return Err(SettingError::TooLong(index));
+        }
+    }
+    Ok(())
+}

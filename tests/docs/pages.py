@@ -48,7 +48,7 @@ GENERATED: Final = {
     Path("docs/reference/cli.md"),
     Path("docs/explanation/cpu-bandwidth-control.md"),
 }
-LANGUAGES: Final = ("console", "python", "yaml", "json", "sql", "rust", "text")
+LANGUAGES: Final = ("console", "go", "python", "yaml", "json", "sql", "rust", "text")
 DIRECTIVES: Final = {
     *("not run", "long", "root", "run by", "usage", "file", "first", "with", "without"),
     *("runs on", "part of", "page run by"),

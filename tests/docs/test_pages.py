@@ -320,7 +320,7 @@ def test_every_block_has_a_language_and_every_exception_a_reason(page: Path) -> 
             assert block.comments.get(comment, comment), f"{block}: {comment} says nothing"
         if block.language == "text" and "usage" not in block.comments:
             assert not list(pages.uncia_commands(block.code)), f"{block}: commands are console"
-        if block.language == "rust":
+        if block.language in ("go", "rust"):
             assert excused(block), f"{block}: run by whom?"
         test = block.comments.get("run by")
         if test is not None:

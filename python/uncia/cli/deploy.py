@@ -123,6 +123,11 @@ class _Change:
 
         with self._folder() as folder:
             definition = functions.load(folder)
+            if definition.root is not None:
+                raise UnciaError(
+                    f"{definition.name} brings a root, which this command does not deploy",
+                    hint="`uncia functions image` makes its image, and Code.ImageUri names it.",
+                )
             package = functions.package(definition, self.runtime)
             content = package.read_bytes()
         name = self.name or definition.name

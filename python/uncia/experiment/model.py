@@ -65,6 +65,10 @@ class Settings(_DeclaredSettings):
     timeout: Duration | None = Field(None, gt=0, description="The platform ends it after this time")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables")
     filler: Size | None = Field(None, description="Random bytes added to the package")
+    root: str | None = Field(
+        None,
+        description="An OCI image layout that the function is laid over, a folder beside this file",
+    )
     replicas: int = Field(1, ge=1, le=10_000, description="Identical functions, visited in turn")
 
     def declared(self) -> dict[str, Value]:

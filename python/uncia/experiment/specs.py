@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from uncia.experiment.describe import package_identity
 from uncia.experiment.plan import DeploymentPlan
 from uncia.experiment.sources import Sources, language
 from uncia.platforms import FunctionSpec
+
+if TYPE_CHECKING:
+    from uncia.functions.images import Image
 
 
 @dataclass
@@ -21,9 +25,10 @@ class Specs:
 
     sources: Sources
     identities: dict[str, str] = field(default_factory=dict)
-    _packages: dict[tuple[str, str | None, int | None], tuple[bytes, str, str]] = field(
-        default_factory=dict
-    )
+    _packages: dict[
+        tuple[str, str | None, int | None, str | None],
+        tuple[bytes, Image | None, str, str],
+    ] = field(default_factory=dict)
 
     def make(self, prefix: str, plan: DeploymentPlan) -> list[FunctionSpec]:
         """The functions of one deployment, one per replica (or address).
@@ -49,20 +54,29 @@ class Specs:
                 for position, url in enumerate(urls)
             ]
         from uncia import functions
+        from uncia.functions import images
 
         definition = self.sources.definition(function.source)
         wanted = None if function.runtime is None else language(function.runtime)
-        identity = (function.source, wanted, function.filler)
+        identity = (function.source, wanted, function.filler, function.root)
         if identity not in self._packages:
-            packaged = functions.package(definition, wanted, filler=function.filler or 0)
+            filler = function.filler or 0
+            image: Image | None = None
+            if function.root is None and definition.root is None:
+                packaged = functions.package(definition, wanted, filler=filler)
+            else:
+                layout = None if function.root is None else self.sources.base / function.root
+                image, packaged = images.image_of(definition, layout, wanted, filler=filler)
             content = packaged.read_bytes()
-            self._packages[identity] = (content, packaged.handler, packaged.runtime)
-            self.identities[f"{function.source} ({packaged.runtime})"] = package_identity(content)
-        package, handler, runtime = self._packages[identity]
+            self._packages[identity] = (content, image, packaged.handler, packaged.runtime)
+            name = f"{function.source} ({packaged.runtime})"
+            self.identities[name] = package_identity(content) if image is None else image.digest
+        package, image, handler, runtime = self._packages[identity]
         return [
             FunctionSpec(
                 name=f"{prefix}-{replica}" if function.replicas > 1 else prefix,
-                package=package,
+                package=package if image is None else None,
+                image=None if image is None else image.folder,
                 runtime=function.runtime or runtime,
                 handler=function.handler or handler,
                 memory=definition.memory if function.memory is None else function.memory,

@@ -302,6 +302,28 @@ class Sizes(Form):
     large: Presets
 
 
+class Root(Form):
+    """The root file system that a function brings: from Debian packages, or a layout."""
+
+    packages: list[str] = Field(
+        default_factory=list, description="Debian packages that it is made of, by mmdebstrap"
+    )
+    suite: str | None = Field(
+        None, description="Debian's suite of the packages; by default the machine's"
+    )
+    layout: str | None = Field(
+        None, description="Instead of packages: an OCI image layout, a folder beside this file"
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if bool(self.packages) == (self.layout is not None):
+            raise ValueError("a root has either packages or a layout")
+        if self.suite is not None and self.layout is not None:
+            raise ValueError("suite is for packages; a layout has its own")
+        return self
+
+
 class Function(Form):
     """A function of the catalogue, or of yours."""
 
@@ -316,6 +338,9 @@ class Function(Form):
     memory: Size = Field(gt=0, description="Memory it is given unless an experiment says otherwise")
     timeout: Duration = Field(
         gt=0, description="Its time limit unless an experiment says otherwise"
+    )
+    root: Root | None = Field(
+        None, description="The root file system that it brings, on platforms that take images"
     )
 
     _folder: Path = PrivateAttr(default=Path())

@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union
 
 from pydantic import Field
@@ -59,11 +60,13 @@ class FunctionSpec:
     Memory in bytes, times in nanoseconds, CPU in micro-vCPU.
 
     Attributes:
+        image: an OCI image layout, which has the package in it, instead of that.
         settings: those of :data:`uncia.settings.FUNCTION_SETTINGS` that are chosen, by name.
     """
 
     name: str
     package: bytes | None = None
+    image: Path | None = None
     runtime: str | None = None
     handler: str | None = None
     memory: int | None = None

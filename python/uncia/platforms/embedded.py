@@ -18,6 +18,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -44,7 +45,7 @@ from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setti
 CAPABILITIES: Final = Capabilities(
     deploys=True,
     collects=True,
-    settings=SETTINGS | frozenset(FUNCTION_SETTINGS),
+    settings=SETTINGS | frozenset(FUNCTION_SETTINGS) | {"root"},
     http_events=True,
     mistakes=mistakes,
 )
@@ -280,6 +281,19 @@ def _open_private(path: str, flags: int) -> int:
     return descriptor
 
 
+def _copy_layout(layout: Path, to: Path) -> None:
+    """Copy a layout, without copying its bytes where both are on one file system."""
+
+    def link(source: str, target: str) -> str:
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+        return target
+
+    shutil.copytree(layout, to, copy_function=link)
+
+
 class EmbeddedPlatform:
     """One run's embedded platform."""
 
@@ -288,6 +302,9 @@ class EmbeddedPlatform:
         self._options: Final = options
         self._journal: Final[Journal] = context.journal
         self._state: Final = state_home() / "embedded" / context.run
+        # Images of functions, which the engine takes from the run's own folder alone.
+        self._images: Final = self._state / "layouts"
+        self._config["images"] = [*self._config.get("images", ()), str(self._images)]
         self._resource = Resource("embedded", "engine", str(self._state))
         self._is_started = False
         self._server: Server | None = None
@@ -334,7 +351,19 @@ class EmbeddedPlatform:
             self._journal.created(self._resource)
 
     def deploy(self, function: FunctionSpec) -> Deployment:
-        return self._lambda().deploy(function)
+        if function.image is None:
+            return self._lambda().deploy(function)
+        shown = self._images / function.name
+        try:
+            _copy_layout(function.image, shown)
+            # The platform has unpacked it, and needs it no more.
+            return self._lambda().deploy(replace(function, image=shown))
+        except OSError as error:
+            raise RunFailedError(
+                f"the image {shown} cannot be written: {error.strerror}"
+            ) from error
+        finally:
+            shutil.rmtree(self._images, ignore_errors=True)
 
     def endpoint(self, deployment: Deployment) -> Target:
         return self._lambda().endpoint(deployment)

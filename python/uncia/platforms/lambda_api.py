@@ -239,8 +239,7 @@ def create_request(
         UnciaError: a setting is one that the API does not take (see `mistakes`), or there is no
             package.
     """
-    if function.package is None or function.handler is None or function.runtime is None:
-        raise UnciaError(f"the function {function.name} has no package to deploy")
+    code = _code(function, runtimes)
     values = {
         "memory": function.memory,
         "timeout": function.timeout,
@@ -252,10 +251,8 @@ def create_request(
         raise UnciaError(f"{function.name}: {key} {message}")
     request: dict[str, Any] = {
         "FunctionName": function.name,
-        "Runtime": runtimes.get(function.runtime, function.runtime),
         "Role": role,
-        "Handler": function.handler,
-        "Code": {"ZipFile": function.package},
+        **code,
         "Tags": settings.tags(function.settings, function.name),
     }
     if function.memory is not None:
@@ -265,3 +262,20 @@ def create_request(
     if function.environment:
         request["Environment"] = {"Variables": dict(function.environment)}
     return request
+
+
+def _code(function: FunctionSpec, runtimes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of CreateFunction that say what is run.
+
+    Raises:
+        UnciaError: there is neither a package nor an image.
+    """
+    if function.image is not None:
+        return {"PackageType": "Image", "Code": {"ImageUri": f"oci:{function.image}"}}
+    if function.package is None or function.handler is None or function.runtime is None:
+        raise UnciaError(f"the function {function.name} has no package to deploy")
+    return {
+        "Runtime": runtimes.get(function.runtime, function.runtime),
+        "Handler": function.handler,
+        "Code": {"ZipFile": function.package},
+    }

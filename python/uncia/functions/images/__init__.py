@@ -4,7 +4,7 @@
 writes and reads layouts.
 """
 
-from uncia.functions.images.code import lay_over
+from uncia.functions.images.code import image_of, lay_over
 from uncia.functions.images.debian import make_root
 from uncia.functions.images.layout import Execution, Image, Layer, read_image, write_image
 
@@ -12,6 +12,7 @@ __all__ = [
     "Execution",
     "Image",
     "Layer",
+    "image_of",
     "lay_over",
     "make_root",
     "read_image",

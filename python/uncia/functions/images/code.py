@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import subprocess
 import tarfile
 import tempfile
@@ -15,7 +17,9 @@ from typing import Final
 
 from uncia import engine
 from uncia.errors import UnciaError
-from uncia.functions.form import BOOTSTRAP
+from uncia.functions.cache import cache_folder, create_once
+from uncia.functions.form import BOOTSTRAP, Function
+from uncia.functions.images.debian import machine_suite, make_root
 from uncia.functions.images.layout import (
     Execution,
     Image,
@@ -43,7 +47,7 @@ class _Client:
 
 
 def lay_over(
-    function: str | os.PathLike[str],
+    function: str | os.PathLike[str] | Function,
     root: Path,
     out: Path,
     runtime: str | None = None,
@@ -56,7 +60,7 @@ def lay_over(
     """Write an image: a root's layers, and above them a function with its runtime's client.
 
     Args:
-        function: a name in the catalogue, or a folder.
+        function: a name in the catalogue, a folder, or a loaded function.
         root: a layout whose image has the runtime's interpreter.
         out: the new layout's folder; must not exist, or be empty.
         runtime: such as ``python``; by default the function's first.
@@ -76,6 +80,57 @@ def lay_over(
         with layer.open("wb") as file, LayerWriter(file) as writer:
             execution = _add_code(writer, built, base, root)
         return write_image(out, [*base.layers, Layer(layer)], execution, tag=tag)
+
+
+def image_of(
+    function: Function,
+    layout: Path | None = None,
+    runtime: str | None = None,
+    *,
+    filler: int = 0,
+) -> tuple[Image, Package]:
+    """Return a function's image over its root, from the cache if it was made before.
+
+    Args:
+        function: whose ``root`` counts unless a layout is given.
+        layout: the root.
+        runtime: such as ``python``; by default the function's first.
+        filler: bytes of incompressible data to add.
+
+    Returns:
+        The image in the cache, to be read only, and the package that is in it.
+
+    Raises:
+        UnciaError: as :func:`lay_over` and :func:`~uncia.functions.images.debian.make_root`.
+    """
+    root = layout or _root(function)
+    built = package(function, runtime, filler=filler)
+    client = "" if built.runtime == "provided" else repr(_client(built.runtime))
+    identity = f"{read_image(root).digest} {built.sha256} {built.runtime} {client}"
+    path = cache_folder("images") / hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+    def make(partial: Path) -> None:
+        lay_over(function, root, partial, runtime, filler=filler)
+
+    create_once(path, make)
+    return read_image(path), built
+
+
+def _root(function: Function) -> Path:
+    """The layout of a function's root, made of packages now or before."""
+    root = function.root
+    if root is None:
+        raise UnciaError(f"{function.name} brings no root")
+    if root.layout is not None:
+        return function.folder / root.layout
+    # Packages change under their names: a root that nobody has used for a month is made anew.
+    identity = f"{platform.machine()} {root.suite or machine_suite()} {sorted(root.packages)}"
+    path = cache_folder("roots") / hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+    def make(partial: Path) -> None:
+        make_root(root.packages, partial, root.suite)
+
+    return create_once(path, make)
 
 
 def _add_code(writer: LayerWriter, built: Package, base: Image, root: Path) -> Execution:

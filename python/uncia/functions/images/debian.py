@@ -53,7 +53,7 @@ def make_root(packages: Sequence[str], out: Path, suite: str | None = None) -> I
     for package in packages:
         if _PACKAGE.fullmatch(package) is None:
             raise UnciaError(f"{package!r} is not the name of a Debian package")
-    own_suite = _own_suite()
+    own_suite = machine_suite()
     suite = suite or own_suite
     if suite is None or _SUITE.fullmatch(suite) is None:
         raise UnciaError(
@@ -89,7 +89,7 @@ def _command(
     return [*command, suite, str(archive), *map(str, sources)]
 
 
-def _own_suite() -> str | None:
+def machine_suite() -> str | None:
     """The suite of Debian that this machine is; None if it is something else."""
     try:
         text = Path("/etc/os-release").read_text(encoding="utf-8")

@@ -145,7 +145,7 @@ def test_a_root_that_apt_cannot_make_leaves_nothing(
     apt.mkdir()
     (apt / "sources.list").write_text("deb file:/nonexistent bookworm main\n")
     monkeypatch.setattr(debian, "SOURCES", apt)
-    monkeypatch.setattr(debian, "_own_suite", lambda: "bookworm")
+    monkeypatch.setattr(debian, "machine_suite", lambda: "bookworm")
     with pytest.raises(UnciaError, match="mmdebstrap could not make a root of bookworm"):
         debian.make_root(["gcc"], tmp_path / "root")
     assert [path.name for path in tmp_path.iterdir()] == ["apt"]

@@ -150,7 +150,7 @@ async function load(name) {
   return handler;
 }
 
-// The invocation that runs: {id, settled, answer, waits}.
+// The invocation that runs: {id, settled, answer, waits}, of a streamed one {begun, ended} besides.
 let current = null;
 
 // What is sent as the result. It may wait until the event loop has nothing left to do.
@@ -182,6 +182,100 @@ function send(invocation, kind, body, headers) {
   current = null;
   socket.ref();
   socket.write(post(`invocation/${invocation.id}/${kind}`, body, headers, () => {}) + get('invocation/next', '', event));
+}
+
+// Streamed answers, as Lambda's own runtime offers them: a handler that was passed to
+// awslambda.streamifyResponse gets a writable stream, and what it writes goes out at once.
+const STREAMS = Symbol('streams its answer');
+const INTEGRATION = 'application/vnd.awslambda.http-integration-response';
+
+globalThis.awslambda = {
+  streamifyResponse(streaming) {
+    streaming[STREAMS] = true;
+    return streaming;
+  },
+  HttpResponseStream: {
+    // Sends status, headers and cookies ahead of the body.
+    from(stream, metadata) {
+      stream.setContentType(INTEGRATION);
+      stream.write(JSON.stringify(metadata));
+      stream.write(Buffer.alloc(8));
+      return stream;
+    },
+  },
+};
+
+// What ends a streamed answer, with the error as which it turns out, if there is one.
+function streamEnd(description) {
+  if (!description) return '0\r\n\r\n';
+  const body = Buffer.from(JSON.stringify(description)).toString('base64');
+  return `0\r\n${kindHeader(description.errorType)}Lambda-Runtime-Function-Error-Body: ${body}\r\n\r\n`;
+}
+
+function streamOf(invocation) {
+  let contentType = 'application/octet-stream';
+  const begin = () => {
+    invocation.begun = true;
+    expected.push(() => {});
+    // From now on the answer has to be ended, even if the function does nothing more.
+    socket.ref();
+    socket.write(
+      `POST ${PREFIX}invocation/${invocation.id}/response HTTP/1.1\r\nHost: ${address}\r\n` +
+        `Content-Type: ${contentType}\r\nLambda-Runtime-Function-Response-Mode: streaming\r\n` +
+        'Trailer: Lambda-Runtime-Function-Error-Type, Lambda-Runtime-Function-Error-Body\r\n' +
+        'Transfer-Encoding: chunked\r\n\r\n',
+    );
+  };
+  const stream = new (require('stream').Writable)({
+    write(chunk, encoding, done) {
+      if (current !== invocation || invocation.ended) return done(new Error('the invocation has ended'));
+      if (!invocation.begun) begin();
+      if (!chunk.length) return done();
+      socket.cork();
+      socket.write(`${chunk.length.toString(16)}\r\n`);
+      socket.write(chunk);
+      socket.write('\r\n', () => done());
+      socket.uncork();
+    },
+    final(done) {
+      if (current === invocation && !invocation.ended) {
+        if (!invocation.begun) begin();
+        invocation.ended = true;
+        socket.write(streamEnd(null));
+        streamed(invocation);
+      }
+      done();
+    },
+  });
+  // Whoever writes after the end is told by the callback of that write.
+  stream.on('error', () => {});
+  stream.setContentType = (type) => {
+    if (invocation.begun) throw new Error('the content type cannot be set after the first write');
+    contentType = String(type).replace(/[^\x20-\x7e]/g, '?');
+  };
+  return stream;
+}
+
+// The next event is asked for when the answer has ended and the handler has returned.
+function streamed(invocation) {
+  if (!(invocation.ended && invocation.settled) || current !== invocation) return;
+  current = null;
+  socket.ref();
+  socket.write(get('invocation/next', '', event));
+}
+
+function streamFailed(invocation, error) {
+  invocation.settled = true;
+  if (current !== invocation || invocation.ended) {
+    report('Invoke Error', describe(error));
+    return streamed(invocation);
+  }
+  if (!invocation.begun) return sendError(invocation, error);
+  const description = describe(error);
+  report('Invoke Error', description);
+  invocation.ended = true;
+  socket.write(streamEnd(description));
+  streamed(invocation);
 }
 
 function parse(text) {
@@ -225,6 +319,17 @@ function event(status, headers, body) {
   };
   try {
     context.clientContext = parse(headers['lambda-runtime-client-context']);
+    if (handler[STREAMS]) {
+      invocation.waits = false;
+      Promise.resolve(handler(JSON.parse(body), streamOf(invocation), context)).then(
+        () => {
+          invocation.settled = true;
+          streamed(invocation);
+        },
+        (error) => streamFailed(invocation, error),
+      );
+      return;
+    }
     const returned = handler(JSON.parse(body), context, finish);
     if (returned && typeof returned.then === 'function') {
       invocation.waits = false;
@@ -235,6 +340,7 @@ function event(status, headers, body) {
     }
   } catch (error) {
     invocation.waits = false;
+    if (handler[STREAMS]) return streamFailed(invocation, error);
     settle(invocation, error, null, true, context);
   }
 }
@@ -260,6 +366,12 @@ function uncaught(label, description) {
   report(label, description);
   // Between two invocations nobody waits for it.
   if (handler && !current) process.exit(EXIT_UNCAUGHT);
+  if (current && current.begun) {
+    // It is said in the answer that has begun, or, after its end, nowhere.
+    current = null;
+    socket.end(streamEnd(description), () => process.exit(EXIT_UNCAUGHT));
+    return;
+  }
   const where = current ? `invocation/${current.id}/error` : 'init/error';
   current = null;
   socket.ref();

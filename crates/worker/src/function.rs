@@ -117,6 +117,32 @@ impl Configuration {
     }
 }
 
+/// How a function's URL answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum InvokeMode {
+    /// When all of the answer is there.
+    #[default]
+    Buffered,
+    /// As the function answers.
+    ResponseStream,
+}
+
+impl InvokeMode {
+    /// The mode that Lambda calls so.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::Buffered, Self::ResponseStream].into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// What Lambda calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Buffered => "BUFFERED",
+            Self::ResponseStream => "RESPONSE_STREAM",
+        }
+    }
+}
+
 /// A function's URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UrlConfig {
@@ -126,6 +152,9 @@ pub(crate) struct UrlConfig {
     /// Whether requests must be signed with the platform's credentials.
     #[serde(default)]
     pub signed: bool,
+    /// Those of earlier versions were all buffered.
+    #[serde(default)]
+    pub invoke_mode: InvokeMode,
 }
 
 /// A function at one moment; a change makes a new value.

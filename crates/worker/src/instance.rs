@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use uncia_clock::Moment;
 
+pub use crate::answer_body::AnswerBody;
+pub use crate::passage::Passage;
 pub use crate::sandbox::{
     Caller, Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host,
     HostError, Instance, Metering, Namespaces, Peer, Runtime, Started, SystemCallFilter, Tuning,
@@ -80,7 +81,7 @@ pub enum Enforcement {
 pub type ChainService = Arc<
     dyn Fn(
             http::Request<Incoming>,
-        ) -> Pin<Box<dyn Future<Output = http::Response<Full<Bytes>>> + Send>>
+        ) -> Pin<Box<dyn Future<Output = http::Response<AnswerBody>> + Send>>
         + Send
         + Sync,
 >;
@@ -205,12 +206,12 @@ pub struct HttpHead {
 /// What an instance that serves HTTP has answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpAnswer {
-    /// The status, 200 to 599.
+    /// The status: 200 to 599, or 101 of a websocket that has ended.
     pub status: StatusCode,
     /// All headers that are not of the instance's connection.
     pub headers: HeaderMap,
-    /// The whole body.
-    pub body: Bytes,
+    /// The whole body; None if it was passed to the client piece by piece.
+    pub body: Option<Bytes>,
 }
 
 impl HttpAnswer {
@@ -231,6 +232,8 @@ pub struct Request {
     pub payload: Bytes,
     /// With which head the payload is sent to a server; None for one that Invoke made.
     pub head: Option<Arc<HttpHead>>,
+    /// By which a body or an answer may pass piece by piece.
+    pub passage: Option<Arc<Passage>>,
     /// How long the invocation may take before the instance is killed, or, if that serves others, before
     /// it is given up.
     pub timeout: Duration,
@@ -245,6 +248,8 @@ pub struct Request {
 pub enum Outcome {
     /// The handler's answer.
     Ok(Bytes),
+    /// The handler's answer, which was passed to the client piece by piece.
+    Passed,
     /// The handler raised, or answered what is no JSON (a runtime of the package's own may answer
     /// what it likes); the payload is Lambda's error object.
     FunctionError(Bytes),
@@ -260,6 +265,8 @@ pub enum Outcome {
     Answered(Box<HttpAnswer>),
     /// The time was up, and the instance goes on with its other requests.
     GivenUp,
+    /// The client went away in the middle, as this sentence says, and the request with it.
+    ClientGone(&'static str),
     /// The instance is gone: killed because what it answered is no HTTP, in this sentence.
     NotHttp(String),
     /// The instance is gone: an extension has failed.
@@ -279,17 +286,19 @@ impl Outcome {
         matches!(
             self,
             Self::Ok(_)
+                | Self::Passed
                 | Self::FunctionError(_)
                 | Self::ResponseTooLarge(_)
                 | Self::Answered(_)
                 | Self::GivenUp
+                | Self::ClientGone(_)
         )
     }
 
     /// Whether the function did what it was asked.
     pub fn is_success(&self) -> bool {
         match self {
-            Self::Ok(_) => true,
+            Self::Ok(_) | Self::Passed => true,
             Self::Answered(answer) => !answer.is_failure(),
             _ => false,
         }

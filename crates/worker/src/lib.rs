@@ -6,6 +6,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod answer_body;
 mod api;
 mod awake;
 mod clock;
@@ -23,6 +24,7 @@ mod meterlog;
 mod metrics;
 mod monitor;
 mod page;
+mod passage;
 mod published;
 mod reception;
 pub mod runtime;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::error::ApiError;
@@ -26,7 +26,9 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Reads what a client sends.
 pub(super) async fn of_client(body: Incoming, path: &str) -> Result<Bytes, ApiError> {
-    let invokes = path.starts_with("/url/") || path.ends_with("/invocations");
+    let invokes = path.starts_with("/url/")
+        || path.ends_with("/invocations")
+        || path.ends_with("/response-streaming-invocations");
     let limit = if invokes { MAX_PAYLOAD_BYTES } else { MAX_BODY_BYTES };
     read(body, limit, &CLIENTS, None).await
 }
@@ -125,6 +127,10 @@ impl HangUp {
         self.0.notify_one();
     }
 }
+
+/// Counts as a client's connection for as long as it lives; an extension of its requests.
+#[derive(Debug, Clone)]
+pub(super) struct Connected(pub mpsc::Sender<()>);
 
 /// An answer's bytes, which give their room back once they are sent. A client that takes long while
 /// others wait for the room loses its connection.

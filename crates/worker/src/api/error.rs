@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use http_body_util::Full;
 use serde_json::json;
 use uncia_policy::Rejection;
 
+use crate::answer_body::AnswerBody;
 use crate::function::Function;
 use crate::store::{PackageError, StoreError, is_disk_full};
 
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<AnswerBody>;
 
 /// An error of the API.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -154,7 +154,7 @@ impl From<Rejection> for ApiError {
 
 /// A JSON answer.
 pub(super) fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
+    let mut answer = Response::new(Bytes::from(body.to_string()).into());
     *answer.status_mut() = status;
     answer
         .headers_mut()
@@ -164,7 +164,7 @@ pub(super) fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answe
 
 /// An answer without a body.
 pub(super) fn empty_answer(status: StatusCode) -> Answer {
-    let mut answer = Response::new(Full::default());
+    let mut answer = Response::new(AnswerBody::default());
     *answer.status_mut() = status;
     answer
 }

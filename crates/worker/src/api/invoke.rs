@@ -7,7 +7,6 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use http_body_util::Full;
 use serde_json::json;
 use uncia_record::Invocation;
 
@@ -19,7 +18,7 @@ use crate::dispatch::{self, Disposition, Submission};
 use crate::failure::Failure;
 use crate::function::Function;
 use crate::ids;
-use crate::instance::{HttpHead, Outcome, StartError};
+use crate::instance::{HttpHead, Outcome, Passage, StartError};
 use crate::json;
 use crate::runtime::in_proportion;
 
@@ -63,15 +62,22 @@ impl Names {
     }
 }
 
+/// What is to be run, and with what.
+pub(super) struct Call {
+    pub target: Target,
+    pub names: Names,
+    pub payload: Bytes,
+    pub head: Option<Arc<HttpHead>>,
+    pub client_context: Option<String>,
+}
+
 /// Runs a function to its end even if the client goes away meanwhile.
 pub(super) async fn run(
     api: &Arc<Api>,
-    target: Target,
-    names: Names,
-    payload: Bytes,
-    head: Option<Arc<HttpHead>>,
-    client_context: Option<String>,
+    call: Call,
+    passage: Option<Arc<Passage>>,
 ) -> Result<dispatch::Completion, ApiError> {
+    let Call { target, names, payload, head, client_context } = call;
     let Target { version: function, qualified_arn } = target;
     if function.broken.is_some() {
         return Err(ApiError::broken(&function));
@@ -84,6 +90,7 @@ pub(super) async fn run(
         parent: names.parent,
         payload,
         head,
+        passage,
         client_context,
         invoked_arn,
     };
@@ -91,18 +98,15 @@ pub(super) async fn run(
     answer.map_err(|stopped| ApiError::unavailable(stopped.to_string()))
 }
 
-pub(super) async fn answer(
-    api: &Arc<Api>,
+/// Reads what Invoke is to run; an asynchronous invocation has another limit.
+pub(super) async fn read(
+    api: &Api,
     reference: &str,
     head: &Parts,
     body: Bytes,
-) -> Result<Answer, ApiError> {
-    let query = head.uri.query().unwrap_or("");
-    let target = find_version(api, &decode(reference), query)?;
-    let function = target.version.clone();
-    let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-    let kind = header("x-amz-invocation-type").unwrap_or("RequestResponse");
-    let most = if kind == "Event" { MAX_EVENT_BYTES } else { MAX_PAYLOAD_BYTES };
+    most: usize,
+) -> Result<Call, ApiError> {
+    let target = find_version(api, &decode(reference), head.uri.query().unwrap_or(""))?;
     if body.len() > most {
         return Err(ApiError::too_large(body.len(), most));
     }
@@ -112,23 +116,45 @@ pub(super) async fn answer(
         return Err(ApiError::content(format!("Could not parse request body into json: {error}")));
     }
     let names = Names::of(&head.headers)?;
-    let context = header("x-amz-client-context").map(str::to_owned);
-    if context.as_ref().is_some_and(|context| context.len() > MAX_CLIENT_CONTEXT) {
+    let client_context = header(head, "x-amz-client-context").map(str::to_owned);
+    if client_context.as_ref().is_some_and(|context| context.len() > MAX_CLIENT_CONTEXT) {
         return Err(ApiError::invalid(format!(
             "X-Amz-Client-Context must be at most {MAX_CLIENT_CONTEXT} bytes"
         )));
     }
+    Ok(Call { target, names, payload, head: None, client_context })
+}
+
+/// A header that is text.
+pub(super) fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
+    head.headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Whether the client asks for the end of the function's output.
+pub(super) fn wants_tail(head: &Parts) -> bool {
+    header(head, "x-amz-log-type") == Some("Tail")
+}
+
+pub(super) async fn answer(
+    api: &Arc<Api>,
+    reference: &str,
+    head: &Parts,
+    body: Bytes,
+) -> Result<Answer, ApiError> {
+    let kind = header(head, "x-amz-invocation-type").unwrap_or("RequestResponse");
+    let most = if kind == "Event" { MAX_EVENT_BYTES } else { MAX_PAYLOAD_BYTES };
+    let call = read(api, reference, head, body, most).await?;
+    let function = call.target.version.clone();
     match kind {
         "RequestResponse" => {
-            let answer = run(api, target, names, payload, None, context).await?;
-            let tail = header("x-amz-log-type") == Some("Tail");
+            let answer = run(api, call, None).await?;
             let is_measured = head.headers.contains_key(INVOCATION_HEADER);
-            Ok(respond(&answer, &function, tail, is_measured))
+            Ok(respond(&answer, &function, wants_tail(head), is_measured))
         }
         "Event" if function.broken.is_some() => Err(ApiError::broken(&function)),
         "Event" => {
-            let request_id = names.request_id.clone();
-            events::accept(api, &function, names, payload, context).await?;
+            let request_id = call.names.request_id.clone();
+            events::accept(api, &function, call.names, call.payload, call.client_context).await?;
             let mut accepted = empty_answer(StatusCode::ACCEPTED);
             put(accepted.headers_mut(), "x-amzn-requestid", &request_id);
             Ok(accepted)
@@ -157,7 +183,7 @@ fn respond(
             return refused;
         }
     };
-    let mut response = http::Response::new(Full::new(payload));
+    let mut response = http::Response::new(payload.into());
     let headers = response.headers_mut();
     put(headers, "content-type", "application/json");
     if failed {
@@ -203,8 +229,10 @@ pub(super) fn payload(
         Disposition::Ran(Outcome::Ok(payload)) => Ok((payload.clone(), false)),
         Disposition::Ran(Outcome::FunctionError(payload)) => Ok((payload.clone(), true)),
         Disposition::Ran(Outcome::Answered(answer)) => {
-            Ok((answer.body.clone(), answer.is_failure()))
+            Ok((answer.body.clone().unwrap_or_default(), answer.is_failure()))
         }
+        Disposition::Ran(Outcome::Passed) => Ok((Bytes::new(), false)),
+        Disposition::Ran(Outcome::ClientGone(how)) => said("Client.Gone", (*how).to_owned()),
         Disposition::Ran(Outcome::NotHttp(how)) => said("Server.NotHttp", how.clone()),
         Disposition::Ran(Outcome::Extension { kind, message }) => said(kind, message.clone()),
         Disposition::Ran(Outcome::Timeout | Outcome::GivenUp | Outcome::Late(_))
@@ -275,7 +303,7 @@ pub(super) fn describe(headers: &mut HeaderMap, row: &Invocation, function: &Fun
 }
 
 /// Sets a header; a value that no header can have is left out.
-fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
+pub(super) fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }

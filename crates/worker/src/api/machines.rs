@@ -12,7 +12,7 @@ use uncia_flow::{Failure, Status};
 
 use super::Api;
 use super::error::{Answer, ApiError, json_answer};
-use super::invoke::{self, Names};
+use super::invoke::{self, Call, Names};
 use super::versions::find_version;
 use crate::clock::{epoch_seconds, unix_ns};
 use crate::failure;
@@ -418,7 +418,8 @@ async fn invoke_function(
     let target = find_version(api, function, "").map_err(|error| of_api(&error))?;
     let request_id = ids::uuid();
     let names = Names { invocation: request_id.clone(), parent: Some(execution), request_id };
-    let completion = invoke::run(api, target, names, payload, None, None).await;
+    let call = Call { target, names, payload, head: None, client_context: None };
+    let completion = invoke::run(api, call, None).await;
     let completion = completion.map_err(|error| of_api(&error))?;
     let request_id = completion.row().request_id.clone().unwrap_or_default();
     let (body, has_failed) =

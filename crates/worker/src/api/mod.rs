@@ -18,7 +18,9 @@ mod permissions;
 mod provisioned;
 mod route;
 mod s3;
+mod server_urls;
 mod signatures;
+mod streams;
 mod tags;
 mod urls;
 mod versions;
@@ -29,19 +31,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response};
-use http_body_util::{Either, Full};
+use http_body_util::Either;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use body::Connected;
 pub(crate) use body::HangUp;
 pub(crate) use error::{Answer, ApiError};
 pub(crate) use route::query_values;
 
+use crate::answer_body::AnswerBody;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::instance::{Caller, Capabilities, Host, Peer, Visit};
@@ -126,16 +130,20 @@ impl Api {
 
     async fn talk(
         self: Arc<Self>,
-        stream: impl AsyncRead + AsyncWrite + Unpin,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         visit: Option<Visit>,
         mut stop: watch::Receiver<bool>,
     ) {
         let visit = visit.map(Arc::new);
         let hang_up = HangUp::default();
         let asked = hang_up.clone();
+        // What a connection has become counts as one until it ends.
+        let (connected, mut is_over) = mpsc::channel(1);
+        let connected = Connected(connected);
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             let (api, visit) = (self.clone(), visit.clone());
             request.extensions_mut().insert(hang_up.clone());
+            request.extensions_mut().insert(connected.clone());
             async move {
                 if let Some(visit) = &visit {
                     visit.charge_request().await;
@@ -147,8 +155,9 @@ impl Api {
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
             .max_buf_size(BUFFER_BYTES)
-            .serve_connection(TokioIo::new(stream), service);
-        let mut connection = std::pin::pin!(connection);
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = Box::pin(connection);
         let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
         // A client that breaks off is its own affair.
         tokio::select! {
@@ -156,9 +165,11 @@ impl Api {
             () = asked.asked() => {}
             () = stopped => {
                 connection.as_mut().graceful_shutdown();
-                let _ = connection.await;
+                let _ = connection.as_mut().await;
             }
         }
+        drop(connection);
+        while is_over.recv().await.is_some() {}
     }
 
     /// Answers a request, the one for the page's events as long as its client listens.
@@ -166,7 +177,7 @@ impl Api {
         self: &Arc<Self>,
         request: http::Request<Incoming>,
         from_function: bool,
-    ) -> Response<Either<Full<Bytes>, LiveBody>> {
+    ) -> Response<Either<AnswerBody, LiveBody>> {
         if let Some(refusal) = self.refuse(&request, from_function) {
             return refusal.map(Either::Left);
         }
@@ -199,6 +210,10 @@ impl Api {
 
     async fn answer(self: &Arc<Self>, request: http::Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
+        if let Some(function) = urls::server(self, head.uri.path()) {
+            let passed = server_urls::serve(self, function, head, body).await;
+            return passed.unwrap_or_else(|error| error.answer());
+        }
         match body::of_client(body, head.uri.path()).await {
             Ok(body) => {
                 route::answer(self, &head, body).await.unwrap_or_else(|error| error.answer())
@@ -270,7 +285,7 @@ fn last(mut answer: Answer) -> Answer {
 
 /// An answer with bytes.
 pub(crate) fn bytes_answer(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = http::Response::new(Full::new(body.into()));
+    let mut answer = http::Response::new(body.into().into());
     answer
         .headers_mut()
         .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));

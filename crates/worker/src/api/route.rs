@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 
 use super::error::{Answer, ApiError};
 use super::{
-    Api, aliases, functions, invoke, layers, logs, machines, permissions, provisioned, tags, urls,
-    versions,
+    Api, aliases, functions, invoke, layers, logs, machines, permissions, provisioned, streams,
+    tags, urls, versions,
 };
 use crate::published::LATEST;
 use crate::{metrics, page};
@@ -33,6 +33,9 @@ pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<
         }
         (&Method::POST, [""]) if head.headers.contains_key("x-amz-target") => {
             Ok(machines::answer(api, head, body).await)
+        }
+        (&Method::POST, ["2021-11-15", "functions", name, "response-streaming-invocations"]) => {
+            streams::answer(api, name, head, body).await
         }
         (&Method::GET, ["uncia", "v1", rest @ ..]) => logs::answer(api, rest, head).await,
         (&Method::GET, ["metrics"]) => Ok(metrics::answer(api).await),

@@ -7,23 +7,22 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Response, StatusCode, Uri};
-use http_body_util::Full;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{self, UrlForm};
 use super::functions::{change, find};
-use super::invoke::{self, MAX_PAYLOAD_BYTES, Names};
+use super::invoke::{self, Call, MAX_PAYLOAD_BYTES, Names};
 use super::route::decode;
+use super::streams::{self, Beginning, PRELUDE_END};
 use super::versions::Target;
 use super::{Api, signatures};
 use crate::clock;
-use crate::dispatch::Disposition;
-use crate::failure::Failure;
-use crate::function::{Function, UrlConfig};
+use crate::dispatch::Completion;
+use crate::function::{Function, InvokeMode, UrlConfig};
 use crate::ids;
-use crate::instance::{Architecture, HttpHead, Outcome};
+use crate::instance::Architecture;
 use crate::runtime::in_proportion;
 
 /// Statuses that a function may answer with: those that end a request.
@@ -32,8 +31,9 @@ const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
 const MAX_HEADERS: usize = 1_000;
 
 pub(super) fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    let form = forms::read(body, &["Cors"])?;
-    let signed = check(&form, true)?.unwrap_or_default();
+    let form: UrlForm = forms::read(body, &["Cors"])?;
+    let (signed, invoke_mode) = check(&form, true)?;
+    let (signed, invoke_mode) = (signed.unwrap_or_default(), invoke_mode.unwrap_or_default());
     let function = change(api, reference, None, |function| {
         if function.url.is_some() {
             return Err(ApiError::conflict(format!(
@@ -42,20 +42,26 @@ pub(super) fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Ans
             )));
         }
         let now = clock::unix_ns() / 1_000_000;
-        function.url =
-            Some(UrlConfig { id: ids::url(), created_unix_ms: now, modified_unix_ms: now, signed });
+        function.url = Some(UrlConfig {
+            id: ids::url(),
+            created_unix_ms: now,
+            modified_unix_ms: now,
+            signed,
+            invoke_mode,
+        });
         Ok(())
     })?;
     Ok(json_answer(StatusCode::CREATED, &describe(api, &function)?))
 }
 
 pub(super) fn update(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
-    let form = forms::read(body, &["Cors"])?;
-    let signed = check(&form, false)?;
+    let form: UrlForm = forms::read(body, &["Cors"])?;
+    let (signed, invoke_mode) = check(&form, false)?;
     let function = change(api, reference, None, |function| {
         let Some(url) = &mut function.url else { return Err(no_url()) };
         url.signed = signed.unwrap_or(url.signed);
         url.modified_unix_ms = clock::unix_ns() / 1_000_000;
+        url.invoke_mode = invoke_mode.unwrap_or(url.invoke_mode);
         Ok(())
     })?;
     Ok(json_answer(StatusCode::OK, &describe(api, &function)?))
@@ -79,15 +85,18 @@ pub(super) fn delete(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError
     Ok(empty_answer(StatusCode::NO_CONTENT))
 }
 
-/// Checks what a URL is to be; returns whether its requests must be signed, if the form says.
-fn check(form: &UrlForm, required: bool) -> Result<Option<bool>, ApiError> {
-    if form.InvokeMode.as_deref().is_some_and(|mode| mode != "BUFFERED") {
-        return Err(ApiError::invalid("InvokeMode must be BUFFERED on this platform"));
+/// Checks what a URL is to be; returns whether its requests must be signed, and its mode, as far as the
+/// form says.
+fn check(form: &UrlForm, required: bool) -> Result<(Option<bool>, Option<InvokeMode>), ApiError> {
+    let named = form.InvokeMode.as_deref();
+    let mode = named.and_then(InvokeMode::named);
+    if named.is_some() && mode.is_none() {
+        return Err(ApiError::invalid("InvokeMode must be BUFFERED or RESPONSE_STREAM"));
     }
     match form.AuthType.as_deref() {
-        Some("NONE") => Ok(Some(false)),
-        Some("AWS_IAM") => signatures::check_possible().map(|()| Some(true)),
-        None if !required => Ok(None),
+        Some("NONE") => Ok((Some(false), mode)),
+        Some("AWS_IAM") => signatures::check_possible().map(|()| (Some(true), mode)),
+        None if !required => Ok((None, mode)),
         other => {
             let given = other.unwrap_or("nothing");
             Err(ApiError::invalid(format!("AuthType must be NONE or AWS_IAM, not {given}")))
@@ -105,13 +114,19 @@ fn describe(api: &Api, function: &Function) -> Result<Value, ApiError> {
         "FunctionUrl": format!("http://{}/url/{}/", api.address, url.id),
         "FunctionArn": function.arn,
         "AuthType": if url.signed { "AWS_IAM" } else { "NONE" },
-        "InvokeMode": "BUFFERED",
+        "InvokeMode": url.invoke_mode.name(),
         "CreationTime": clock::iso_8601(url.created_unix_ms),
         "LastModifiedTime": clock::iso_8601(url.modified_unix_ms),
     }))
 }
 
-/// Serves a request to a function's URL.
+/// The function behind a path, if that is the URL of one that is an HTTP server.
+pub(super) fn server(api: &Api, path: &str) -> Option<Arc<Function>> {
+    let id = path.strip_prefix("/url/")?.split('/').next()?;
+    api.registry.by_url(id).filter(|function| function.architecture() == Architecture::Http)
+}
+
+/// Serves a request to the URL of a function that polls.
 pub(super) async fn serve(
     api: &Arc<Api>,
     id: &str,
@@ -122,102 +137,54 @@ pub(super) async fn serve(
     if function.url.as_ref().is_some_and(|url| url.signed) {
         signatures::check(head, &body)?;
     }
-    if function.architecture() == Architecture::Http {
-        return pass_through(api, function, head, &format!("/url/{id}"), body).await;
-    }
+    let mode = function.url.as_ref().map(|url| url.invoke_mode).unwrap_or_default();
     let (names, bytes) = (Names::of(&head.headers)?, body.len());
     let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
-    let (id, head, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
-    let make = move || Bytes::from(event(&id, &head, &body, &request_id).to_string());
+    let (id, parts, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
+    let make = move || Bytes::from(event(&id, &parts, &body, &request_id).to_string());
     let payload = in_proportion(bytes, make).await;
     if payload.len() > MAX_PAYLOAD_BYTES {
         return Err(ApiError::too_large(payload.len(), MAX_PAYLOAD_BYTES));
     }
+    let request_id = names.request_id.clone();
     let target = Target { version: function.clone(), qualified_arn: None };
-    let answer = invoke::run(api, target, names, payload, None, None).await?;
-    let request_id = answer.row().request_id.clone().unwrap_or_default();
-    let mut response = match invoke::payload(&answer.disposition, answer.row(), &request_id) {
-        Ok((payload, false)) => in_proportion(payload.len(), move || respond(&payload)).await,
-        Ok((payload, true)) => {
-            let body = json!({"Message": "Internal Server Error"});
-            let mut failed = json_answer(StatusCode::BAD_GATEWAY, &body);
-            if is_measured {
-                invoke::put_error(failed.headers_mut(), &payload);
-                invoke::put_output(failed.headers_mut(), &answer.log_tail);
+    let call = Call { target, names, payload, head: None, client_context: None };
+    let answer = match mode {
+        InvokeMode::Buffered => invoke::run(api, call, None).await?,
+        InvokeMode::ResponseStream => match streams::begin(api, call).await? {
+            Beginning::Whole(answer) => answer,
+            Beginning::Begun(stream) => {
+                let stream = stream.with_head(head);
+                let mut response = stream.integrate(failed).await;
+                streams::name(response.headers_mut(), &request_id, &function);
+                return Ok(response);
             }
-            failed
+        },
+    };
+    let mut response = match invoke::payload(&answer.disposition, answer.row(), &request_id) {
+        Ok((payload, false)) if mode == InvokeMode::ResponseStream => {
+            super::bytes_answer("application/json", payload)
         }
+        Ok((payload, false)) => in_proportion(payload.len(), move || respond(&payload)).await,
+        Ok((payload, true)) => failure(&payload, &answer, is_measured),
         Err(error) => error.answer(),
     };
     invoke::describe(response.headers_mut(), answer.row(), &function);
     Ok(response)
 }
 
-/// Serves a request to the URL of a function that is an HTTP server: it passes as it is.
-async fn pass_through(
-    api: &Arc<Api>,
-    function: Arc<Function>,
-    head: &Parts,
-    prefix: &str,
-    body: Bytes,
-) -> Result<Answer, ApiError> {
-    let names = Names::of(&head.headers)?;
-    let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
-    let passed = HttpHead {
-        method: head.method.clone(),
-        target: target(&head.uri, prefix),
-        headers: head.headers.clone(),
-    };
-    let head = Some(Arc::new(passed));
-    let called = Target { version: function.clone(), qualified_arn: None };
-    let answer = invoke::run(api, called, names, body, head, None).await?;
-    let mut response = match &answer.disposition {
-        Disposition::Ran(Outcome::Answered(passed)) => {
-            let mut response = Response::new(Full::new(passed.body.clone()));
-            *response.status_mut() = passed.status;
-            *response.headers_mut() = passed.headers.clone();
-            // They would be taken for what the platform measured.
-            for name in passed.headers.keys().filter(|name| is_of_an_invocation(name.as_str())) {
-                response.headers_mut().remove(name);
-            }
-            response
-        }
-        disposition => {
-            let request_id = answer.row().request_id.clone().unwrap_or_default();
-            match invoke::payload(disposition, answer.row(), &request_id) {
-                Ok((payload, _)) => {
-                    let message = Failure::read(&payload).sentence();
-                    let mut failed =
-                        json_answer(status_of(disposition), &json!({"Message": message}));
-                    if is_measured {
-                        invoke::put_error(failed.headers_mut(), &payload);
-                        invoke::put_output(failed.headers_mut(), &answer.log_tail);
-                    }
-                    failed
-                }
-                Err(error) => error.answer(),
-            }
-        }
-    };
-    invoke::describe(response.headers_mut(), answer.row(), &function);
-    Ok(response)
+/// What a client gets for an answer that a function has not given.
+fn failed() -> Answer {
+    json_answer(StatusCode::BAD_GATEWAY, &json!({"Message": "Internal Server Error"}))
 }
 
-/// The status of an answer that a server has not given.
-fn status_of(disposition: &Disposition) -> StatusCode {
-    match disposition {
-        Disposition::Ran(Outcome::GivenUp) => StatusCode::GATEWAY_TIMEOUT,
-        Disposition::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::BAD_GATEWAY,
+fn failure(payload: &[u8], answer: &Completion, is_measured: bool) -> Answer {
+    let mut failed = failed();
+    if is_measured {
+        invoke::put_error(failed.headers_mut(), payload);
+        invoke::put_output(failed.headers_mut(), &answer.log_tail);
     }
-}
-
-/// What a client asks a function's URL for, without the part that names the function: `prefix`.
-fn target(uri: &Uri, prefix: &str) -> Uri {
-    let path = uri.path().strip_prefix(prefix).filter(|it| it.starts_with('/')).unwrap_or("/");
-    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    // It is a part of one that has been read.
-    format!("{path}{query}").parse().unwrap_or_default()
+    failed
 }
 
 /// The event that a request becomes.
@@ -296,9 +263,15 @@ fn parameters(query: &str) -> Map<String, Value> {
     found.into_iter().map(|(key, values)| (key, json!(values.join(",")))).collect()
 }
 
-/// What a function answered, as an HTTP answer: an object with `statusCode` says all of it, and
-/// anything else is the body.
+/// What a function answered, as an HTTP answer: an object with `statusCode` says all of it, or what comes
+/// before eight zero bytes all but the body, and anything else is the body.
 fn respond(payload: &Bytes) -> Answer {
+    let prelude = payload.windows(PRELUDE_END.len()).position(|bytes| bytes == PRELUDE_END);
+    if let Some(end) = prelude.filter(|_| payload.first() == Some(&b'{'))
+        && let Some(answer) = integrated(&payload[..end])
+    {
+        return answer.map(|_| payload.slice(end + PRELUDE_END.len()..).into());
+    }
     let parsed: Option<Value> = serde_json::from_slice(payload).ok();
     let Some(said) =
         parsed.as_ref().and_then(Value::as_object).filter(|it| it.contains_key("statusCode"))
@@ -310,10 +283,15 @@ fn respond(payload: &Bytes) -> Answer {
         };
         return super::bytes_answer("application/json", body);
     };
-    shaped(said).unwrap_or_else(|| {
-        let body = json!({"Message": "Internal Server Error"});
-        json_answer(StatusCode::BAD_GATEWAY, &body)
-    })
+    shaped(said).unwrap_or_else(failed)
+}
+
+/// The head of an answer, as the prelude of one of the type [`INTEGRATION`](streams::INTEGRATION) describes it.
+pub(super) fn integrated(prelude: &[u8]) -> Option<Answer> {
+    let mut said: Map<String, Value> = serde_json::from_slice(prelude).ok()?;
+    said.remove("body");
+    said.entry("statusCode").or_insert(json!(200));
+    shaped(&said)
 }
 
 fn shaped(said: &Map<String, Value>) -> Option<Answer> {
@@ -329,7 +307,7 @@ fn shaped(said: &Map<String, Value>) -> Option<Answer> {
         Some(Value::String(text)) => Bytes::from(text.clone()),
         Some(other) => Bytes::from(other.to_string()),
     };
-    let mut response = Response::new(Full::new(body));
+    let mut response = Response::new(body.into());
     *response.status_mut() = StatusCode::from_u16(status).ok()?;
     let headers = response.headers_mut();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -375,7 +353,7 @@ fn is_the_platforms(name: &str) -> bool {
 }
 
 /// Whether a header is what the platform says of an invocation.
-fn is_of_an_invocation(name: &str) -> bool {
+pub(super) fn is_of_an_invocation(name: &str) -> bool {
     name.starts_with("x-uncia-")
         || matches!(
             name,
@@ -429,20 +407,6 @@ mod tests {
         };
         assert_eq!(answer(MAX_HEADERS), StatusCode::OK);
         assert_eq!(answer(32_768), StatusCode::BAD_GATEWAY);
-    }
-
-    #[test]
-    fn a_server_sees_the_path_behind_its_name() {
-        for (asked, seen) in [
-            ("/url/abc", "/"),
-            ("/url/abc/", "/"),
-            ("/url/abc/x/y%20z?q=%26&q", "/x/y%20z?q=%26&q"),
-            ("/url/abc?q", "/?q"),
-            ("/url/abc//x", "//x"),
-        ] {
-            let target = target(&asked.parse().unwrap(), "/url/abc");
-            assert_eq!(target.path_and_query().unwrap().as_str(), seen, "{asked}");
-        }
     }
 
     #[test]

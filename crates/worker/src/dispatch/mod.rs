@@ -44,7 +44,7 @@ pub(crate) use host::{InstanceHost, Log};
 use crate::awake::StayAwake;
 use crate::config::Config;
 use crate::function::Function;
-use crate::instance::{HttpHead, Outcome, StartError};
+use crate::instance::{HttpHead, Outcome, Passage, StartError};
 use crate::meterlog::{AcceptedEvent, LogError, Recorded, WaitingEvent};
 use events::{INLINE_BYTES, QueuedEvent};
 use message::Message;
@@ -65,6 +65,8 @@ pub(crate) struct Submission {
     pub payload: Bytes,
     /// The head of an HTTP request, if it is for a server.
     pub head: Option<Arc<HttpHead>>,
+    /// By which a body or an answer may pass piece by piece.
+    pub passage: Option<Arc<Passage>>,
     pub client_context: Option<String>,
     /// The ARN that it was invoked by, where that is not the version's own.
     pub invoked_arn: Option<String>,

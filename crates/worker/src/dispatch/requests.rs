@@ -11,7 +11,7 @@ use super::Completion;
 use super::events::QueuedEvent;
 use super::message::Work;
 use crate::function::Function;
-use crate::instance::{HttpHead, Request};
+use crate::instance::{HttpHead, Passage, Request};
 
 /// How often a request may be assigned to instances that are gone before they are given it.
 const MAX_UNDELIVERED: u32 = 3;
@@ -32,6 +32,9 @@ pub(super) struct PendingRequest {
     pub payload_bytes: usize,
     /// The head of an HTTP request, if it is for a server.
     pub head: Option<Arc<HttpHead>>,
+    /// By which a body or an answer may pass piece by piece. What is left of it is dropped with the
+    /// request, after the row is in the log.
+    pub passage: Option<Arc<Passage>>,
     /// The number of the current attempt, from 1.
     pub attempt: i64,
     pub accepted: Moment,
@@ -61,6 +64,7 @@ impl PendingRequest {
             payload: event.payload.take(),
             payload_bytes: event.payload_bytes,
             head: None,
+            passage: None,
             attempt: event.attempt + 1,
             accepted: event.accepted.take().unwrap_or_else(Moment::now),
             undelivered: 0,
@@ -79,6 +83,7 @@ impl PendingRequest {
             invocation: self.invocation.to_string(),
             payload: self.payload.clone().unwrap_or_default(),
             head: self.head.clone(),
+            passage: self.passage.clone(),
             timeout: function.timeout(),
             client_context: self.client_context.as_deref().map(str::to_owned),
             invoked_arn: self.invoked_arn.as_deref().map(str::to_owned),

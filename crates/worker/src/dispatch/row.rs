@@ -56,13 +56,34 @@ fn base(request: &PendingRequest, function: &Function) -> Invocation {
         request_id: Some(request.request_id.to_string()),
         attempt: request.attempt,
         parent: request.parent.as_deref().map(str::to_owned),
-        request_bytes: i64::try_from(request.payload_bytes).ok(),
+        request_bytes: request_bytes(request),
         allocated_cpu: i64::try_from(function.cpu_micro()).ok(),
         allocated_memory: i64::try_from(function.memory_bytes()).ok(),
         ..Invocation::default()
     };
     function.describe(&mut row);
     row
+}
+
+/// The size of a request's body; of one that was passed on, as much as came from the client.
+fn request_bytes(request: &PendingRequest) -> Option<i64> {
+    let passed = request.passage.as_ref().map_or(0, |passage| passage.received());
+    i64::try_from(request.payload_bytes as u64 + passed).ok()
+}
+
+/// The size of an answer's body; of one that was passed on, as much as the client was given.
+fn response_bytes(request: &PendingRequest, outcome: &Outcome) -> Option<i64> {
+    let passed = request.passage.as_ref().filter(|passage| passage.has_begun());
+    if let Some(passage) = passed {
+        return i64::try_from(passage.sent()).ok();
+    }
+    let bytes = match outcome {
+        Outcome::Ok(payload) | Outcome::FunctionError(payload) => payload.len() as u64,
+        Outcome::Answered(answer) => answer.body.as_ref()?.len() as u64,
+        Outcome::ResponseTooLarge(bytes) => *bytes,
+        _ => return None,
+    };
+    i64::try_from(bytes).ok()
 }
 
 /// What every row of a request says that an instance was started for or given: the instance is of
@@ -94,7 +115,8 @@ fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
         None => {}
     }
     match &execution.reply.outcome {
-        Outcome::Ok(_) => ("ok", None),
+        Outcome::Ok(_) | Outcome::Passed => ("ok", None),
+        Outcome::ClientGone(how) => ("transport_error", Some((*how).to_owned())),
         Outcome::Answered(answer) if answer.is_failure() => (
             "function_error",
             Some(format!("the server answered with HTTP status {}", answer.status.as_u16())),
@@ -166,14 +188,7 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
         });
     }
     let row = Invocation {
-        response_bytes: match &reply.outcome {
-            Outcome::Ok(payload) | Outcome::FunctionError(payload) => {
-                i64::try_from(payload.len()).ok()
-            }
-            Outcome::Answered(answer) => i64::try_from(answer.body.len()).ok(),
-            Outcome::ResponseTooLarge(bytes) => i64::try_from(*bytes).ok(),
-            _ => None,
-        },
+        response_bytes: response_bytes(request, &reply.outcome),
         outcome: Arc::from(outcome),
         error,
         start: Some(Arc::from(match (cold, resume.map(|resume| resume.pause)) {

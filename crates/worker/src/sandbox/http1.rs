@@ -6,12 +6,16 @@
 
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
 use uncia_http1::chunked::{ChunkError, Decoder};
 use uncia_http1::{HeadError, Length, RequestHead, parse_request};
 
 use super::pace::{CHUNK, Pace};
+use crate::passage::Passage;
 use crate::reception::{FREE_BYTES, FUNCTIONS, Room, outstayed};
 
 /// Room made for one read.
@@ -45,6 +49,9 @@ pub(super) struct Head {
     /// `Lambda-Runtime-Function-Error-Type`.
     pub error_type: Option<String>,
     pub extension: ExtensionHeaders,
+    /// `Lambda-Runtime-Function-Response-Mode: streaming`: the answer is sent while it is made.
+    pub streams: bool,
+    pub content_type: Option<String>,
     /// `Uncia-Began`: when the client's first line ran, by the monotonic clock in ns.
     pub began: Option<i64>,
 }
@@ -86,8 +93,31 @@ pub(super) struct Body {
     pub size: u64,
     /// It goes on endlessly, and was given up: the connection cannot be used any more.
     pub endless: bool,
-    /// An error type in the trailer, by which a streamed answer turns out to be an error.
-    pub trailing_error: Option<String>,
+    /// An error in the trailer, as which a streamed answer turns out.
+    pub trailing_error: Option<TrailingError>,
+}
+
+/// What the trailer of an answer says of an error.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct TrailingError {
+    /// `Lambda-Runtime-Function-Error-Type`.
+    pub kind: Option<String>,
+    /// `Lambda-Runtime-Function-Error-Body`, decoded from base64.
+    pub payload: Option<Bytes>,
+}
+
+impl TrailingError {
+    fn of(decoder: &Decoder) -> Option<Self> {
+        let mut error = Self::default();
+        for (name, value) in decoder.trailers() {
+            if name.eq_ignore_ascii_case(ERROR_TYPE) {
+                error.kind = Some(String::from_utf8_lossy(value).into_owned());
+            } else if name.eq_ignore_ascii_case(ERROR_BODY) {
+                error.payload = STANDARD.decode(value).ok().map(Bytes::from);
+            }
+        }
+        (error != Self::default()).then_some(error)
+    }
 }
 
 /// Reads requests from a connection.
@@ -200,12 +230,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 room = None;
             }
             if done || decoder.content() > MAX_SKIPPED {
-                let error_type = |(name, value): (&str, &[u8])| {
-                    name.eq_ignore_ascii_case(ERROR_TYPE)
-                        .then(|| String::from_utf8_lossy(value).into_owned())
-                };
                 return Ok(Body {
-                    trailing_error: decoder.trailers().find_map(error_type),
+                    trailing_error: TrailingError::of(&decoder),
                     bytes: kept.into(),
                     size: decoder.content(),
                     endless: !done,
@@ -215,6 +241,58 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 room = FUNCTIONS.enter(limit_bytes).await;
             }
             if self.fill(room.as_ref()).await? == 0 {
+                return Err(HttpError::Closed);
+            }
+        }
+    }
+
+    /// Passes the body on as it comes, at most `limit` bytes; its client may go away. Nothing is kept.
+    pub(super) async fn pass(
+        &mut self,
+        length: Length,
+        limit: u64,
+        passage: &Passage,
+        pieces: &mpsc::Sender<Bytes>,
+    ) -> Result<Body, HttpError> {
+        let mut decoder = Decoder::new();
+        let mut size = 0;
+        loop {
+            let (piece, done) = match length {
+                Length::None => (Bytes::new(), true),
+                Length::Known(whole) => {
+                    let left = usize::try_from(whole - size).unwrap_or(usize::MAX);
+                    let piece = self.buffer.split_to(self.buffer.len().min(left)).freeze();
+                    let done = size + piece.len() as u64 == whole;
+                    (piece, done)
+                }
+                Length::Chunked => {
+                    let before = decoder.chunks();
+                    let mut piece = BytesMut::with_capacity(self.buffer.len());
+                    let (used, done) =
+                        decoder.decode(&self.buffer, |data| piece.extend_from_slice(data))?;
+                    self.buffer.advance(used);
+                    let chunks = u32::try_from(decoder.chunks() - before).unwrap_or(u32::MAX);
+                    self.pace.spend(CHUNK * chunks).await;
+                    (piece.freeze(), done)
+                }
+            };
+            size += piece.len() as u64;
+            if size <= limit && !piece.is_empty() {
+                let bytes = piece.len();
+                // A function runs to its end, whether or not anybody listens.
+                if pieces.send(piece).await.is_ok() {
+                    passage.count_sent(bytes);
+                }
+            }
+            if done || size > limit.saturating_add(MAX_SKIPPED) {
+                return Ok(Body {
+                    bytes: Bytes::new(),
+                    size,
+                    endless: !done,
+                    trailing_error: TrailingError::of(&decoder),
+                });
+            }
+            if self.fill(None).await? == 0 {
                 return Err(HttpError::Closed);
             }
         }
@@ -230,21 +308,30 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 }
 
 const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
+const ERROR_BODY: &str = "lambda-runtime-function-error-body";
+const RESPONSE_MODE: &str = "lambda-runtime-function-response-mode";
 
 /// A request's head and its size, if all of it is there.
 fn parse(buffer: &[u8]) -> Result<Option<(Head, usize)>, HeadError> {
     let (mut error_type, mut began) = (None, None);
     let mut extension = ExtensionHeaders::default();
+    let (mut streams, mut content_type) = (false, None);
     let parsed = parse_request(buffer, |name, value| {
         if name.eq_ignore_ascii_case(ERROR_TYPE) {
             error_type = Some(String::from_utf8_lossy(value).into_owned());
+        } else if name.eq_ignore_ascii_case(RESPONSE_MODE) {
+            streams = value.eq_ignore_ascii_case(b"streaming");
+        } else if name.eq_ignore_ascii_case("content-type") {
+            content_type = Some(String::from_utf8_lossy(value).into_owned());
         } else if name.eq_ignore_ascii_case("uncia-began") {
             began = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
         } else {
             extension.take(name, value);
         }
     })?;
-    Ok(parsed.map(|(request, size)| (Head { request, error_type, extension, began }, size)))
+    Ok(parsed.map(|(request, size)| {
+        (Head { request, error_type, extension, streams, content_type, began }, size)
+    }))
 }
 
 /// A response without special headers.
@@ -320,8 +407,36 @@ mod tests {
             let head = reader.head().await.unwrap().unwrap();
             let body = reader.body(head.request.length, limit).await.unwrap();
             assert_eq!((body.bytes, body.size), (Bytes::from(kept), 13));
-            assert_eq!(body.trailing_error.as_deref(), Some("Unhandled"));
+            let error = body.trailing_error.unwrap();
+            assert_eq!((error.kind.as_deref(), error.payload), (Some("Unhandled"), None));
             assert_eq!(reader.head().await.unwrap().unwrap().request.path, "/b");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_passed_on_as_it_comes() {
+        let chunked = b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\
+            Lambda-Runtime-Function-Error-Type: T\r\nLambda-Runtime-Function-Error-Body: e30=\r\n\r\n\
+            GET /b HTTP/1.1\r\n\r\n";
+        let known = b"POST /a HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcdeGET /b HTTP/1.1\r\n\r\n";
+        for (bytes, has_error) in [(&chunked[..], true), (&known[..], false)] {
+            for (limit, passed) in [(5, 5), (4, 0)] {
+                let mut reader = reader(bytes);
+                let head = reader.head().await.unwrap().unwrap();
+                let (passage, _) = Passage::new();
+                let (sender, mut pieces) = mpsc::channel(8);
+                let body = reader.pass(head.request.length, limit, &passage, &sender);
+                let body = body.await.unwrap();
+                drop(sender);
+                let mut received = 0;
+                while let Some(piece) = pieces.recv().await {
+                    received += piece.len();
+                }
+                assert_eq!((body.size, received, passage.sent()), (5, passed, passed as u64));
+                let error = body.trailing_error.map(|it| (it.kind.unwrap(), it.payload.unwrap()));
+                assert_eq!(error, has_error.then(|| ("T".to_owned(), Bytes::from("{}"))));
+                assert_eq!(reader.head().await.unwrap().unwrap().request.path, "/b");
+            }
         }
     }
 

@@ -112,7 +112,12 @@ impl Inner {
 
     /// Whether it ends by itself in a moment.
     pub(super) async fn ends_soon(&self) -> bool {
-        timeout(ENDING, self.gone()).await.is_ok()
+        self.ends_within(ENDING).await
+    }
+
+    /// Whether it has ended by then, or somebody is ending it.
+    pub(super) async fn ends_within(&self, time: Duration) -> bool {
+        self.doomed.load(Ordering::SeqCst) || timeout(time, self.gone()).await.is_ok()
     }
 
     /// It serves nothing for now.
@@ -338,6 +343,7 @@ impl Instance {
         inner.rest();
         let outcome = match waited {
             Waited::Answered(AnswerKind::Response(bytes)) => Outcome::Ok(bytes),
+            Waited::Answered(AnswerKind::Passed) => Outcome::Passed,
             Waited::Answered(AnswerKind::Error(bytes)) => Outcome::FunctionError(bytes),
             Waited::Answered(AnswerKind::TooLarge(size)) => Outcome::ResponseTooLarge(size),
             Waited::TimeUp => {

@@ -11,7 +11,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -60,7 +59,7 @@ fn chain() -> ChainService {
     Arc::new(|request| {
         Box::pin(async move {
             let text = format!("{} {}", request.method(), request.uri().path());
-            http::Response::new(Full::new(Bytes::from(text)))
+            http::Response::new(Bytes::from(text).into())
         })
     })
 }
@@ -280,6 +279,7 @@ pub(crate) fn request(payload: &str) -> Request {
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         timeout: PATIENCE,
         head: None,
+        passage: None,
         client_context: None,
         invoked_arn: None,
     }

@@ -24,6 +24,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             parent,
             payload,
             head,
+            passage,
             client_context,
             invoked_arn,
         } = submission;
@@ -36,6 +37,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             invoked_arn: invoked_arn.map(Arc::from),
             payload_bytes: payload.len(),
             head,
+            passage,
             payload: Some(payload),
             attempt: 1,
             accepted: Moment::now(),
@@ -132,6 +134,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         outcome: Outcome,
         log_tail: Bytes,
     ) {
+        // What it has of the client's connection is closed when the row is in the log.
+        let _passage = request.passage;
         match request.source {
             Source::Event(event) => {
                 let end = AttemptEnd::Ran(&outcome);

@@ -52,6 +52,7 @@ impl Platform {
             parent: None,
             payload: Bytes::from_static(b"{}"),
             head: None,
+            passage: None,
             client_context: None,
             invoked_arn: None,
         }

@@ -6,13 +6,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::AbortHandle;
 
 use super::Server;
+use crate::passage::OutgoingBody;
 use crate::sandbox::live::Inner;
 use crate::sandbox::peer::peer_user;
 use crate::sandbox::wire::{self, Order};
@@ -26,14 +26,25 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// A connection that waits for a request.
 pub(super) struct Idle {
-    sender: SendRequest<Full<Bytes>>,
+    connection: Connection,
     since: Instant,
 }
 
-/// A connection on which a request may be sent, and whether it has carried one before.
+/// A connection on which a request may be sent. It is closed when this is dropped.
 pub(super) struct Connection {
-    pub sender: SendRequest<Full<Bytes>>,
+    pub sender: SendRequest<OutgoingBody>,
+    /// Whether it has carried a request before.
     pub is_used: bool,
+    _task: Task,
+}
+
+/// The task that reads and writes for a connection, as long as this lives.
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Server {
@@ -42,27 +53,33 @@ impl Server {
         loop {
             // The lock is given back before anything is waited for.
             let Some(mut idle) = self.idle().pop() else { break };
-            if idle.since.elapsed() <= MAX_IDLE && idle.sender.ready().await.is_ok() {
-                return Ok(Connection { sender: idle.sender, is_used: true });
+            if idle.since.elapsed() <= MAX_IDLE && idle.connection.sender.ready().await.is_ok() {
+                return Ok(idle.connection);
             }
         }
+        self.new_connection(inner).await
+    }
+
+    /// A connection that no other request was sent on.
+    pub(super) async fn new_connection(&self, inner: &Inner) -> io::Result<Connection> {
         let stream = self.connect(inner).await?;
         let (sender, connection) = Builder::new()
             .max_buf_size(MAX_HEAD_BYTES)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        // Ends with its sender. What goes wrong, the request in it learns.
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(Connection { sender, is_used: false })
+        // What goes wrong, the request in it learns.
+        let task = tokio::spawn(async move { drop(connection.with_upgrades().await) });
+        Ok(Connection { sender, is_used: false, _task: Task(task.abort_handle()) })
     }
 
     /// Keeps a connection for the next request.
-    pub(super) fn keep(&self, sender: SendRequest<Full<Bytes>>) {
+    pub(super) fn keep(&self, connection: Connection) {
         let mut idle = self.idle();
-        idle.retain(|it| !it.sender.is_closed() && it.since.elapsed() <= MAX_IDLE);
-        if !sender.is_closed() {
-            idle.push(Idle { sender, since: Instant::now() });
+        idle.retain(|it| !it.connection.sender.is_closed() && it.since.elapsed() <= MAX_IDLE);
+        if !connection.sender.is_closed() {
+            let connection = Connection { is_used: true, ..connection };
+            idle.push(Idle { connection, since: Instant::now() });
         }
     }
 

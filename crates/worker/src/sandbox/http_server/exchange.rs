@@ -1,21 +1,30 @@
 //! One request to an instance's server, and its answer.
 
 use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::UPGRADE;
 use http::{Method, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout_at;
 
 use super::connection::Connection;
+use super::passing::{self, Broken};
 use super::{Server, headers};
 use crate::clock::Moment;
 use crate::instance::{HttpAnswer, Request};
+use crate::passage::{OutgoingBody, Passage};
+use crate::reception::FREE_BYTES;
 use crate::sandbox::live::Inner;
 
-/// The largest body of an answer: as that of a runtime, 6 MB and a little.
+/// The largest body of an answer that is collected: as that of a runtime, 6 MB and a little.
 const MAX_ANSWER: usize = 6 * 1024 * 1024 + 100;
+
+/// After a websocket was closed, so long may it take until an instance has ended with which it was.
+const CLOSED: Duration = Duration::from_millis(20);
 
 /// Why there is no answer.
 pub(super) enum Trouble {
@@ -26,13 +35,17 @@ pub(super) enum Trouble {
     TooLarge(u64),
     /// The server has closed a connection in the moment in which the request was sent, as it may.
     Unanswered(String),
+    /// The server has broken off its answer: a sentence. It may be ending.
+    BrokenOff(String),
+    /// The client has closed its connection: a sentence.
+    ClientGone(&'static str),
     /// What the server answered, or did not, is no HTTP: a sentence.
     NotHttp(String),
 }
 
 impl Server {
-    /// Sends a request and waits for its answer. `started` is set to the moment from which on the server
-    /// may have it.
+    /// Sends a request and waits for its answer, or passes that on until its end. `started` is set to the
+    /// moment from which on the server may have it.
     pub(super) async fn exchange(
         &self,
         inner: &Inner,
@@ -43,23 +56,55 @@ impl Server {
         let deadline = tokio::time::Instant::now() + request.timeout;
         let mut retry = true;
         loop {
-            let connection = timeout_at(deadline, self.connection(inner)).await;
-            let connection = match connection.map_err(|_| Trouble::TimeUp) {
+            // What can be sent only once is not sent where the server may be closing the connection.
+            let is_single = request.passage.as_ref().is_some_and(|it| it.has_body());
+            let connection = async {
+                if is_single {
+                    self.new_connection(inner).await
+                } else {
+                    self.connection(inner).await
+                }
+            };
+            let connection = match timeout_at(deadline, connection).await {
                 Ok(connection) => connection.map_err(|error| self.unreachable(&error))?,
-                Err(late) => {
+                Err(_) => {
                     // It does not accept: the request's time has passed all the same.
                     started.get_or_insert_with(Moment::now);
-                    return Err(late);
+                    return Err(Trouble::TimeUp);
                 }
             };
             let is_used = connection.is_used;
+            let outgoing = headers::outgoing(request, self.port).ok_or_else(|| {
+                Trouble::Unanswered("the request's body went to an instance that ended".into())
+            })?;
             started.get_or_insert_with(Moment::now);
-            let sent = timeout_at(deadline, self.send(connection, request)).await;
+            let sent = timeout_at(deadline, self.send(inner, connection, outgoing, request)).await;
             *ended = Some(Moment::now());
             match sent.unwrap_or(Err(Failure::TimeUp)) {
+                // Its end, and that of its server, look the same.
+                Ok(answer) if answer.status == StatusCode::SWITCHING_PROTOCOLS => {
+                    return if inner.ends_within(CLOSED).await {
+                        Err(Trouble::Gone)
+                    } else {
+                        Ok(answer)
+                    };
+                }
                 Ok(answer) => return Ok(answer),
                 Err(Failure::TimeUp) => return Err(Trouble::TimeUp),
                 Err(Failure::TooLarge(bytes)) => return Err(Trouble::TooLarge(bytes)),
+                Err(Failure::Passing(Broken::ByClient)) => {
+                    return Err(Trouble::ClientGone("the client closed the connection"));
+                }
+                Err(Failure::Passing(Broken::ByServer(how))) => {
+                    return Err(Trouble::BrokenOff(format!(
+                        "the server broke off its answer: {how}"
+                    )));
+                }
+                Err(Failure::Closed { .. } | Failure::Protocol(_))
+                    if request.passage.as_ref().is_some_and(|it| it.is_broken()) =>
+                {
+                    return Err(Trouble::ClientGone("the client broke off the request's body"));
+                }
                 // It had not been sent, or may be sent twice, and the connection was an old one.
                 Err(Failure::Closed { unsent }) if is_used => {
                     if !(retry && (unsent || may_repeat(request))) {
@@ -86,28 +131,44 @@ impl Server {
         }
     }
 
-    async fn send(&self, connection: Connection, request: &Request) -> Result<HttpAnswer, Failure> {
-        let mut sender = connection.sender;
-        let outgoing = headers::outgoing(request, self.port);
+    async fn send(
+        &self,
+        inner: &Inner,
+        mut connection: Connection,
+        outgoing: Outgoing,
+        request: &Request,
+    ) -> Result<HttpAnswer, Failure> {
         let method = outgoing.method().clone();
-        let response = match sender.try_send_request(outgoing).await {
+        let mut response = match connection.sender.try_send_request(outgoing).await {
             Ok(response) => response,
             Err(mut error) => {
                 let unsent = error.take_message().is_some();
                 return Err(Failure::of(error.error(), unsent));
             }
         };
-        let (head, body) = response.into_parts();
-        if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Failure::Protocol("it switches protocols unasked".into()));
+        let status = response.status();
+        let passed = headers::of_answer(response.headers(), method == Method::HEAD);
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            let passage = may_switch(request, &response)?;
+            passing::websocket(inner, passage, &mut response).await.map_err(Failure::Passing)?;
+            return Ok(HttpAnswer { status, headers: passed, body: None });
         }
-        let body = collect(body).await?;
-        self.keep(sender);
-        Ok(HttpAnswer {
-            status: head.status,
-            headers: headers::of_answer(&head.headers, method == Method::HEAD),
-            body,
-        })
+        let body = response.into_body();
+        let body = match &request.passage {
+            Some(passage) if !is_small(&body) => {
+                let headers = passed.clone();
+                passing::answer(inner, passage, status, headers, body)
+                    .await
+                    .map_err(Failure::Passing)?;
+                None
+            }
+            _ => Some(collect(body).await?),
+        };
+        // A body that comes from the client may not have been read to its end.
+        if !request.passage.as_ref().is_some_and(|it| it.has_body()) {
+            self.keep(connection);
+        }
+        Ok(HttpAnswer { status, headers: passed, body })
     }
 
     fn unreachable(&self, error: &std::io::Error) -> Trouble {
@@ -124,6 +185,7 @@ enum Failure {
     },
     TooLarge(u64),
     Protocol(String),
+    Passing(Broken),
 }
 
 impl Failure {
@@ -134,6 +196,26 @@ impl Failure {
         }
         let cause = error.source().map(|cause| format!(": {cause}"));
         Self::Protocol(format!("{error}{}", cause.unwrap_or_default()))
+    }
+}
+
+/// Whether a body is waited for, since its end is there with its beginning.
+fn is_small(body: &Incoming) -> bool {
+    body.size_hint().exact().is_some_and(|bytes| bytes <= FREE_BYTES as u64)
+}
+
+/// The passage for a websocket, if the client has asked for one and that is what the server offers.
+fn may_switch<'a>(
+    request: &'a Request,
+    response: &http::Response<Incoming>,
+) -> Result<&'a Arc<Passage>, Failure> {
+    let asked = request.passage.as_ref().filter(|passage| passage.is_websocket());
+    let passage = asked.ok_or_else(|| Failure::Protocol("it switches protocols unasked".into()))?;
+    let offered = response.headers().get(UPGRADE);
+    if offered.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket")) {
+        Ok(passage)
+    } else {
+        Err(Failure::Protocol("it switches to another protocol than websocket".into()))
     }
 }
 
@@ -148,7 +230,13 @@ async fn collect(body: Incoming) -> Result<Bytes, Failure> {
         Err(error) if error.is::<LengthLimitError>() => {
             Err(Failure::TooLarge(MAX_ANSWER as u64 + 1))
         }
-        Err(error) => Err(Failure::Protocol(format!("its body ends early: {error}"))),
+        Err(error) => Err(match error.downcast::<hyper::Error>() {
+            Ok(error) => match Broken::of(&error) {
+                Some(broken) => Failure::Passing(broken),
+                None => Failure::of(&error, false),
+            },
+            Err(error) => Failure::Protocol(error.to_string()),
+        }),
     }
 }
 
@@ -158,4 +246,4 @@ fn may_repeat(request: &Request) -> bool {
 }
 
 /// A request with its body.
-pub(super) type Outgoing = http::Request<Full<Bytes>>;
+pub(super) type Outgoing = http::Request<OutgoingBody>;

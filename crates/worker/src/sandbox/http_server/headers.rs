@@ -1,7 +1,8 @@
 //! Which headers pass between a client and an instance's server.
 //!
-//! The platform reads a request whole and sends another one: nothing that frames a message passes, so
-//! that both sides of a message always agree where it ends.
+//! The platform takes a message apart and frames it anew: nothing that frames one passes, so that both
+//! sides of a message always agree where it ends. The one protocol that a connection may switch to is
+//! that of websockets: behind another one, such as `h2c`, requests would pass unseen.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER,
@@ -12,6 +13,7 @@ use http_body_util::Full;
 
 use super::exchange::Outgoing;
 use crate::instance::Request;
+use crate::passage::OutgoingBody;
 
 /// Headers of one connection alone (RFC 9110, 7.6.1), beside those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -46,20 +48,26 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// The request that the server gets: the client's, or a POST of what was invoked with.
-pub(super) fn outgoing(request: &Request, port: u16) -> Outgoing {
-    let mut outgoing = Outgoing::new(Full::new(request.payload.clone()));
+/// The request that the server gets: the client's, or a POST of what was invoked with. None if its body
+/// has been sent before, and cannot be again.
+pub(super) fn outgoing(request: &Request, port: u16) -> Option<Outgoing> {
+    let passage = request.passage.as_ref();
+    let body = match passage.filter(|passage| passage.has_body()) {
+        Some(passage) => passage.take_body()?,
+        None => OutgoingBody::Whole(Full::new(request.payload.clone())),
+    };
+    let mut outgoing = Outgoing::new(body);
     let Some(head) = &request.head else {
         *outgoing.method_mut() = Method::POST;
         let headers = outgoing.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(HOST, host(port));
-        return outgoing;
+        return Some(outgoing);
     };
     *outgoing.method_mut() = head.method.clone();
     *outgoing.uri_mut() = head.target.clone();
     let mut headers = end_to_end(&head.headers);
-    // The body is sent as one, with its length, and the client has been told to go on.
+    // The body is sent with its own length or in chunks, and the client is told to go on when it is read.
     headers.remove(CONTENT_LENGTH);
     headers.remove(EXPECT);
     if let Some(host) = headers.get(HOST).cloned() {
@@ -69,8 +77,17 @@ pub(super) fn outgoing(request: &Request, port: u16) -> Outgoing {
     }
     headers.append(FORWARDED_FOR, CLIENT);
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    if passage.is_some_and(|passage| passage.is_websocket()) {
+        switch(&mut headers);
+    }
     *outgoing.headers_mut() = headers;
-    outgoing
+    Some(outgoing)
+}
+
+/// Says that the connection is to become a websocket.
+pub(super) fn switch(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
 /// What the client sees of an answer's headers. The length is that of the body; of HEAD, what the server
@@ -106,7 +123,7 @@ mod tests {
         let head =
             HttpHead { method: Method::PUT, target: "/a%2Fb?x=1".parse().unwrap(), headers: map };
         let request = Request { head: Some(Arc::new(head)), ..Request::default() };
-        let outgoing = outgoing(&request, 8080);
+        let outgoing = outgoing(&request, 8080).unwrap();
         assert_eq!(
             (outgoing.method(), outgoing.uri().to_string().as_str()),
             (&Method::PUT, "/a%2Fb?x=1")

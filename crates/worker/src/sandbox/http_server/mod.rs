@@ -6,11 +6,13 @@
 //! | [`connection`] | connections to the server, inside the instance's network |
 //! | [`exchange`] | one request and its answer |
 //! | [`headers`] | which headers pass |
+//! | [`passing`] | answers that pass piece by piece, and websockets |
 //! | [`ready`] | waiting until the server listens |
 
 mod connection;
 mod exchange;
 mod headers;
+mod passing;
 mod ready;
 
 use std::io;
@@ -92,8 +94,19 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
         Ok(answer) => Outcome::Answered(Box::new(answer)),
         Err(Trouble::TooLarge(bytes)) => Outcome::ResponseTooLarge(bytes),
         Err(Trouble::TimeUp) => Outcome::GivenUp,
-        Err(Trouble::Unanswered(sentence)) => Outcome::FunctionError(failure(&sentence)),
+        Err(Trouble::Unanswered(sentence)) => {
+            Outcome::FunctionError(failure("Server.Unanswered", &sentence))
+        }
+        Err(Trouble::ClientGone(sentence)) => Outcome::ClientGone(sentence),
         Err(Trouble::Gone) => ended_by_itself(inner).await,
+        // An answer that failed half-way is no reason to end those beside it.
+        Err(Trouble::BrokenOff(sentence)) => {
+            if inner.ends_soon().await {
+                ended_by_itself(inner).await
+            } else {
+                Outcome::FunctionError(failure("Server.BrokenOff", &sentence))
+            }
+        }
         Err(Trouble::NotHttp(sentence)) => {
             if inner.ends_soon().await {
                 ended_by_itself(inner).await
@@ -140,7 +153,7 @@ async fn ended_by_itself(inner: &Inner) -> Outcome {
 }
 
 /// What Invoke answers where the server has not.
-fn failure(sentence: &str) -> bytes::Bytes {
-    let error = serde_json::json!({"errorType": "Server.Unanswered", "errorMessage": sentence});
+fn failure(kind: &str, sentence: &str) -> bytes::Bytes {
+    let error = serde_json::json!({"errorType": kind, "errorMessage": sentence});
     error.to_string().into()
 }

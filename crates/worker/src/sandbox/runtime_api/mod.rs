@@ -31,7 +31,7 @@ pub(super) use extensions::{ExtensionFailure, Extensions, MAX_END, Reason};
 use super::pace::Pace;
 use super::peer::peer_user;
 use crate::clock::Moment;
-use crate::instance::Request;
+use crate::instance::{Passage, Request};
 use writer::Writer;
 
 /// How often a runtime may ask for an event and close the connection before it can be given one.
@@ -65,6 +65,8 @@ pub(super) struct RuntimeAnswer {
 #[derive(Debug)]
 pub(super) enum AnswerKind {
     Response(Bytes),
+    /// It was passed to the client while it came.
+    Passed,
     Error(Bytes),
     TooLarge(u64),
 }
@@ -118,6 +120,8 @@ struct Current {
     answer: oneshot::Sender<RuntimeAnswer>,
     /// The connection on which its answer is being received.
     receiving: Option<u64>,
+    /// By which the answer may pass while it comes.
+    passage: Option<Arc<Passage>>,
 }
 
 impl RuntimeApi {
@@ -219,6 +223,7 @@ impl RuntimeApi {
             invocation: request.invocation.clone(),
             answer,
             receiving: None,
+            passage: request.passage.clone(),
         };
         for attempt in 0..MAX_BROKEN {
             let waiting = self.claim(current).await;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::time::timeout;
 
 use super::extensions::{self, Asked};
@@ -14,6 +16,7 @@ use super::message::{accepted, error_object, refusal};
 use super::writer::Writer;
 use super::{AnswerKind, Initialized, RuntimeAnswer, RuntimeApi, Waiting};
 use crate::clock::Moment;
+use crate::instance::Passage;
 use crate::json;
 use crate::runtime::in_proportion;
 use crate::sandbox::http1::{Body, Head, HttpError, Reader};
@@ -21,6 +24,9 @@ use crate::sandbox::pace::{Paced, REQUEST};
 
 /// Lambda's limit of an answer: 6 MiB and 100 bytes.
 const MAX_ANSWER: u64 = 6 * 1024 * 1024 + 100;
+
+/// Lambda's limit of a streamed answer: 200 MB.
+const MAX_STREAMED: u64 = 200 * 1024 * 1024;
 
 /// Longest description of a failed initialization.
 const MAX_INIT_ERROR: u64 = 256 * 1024;
@@ -63,6 +69,17 @@ impl<'a> Operation<'a> {
             _ => Self::Unknown,
         }
     }
+}
+
+/// How an answer came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Error,
+    Whole,
+    /// As a stream, for a client that waits for the whole: bytes of any kind.
+    Stream,
+    /// As a stream that was passed on.
+    Passed,
 }
 
 /// A reply to a request, and whether the request was of use.
@@ -116,10 +133,14 @@ impl RuntimeApi {
         }
         let operation = Operation::of(head);
         let limit = self.most_kept(&operation, connection);
-        let body = reader.body(head.request.length, limit);
-        let body = if limit > 0 {
-            body.await?
+        let stream = if limit > 0 { self.stream(&operation, head) } else { None };
+        let passes = stream.is_some();
+        let body = if let Some((passage, pieces)) = stream {
+            reader.pass(head.request.length, MAX_STREAMED, &passage, &pieces).await?
+        } else if limit > 0 {
+            reader.body(head.request.length, limit).await?
         } else {
+            let body = reader.body(head.request.length, limit);
             timeout(BODY_TIMEOUT, body).await.map_err(|_| HttpError::Closed)??
         };
         let again = !head.request.close && !body.endless;
@@ -136,7 +157,15 @@ impl RuntimeApi {
                     None => return Ok(true),
                 }
             }
-            Operation::Answer { id, is_error } => self.answer(id, is_error, body, connection).await,
+            Operation::Answer { id, is_error } => {
+                let form = match (is_error, passes) {
+                    (true, _) => Form::Error,
+                    (false, true) => Form::Passed,
+                    (false, false) if head.streams => Form::Stream,
+                    (false, false) => Form::Whole,
+                };
+                self.answer(id, form, body, connection).await
+            }
             Operation::Unknown => {
                 refusal(404, "NotFound", "There is no such operation in the Runtime API")
             }
@@ -212,7 +241,28 @@ impl RuntimeApi {
         accepted()
     }
 
-    async fn answer(&self, id: &str, is_error: bool, body: Body, connection: u64) -> Reply {
+    /// Begins to pass an answer on, if it is one that is made while it is sent, and its client wants that.
+    fn stream(
+        &self,
+        operation: &Operation<'_>,
+        head: &Head,
+    ) -> Option<(Arc<Passage>, mpsc::Sender<Bytes>)> {
+        let Operation::Answer { is_error: false, .. } = operation else { return None };
+        if !head.streams {
+            return None;
+        }
+        let passage = self.lock().current.as_ref()?.passage.clone()?;
+        let mut headers = HeaderMap::new();
+        let kind = head.content_type.as_deref().unwrap_or("application/octet-stream");
+        if let Ok(kind) = HeaderValue::from_str(kind) {
+            headers.insert(CONTENT_TYPE, kind);
+        }
+        // If it has begun before or nobody waits, it is taken as a whole.
+        let pieces = passage.begin(StatusCode::OK, headers, None).ok()?;
+        Some((passage, pieces))
+    }
+
+    async fn answer(&self, id: &str, form: Form, body: Body, connection: u64) -> Reply {
         let at = Moment::now();
         let current = {
             let mut state = self.lock();
@@ -224,18 +274,27 @@ impl RuntimeApi {
             return refusal(400, "InvalidRequestID", "Invalid request ID");
         };
         self.pace.answered(body.size);
-        let too_large = body.size > MAX_ANSWER;
+        let limit = if form == Form::Passed { MAX_STREAMED } else { MAX_ANSWER };
+        let too_large = body.size > limit;
         let kind = if too_large {
             AnswerKind::TooLarge(body.size)
-        } else if is_error || body.trailing_error.is_some() {
-            AnswerKind::Error(body.bytes)
+        } else if let Some(error) = body.trailing_error {
+            let kind = error.kind.as_deref().unwrap_or("Unhandled");
+            let described =
+                || error_object(kind, "the function failed after it had begun to answer");
+            AnswerKind::Error(error.payload.unwrap_or_else(|| described().into()))
         } else {
-            self.response(body.bytes).await
+            match form {
+                Form::Error => AnswerKind::Error(body.bytes),
+                Form::Whole => self.response(body.bytes).await,
+                Form::Stream => AnswerKind::Response(body.bytes),
+                Form::Passed => AnswerKind::Passed,
+            }
         };
         // Nobody listens if the invocation's time is up.
         let _ = current.answer.send(RuntimeAnswer { at, kind });
         if too_large {
-            let message = format!("Exceeded maximum allowed payload size ({MAX_ANSWER} bytes).");
+            let message = format!("Exceeded maximum allowed payload size ({limit} bytes).");
             refusal(413, "RequestEntityTooLarge", &message)
         } else {
             accepted()

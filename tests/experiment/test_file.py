@@ -165,7 +165,7 @@ def test_the_resolved_file_reads_back_as_the_same(tmp_path: Path) -> None:
         ("seed: 7", "seed: -7", "sample.yaml:2: seed"),
         ("seed: 7", "seed: seven", "sample.yaml:2: seed"),
         ("  warm:\n", "  warm it:\n", "is not a name"),
-        ("    memory: 1769MB", "    runtime: ruby3.2", "does not exist in 'ruby3.2'"),
+        ("    memory: 1769MB", "    runtime: bash", "does not exist in 'bash'"),
         ("sweep: {memory: [128MB, 1GB]}", "sweep: {memory: []}", "exactly one axis"),
         ("[128MB, 1GB]", "[128MB, 128MB]", "each value once"),
         ("    wait: 1s\n", "    wait: 1s\n    function: hello\n", "with a mix, function belong"),

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use uncia_worker::config::Config;
 use uncia_worker::serve::{ServeError, Worker};
+use uncia_worker::traces::Settings;
 
 use crate::output::{BAD_INPUT, FAILED, Messages};
 use crate::signals::Signals;
@@ -23,6 +24,9 @@ pub(crate) struct Arguments {
     /// The configuration as JSON; every key has a default.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Send spans of invocations to the OpenTelemetry collector that the environment names, if it does.
+    #[arg(long)]
+    traces: bool,
     /// How errors and warnings are written to stderr.
     #[arg(long, value_enum, default_value_t = Messages::Json)]
     pub(crate) messages: Messages,
@@ -50,10 +54,18 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn read(arguments: &Arguments) -> Result<Config, String> {
-    let Some(path) = &arguments.config else { return Ok(Config::default()) };
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    Config::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+    let mut config = match &arguments.config {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            Config::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?
+        }
+        None => Config::default(),
+    };
+    if arguments.traces {
+        config.traces = Settings::of_environment(|name| std::env::var(name).ok())?;
+    }
+    Ok(config)
 }
 
 async fn serve(arguments: &Arguments, config: Config) -> ExitCode {

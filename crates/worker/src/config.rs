@@ -11,6 +11,7 @@ use uncia_policy::{Parameters, Policies, PolicyNames, UnknownPolicy};
 use crate::instance::Runtime;
 use crate::json::UniqueKeys;
 use crate::settings::{Overrides, Target, function, platform};
+use crate::traces;
 
 /// The configuration, every key optional; an unknown key is an error, and so is one that is there twice.
 ///
@@ -54,6 +55,8 @@ pub struct Config {
     pub policies: PolicyNames,
     /// What the policies read beside the functions' settings.
     pub parameters: Parameters,
+    /// Where spans of invocations are sent, if at all; no part of the file.
+    pub traces: Option<traces::Settings>,
 }
 
 impl Default for Config {
@@ -77,6 +80,7 @@ impl Default for Config {
             runtimes: Runtimes::default(),
             policies: PolicyNames::default(),
             parameters: Parameters::default(),
+            traces: None,
         };
         for setting in platform::ALL {
             setting.set_default(&mut Target::of_config(&mut config));

@@ -1,7 +1,7 @@
 //! Identifiers from the system's random numbers.
 
 /// Bytes nobody can guess.
-fn random<const N: usize>() -> [u8; N] {
+pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("Linux gives random numbers once it has booted");
     bytes

@@ -17,9 +17,11 @@ use crate::instance::{ChainService, Host, HostConfig, HostError};
 use crate::machines::Machines;
 use crate::meterlog::{LogError, MeterLog, Retention};
 use crate::monitor::{Monitor, MonitoredLog};
+use crate::output::OutputLog;
 use crate::page::Page;
 use crate::sandbox::SeenAt;
 use crate::store::{DatabaseError, LockError, Registry, StateLock, StoreError};
+use crate::traces::Traces;
 
 /// Why the worker could not start.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +42,8 @@ pub enum ServeError {
     Log(#[from] LogError),
     #[error("the state machines cannot be opened: {0}")]
     Machines(#[from] DatabaseError),
+    #[error("the folder for what functions print cannot be made: {0}")]
+    Output(std::io::Error),
     #[error("the configuration is not valid: {0}")]
     Policy(#[from] UnknownPolicy),
     #[error("instances cannot run here: {0}")]
@@ -96,11 +100,18 @@ impl Worker {
             let name = &config.policies.cpu;
             tracing::warn!("the policy {name} for cpu has no effect: this host cannot assign CPUs");
         }
+        let output = Arc::new(OutputLog::open(state).map_err(ServeError::Output)?);
         let monitor = Arc::new(Monitor::new());
+        let traces = config.traces.clone().map(Traces::start).map(Arc::new);
         let dispatcher = Dispatcher::start(
             Arc::new(config.clone()),
             host.clone(),
-            Arc::new(MonitoredLog::new(log.clone(), monitor.clone())),
+            Arc::new(MonitoredLog::new(
+                log.clone(),
+                monitor.clone(),
+                traces.clone(),
+                output.clone(),
+            )),
             policies,
             Resources::UNBOUNDED,
         );
@@ -117,6 +128,8 @@ impl Worker {
             machines: Arc::new(machines),
             monitor,
             page: Page::new(),
+            traces,
+            output,
         });
         tokio::spawn(compile(api.clone()));
         // Instances find the API once it exists; none was started before.
@@ -164,10 +177,14 @@ impl Worker {
         self.api.host.close().await;
         self.api.dispatcher.finish().await;
         self.api.page.close();
+        if let Some(traces) = &self.api.traces {
+            traces.close().await;
+        }
         self.stop.send_replace(true);
         // It ends by itself, after the last answers are written.
         let _ = self.server.await;
         self.api.log.close();
+        self.api.output.close();
     }
 }
 

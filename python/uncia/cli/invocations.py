@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from uncia.tariffs import Tariff
 
-_MOST_LINES: Final = 20
+MOST_LINES: Final = 20
 """Lines printed at a time, a quarter of a second; of further invocations only their number."""
 
 _TIMES: Final = ("started", "ended", "queued", "initialization", "execution", "billed")
@@ -36,7 +36,7 @@ class Printer:
     tariff: Tariff
     as_json: bool
 
-    def print(self, rows: Sequence[Mapping[str, Any]], most: int | None = _MOST_LINES) -> None:
+    def print(self, rows: Sequence[Mapping[str, Any]], most: int | None = MOST_LINES) -> None:
         """Print rows of the invocation table, in Unix time.
 
         Args:
@@ -52,6 +52,23 @@ class Printer:
         rest = [] if most is None else rows[most:]
         if rest:
             typer.echo(f"{'':12}  and {len(rest):,} more: {_kinds(rest)}")
+
+    def print_output(self, row: Mapping[str, Any], outputs: Sequence[str]) -> None:
+        """Print what a function printed during an invocation, indented below it.
+
+        Args:
+            row: of the invocation.
+            outputs: a text for each attempt.
+        """
+        for output in outputs:
+            if self.as_json:
+                entry = {"event": "output", "request_id": row["request_id"], "output": output}
+                typer.echo(json.dumps(entry))
+                continue
+            for text in output.splitlines():
+                # A function's text must not reach the terminal's controls.
+                shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
+                typer.echo(f"{'':12}  | {shown}")
 
     def line(self, row: Mapping[str, Any]) -> str:
         """Write a row in a line: its end, function, start, execution, cost and error."""

@@ -28,6 +28,9 @@ def register(app: typer.Typer) -> None:
             False, "--follow", "-f", help="Go on with those that follow, until Ctrl-C."
         ),
         failed: bool = typer.Option(False, "--failed", help="Show only those that failed."),
+        output: bool = typer.Option(
+            False, "--output", "-o", help="Show what each printed, its last 4 KiB, below it."
+        ),
         tariff: str | None = typer.Option(
             None,
             "--tariff",
@@ -41,7 +44,7 @@ def register(app: typer.Typer) -> None:
         endpoint: Endpoint = "127.0.0.1:9001",
     ) -> None:
         """Show the newest invocations of a running platform, a line each, as `uncia serve` does."""
-        from uncia.cli.invocations import Printer
+        from uncia.cli.invocations import MOST_LINES, Printer
         from uncia.cli.serve import default_tariff
         from uncia.platforms.served import Served
         from uncia.tariffs.catalogue import resolve
@@ -57,11 +60,20 @@ def register(app: typer.Typer) -> None:
             )
 
         printer = Printer(billed, as_json)
+
+        def show(rows: list[Row], most: int | None = MOST_LINES) -> None:
+            if not output:
+                printer.print(rows, most=most)
+                return
+            for row in rows:
+                printer.print([row])
+                printer.print_output(row, served.output(str(row["request_id"])))
+
         log = served.log(_warn)
-        printer.print(log.last(last, wanted), most=None)
+        show(log.last(last, wanted), most=None)
         while follow:
             time.sleep(_POLL_S)
-            printer.print([row for row in log.new() if wanted(row)])
+            show([row for row in log.new() if wanted(row)])
 
 
 def _warn(message: str) -> None:

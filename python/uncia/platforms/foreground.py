@@ -61,7 +61,7 @@ class Foreground:
         process = subprocess.Popen(
             [
                 *(str(engine.binary()), "serve", "--listen", listen, "--state", str(state)),
-                *("--config", f"/dev/fd/{file}", "--messages", messages),
+                *("--config", f"/dev/fd/{file}", "--messages", messages, "--traces"),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

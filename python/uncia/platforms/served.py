@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import FunctionSpec
@@ -282,6 +282,21 @@ class Served:
                 else:
                     rows.pop(row["instance"], None)
         return sorted(rows.values(), key=lambda row: int(row["started"]))
+
+    def output(self, request_id: str) -> list[str]:
+        """What a function printed for a request, of each attempt; empty if it is not kept any more.
+
+        Raises:
+            RunFailedError: the platform does not answer.
+        """
+        query = urlencode({"request": request_id})
+        try:
+            with _DIRECT.open(
+                f"http://{self.address}/uncia/v1/output?{query}", timeout=_TIMEOUT_S
+            ) as answer:
+                return [str(entry["output"]) for entry in json.load(answer)]
+        except (OSError, ValueError) as error:
+            raise RunFailedError(f"the output cannot be fetched: {error}") from error
 
     def log(self, log: Callable[[str], object]) -> Log:
         """The platform's log of invocations.

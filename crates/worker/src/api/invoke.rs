@@ -116,6 +116,9 @@ pub(super) async fn read(
         return Err(ApiError::content(format!("Could not parse request body into json: {error}")));
     }
     let names = Names::of(&head.headers)?;
+    if let Some(traces) = &api.traces {
+        traces.begin(&names.request_id, &head.headers, "other");
+    }
     let client_context = header(head, "x-amz-client-context").map(str::to_owned);
     if client_context.as_ref().is_some_and(|context| context.len() > MAX_CLIENT_CONTEXT) {
         return Err(ApiError::invalid(format!(

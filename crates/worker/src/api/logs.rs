@@ -15,6 +15,7 @@ use super::{Api, body, bytes_answer};
 use crate::features::Features;
 use crate::function::Function;
 use crate::meterlog::{LogError, MAX_PAGE_ROWS, Page, Query, Reader};
+use crate::output::{self, MAX_ENTRIES};
 use crate::reception::OWN_ANSWERS;
 
 const ARROW: &str = "application/vnd.apache.arrow.stream";
@@ -40,6 +41,7 @@ pub(super) async fn answer(
 ) -> Result<Answer, ApiError> {
     match path {
         ["health"] => Ok(health(api).await),
+        ["output"] => output(api, head.uri.query().unwrap_or("")).await,
         ["code", sha256] => code(api, sha256, head).await,
         [table @ ("invocations" | "spans" | "instances")] => {
             let (query, newest) = query(head.uri.query().unwrap_or(""))?;
@@ -180,4 +182,20 @@ fn find_zip(api: &Api, sha256: &str) -> Result<PathBuf, ApiError> {
     let version = versions.find(|it| it.code.sha256() == sha256);
     let version = version.ok_or_else(|| ApiError::not_found("There is no such package"))?;
     Ok(version.code.zip())
+}
+
+/// What functions printed in their last invocations, as an array of JSON.
+async fn output(api: &Arc<Api>, text: &str) -> Result<Answer, ApiError> {
+    let first = |key: &str| query_values(text, key).into_iter().next();
+    let limit = first("limit").map_or(Ok(MAX_ENTRIES), |limit| limit.parse());
+    let Some(limit) = limit.ok().filter(|limit| (1..=MAX_ENTRIES).contains(limit)) else {
+        return Err(ApiError::invalid(format!("limit must be 1 to {MAX_ENTRIES}")));
+    };
+    let query = output::Query { function: first("function"), request_id: first("request"), limit };
+    let _room = OWN_ANSWERS.enter(PAGE_BYTES).await;
+    let log = api.output.clone();
+    let read = tokio::task::spawn_blocking(move || log.read(&query)).await;
+    let unread = |error: std::io::Error| ApiError::service(format!("The output: {error}"));
+    let entries = read.map_err(std::io::Error::other).and_then(|it| it).map_err(unread)?;
+    Ok(json_answer(StatusCode::OK, &json!(entries)))
 }

@@ -52,8 +52,10 @@ use crate::instance::{Caller, Capabilities, Host, Peer, Visit};
 use crate::machines::Machines;
 use crate::meterlog::MeterLog;
 use crate::monitor::Monitor;
+use crate::output::OutputLog;
 use crate::page::{self, LiveBody, Page};
 use crate::store::Registry;
+use crate::traces::Traces;
 
 /// A client that has not sent the head of its request by then is not going to.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -82,6 +84,8 @@ pub(crate) struct Api {
     pub monitor: Arc<Monitor>,
     pub page: Page,
     pub machines: Arc<Machines>,
+    pub traces: Option<Arc<Traces>>,
+    pub output: Arc<OutputLog>,
 }
 
 impl Api {

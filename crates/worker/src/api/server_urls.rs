@@ -32,6 +32,9 @@ pub(super) async fn serve(
     body: Incoming,
 ) -> Result<Answer, ApiError> {
     let names = Names::of(&head.headers)?;
+    if let Some(traces) = &api.traces {
+        traces.begin(&names.request_id, &head.headers, "http");
+    }
     let request_id = names.request_id.clone();
     let (passage, begun) = Passage::new();
     let upgrade = head.extensions.remove::<OnUpgrade>();

@@ -139,6 +139,9 @@ pub(super) async fn serve(
     }
     let mode = function.url.as_ref().map(|url| url.invoke_mode).unwrap_or_default();
     let (names, bytes) = (Names::of(&head.headers)?, body.len());
+    if let Some(traces) = &api.traces {
+        traces.begin(&names.request_id, &head.headers, "http");
+    }
     let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
     let (id, parts, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
     let make = move || Bytes::from(event(&id, &parts, &body, &request_id).to_string());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use uncia_policy::CpuAssignment;
-use uncia_record::Instance as InstanceRow;
+use uncia_record::{Instance as InstanceRow, Invocation};
 
 use crate::instance::{InstanceSpec, Phase, Reply, Request, StartError};
 use crate::meterlog::{LogError, Recorded};
@@ -86,6 +86,9 @@ pub(crate) trait Log: Send + Sync + 'static {
     /// Writes an invocation with all that belongs to it, as one: when this returns it is in the log,
     /// or will never be.
     fn invocation(&self, recorded: Arc<Recorded>) -> Result<(), LogError>;
+
+    /// Keeps what a function printed during an invocation, some time soon.
+    fn output(&self, row: &Invocation, output: &Bytes);
 
     /// Writes the state of an instance, some time soon.
     fn instance(&self, row: InstanceRow);

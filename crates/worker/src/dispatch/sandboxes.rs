@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use uncia_policy::CpuAssignment;
-use uncia_record::Instance as InstanceRow;
+use uncia_record::{Instance as InstanceRow, Invocation};
 
 use super::host::{InstanceHost, Log, RunningInstance, Started};
 use crate::instance::{self, InstanceSpec, Reply, Request};
@@ -86,6 +86,10 @@ impl RunningInstance for instance::Instance {
 impl Log for MeterLog {
     fn invocation(&self, recorded: Arc<Recorded>) -> Result<(), LogError> {
         Self::invocation(self, recorded)
+    }
+
+    fn output(&self, _row: &Invocation, _output: &Bytes) {
+        // Is kept apart: see `crate::output`.
     }
 
     fn instance(&self, row: InstanceRow) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::api::{Answer, Api, bytes_answer};
 use crate::dispatch::Overview;
 use crate::monitor::{Functions, Histogram, Totals};
+use crate::traces::Traces;
 use exposition::{CONTENT_TYPE, Exposition, Kind, Seconds};
 
 /// Answers a scrape.
@@ -44,10 +45,26 @@ pub(crate) async fn answer(api: &Arc<Api>) -> Answer {
         "CPU time that enforcing CPU limits took.",
     );
     text.sample(&[], Seconds(enforcer));
+    let help = "Outputs of invocations that could not be kept.";
+    text.family("uncia_output_dropped_total", Kind::Counter, help);
+    text.sample(&[], api.output.dropped());
+    put_traces(&mut text, api.traces.as_deref());
     text.family("uncia_page_viewers", Kind::Gauge, "Open pages that are kept up to date.");
     text.sample(&[], api.page.viewers());
     process::put(&mut text);
     bytes_answer(CONTENT_TYPE, text.finish())
+}
+
+/// Puts what became of spans, if any are made.
+fn put_traces(text: &mut Exposition, traces: Option<&Traces>) {
+    let Some(counts) = traces.map(Traces::counts) else { return };
+    text.family(
+        "uncia_traced_invocations_total",
+        Kind::Counter,
+        "Invocations whose spans the collector took, and those whose spans were dropped.",
+    );
+    text.sample(&[("result", "exported")], counts.exported());
+    text.sample(&[("result", "dropped")], counts.dropped());
 }
 
 fn put_overview(text: &mut Exposition, overview: &Overview) {

@@ -121,6 +121,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let mut recorded = row::of_reply(pending, &execution);
         instance.is_start_told |= recorded.row.initialization.is_some();
         recorded.idle = instance.serve(&reply, resume);
+        self.log.output(&recorded.row, &reply.log_tail);
         if let (Some(_), Source::Event(event)) = (interruption, &mut pending.source) {
             // It did not fail: another attempt follows, here or with the next worker.
             event.attempt = pending.attempt;

@@ -105,6 +105,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             Refusal::NotReady(failed) => {
                 let error = failed.start.error.clone();
                 let recorded = row::not_ready(&request, &failed.state, &error);
+                self.log.output(&recorded.row, &failed.start.log_tail);
                 (recorded, Disposition::NotReady(error), failed.start.log_tail.clone())
             }
         };
@@ -119,6 +120,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             Refusal::NotReady(failed) => {
                 let error = &failed.start.error;
                 let recorded = row::not_ready(request, &failed.state, error);
+                self.log.output(&recorded.row, &failed.start.log_tail);
                 let end = AttemptEnd::NotReady(error);
                 self.end_attempt(event, request.attempt, recorded, &end);
             }

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
 use uncia_clock::Moment;
 use uncia_policy::CpuAssignment;
-use uncia_record::Instance as InstanceRow;
+use uncia_record::{Instance as InstanceRow, Invocation};
 
 use crate::dispatch::host::{InstanceHost, Log, RunningInstance, Started};
 use crate::instance::{InstanceSpec, Outcome, Phase, Reply, Request, StartError, Usage};
@@ -249,6 +249,8 @@ impl Log for FakeLog {
         state.rows.push(recorded.row.clone());
         Ok(())
     }
+
+    fn output(&self, _row: &Invocation, _output: &Bytes) {}
 
     fn instance(&self, row: InstanceRow) {
         self.state.lock().unwrap().instances.insert(row.instance.to_string(), row);

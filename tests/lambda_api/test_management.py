@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, int, str]] = {
     "twice": ({}, "ResourceConflictException", 409, "already"),
     "memory": ({"MemorySize": 20_480}, "InvalidParameterValueException", 400, "10240"),
     "timeout": ({"Timeout": 1000}, "InvalidParameterValueException", 400, "900"),
-    "runtime": ({"Runtime": "java21"}, "InvalidParameterValueException", 400, "java21"),
+    "runtime": ({"Runtime": "dotnet8"}, "InvalidParameterValueException", 400, "dotnet8"),
     "handler": ({"Handler": "other.handler"}, "InvalidParameterValueException", 400, "other.py"),
     "name": ({"FunctionName": "no/slash"}, "InvalidParameterValueException", 400, "no/slash"),
     "environment": (
@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, int, str]] = {
         {"PackageType": "Image", "Code": {"ImageUri": "x"}},
         "InvalidParameterValueException",
         400,
-        "ImageUri",
+        "PackageType is Image",
     ),
     "tag": (
         {"Tags": {"uncia:keep-alive": "1"}},

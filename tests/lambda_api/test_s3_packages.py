@@ -117,6 +117,11 @@ def test_packages_come_from_s3(serve: Serve, store: Objects) -> None:
         FunctionName="f", S3Bucket="code", S3Key="f.zip", S3ObjectVersion="a/b c"
     )
     assert platform.invoke("f")[1] == "second"
+    # Layers are fetched in the same way.
+    layer = platform.client.publish_layer_version(
+        LayerName="l", Content={"S3Bucket": "code", "S3Key": "a folder/f+1~ä.zip"}
+    )
+    assert layer["Content"]["CodeSize"] == len(first)
 
 
 def refusal(serve: Serve, code: dict[str, Any]) -> tuple[str, str]:

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Failure, Reports, sandbox, wrapper};
+use super::config::wrapper;
+use super::{Failure, Reports, sandbox};
 use crate::clock::Moment;
 use crate::instance::{InstanceSpec, Phase, StartError};
 use crate::sandbox::host::Host;

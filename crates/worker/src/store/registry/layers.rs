@@ -259,5 +259,14 @@ mod tests {
         assert_eq!(registry.get("lucky").unwrap().broken, None);
         assert!(registry.layer_version("lost", 1).unwrap().broken.is_some());
         assert!(registry.layer_version("kept", 1).unwrap().broken.is_none());
+        drop(registry);
+        // Another zip file than the one that was published, found when that is to be unpacked again.
+        let path = folder.path().join(format!("packages/{}.zip", lost.sha256));
+        fs::write(path, zip(&[("a", "other")])).unwrap();
+        fs::remove_dir_all(folder.path().join("code").join(&lost.sha256)).unwrap();
+        let registry = open(folder.path());
+        let reason = registry.get("unlucky").unwrap().broken.clone().unwrap();
+        assert!(reason.contains("not the one that was uploaded"), "{reason}");
+        assert!(registry.layer_version("lost", 1).unwrap().broken.is_some());
     }
 }

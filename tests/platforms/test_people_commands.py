@@ -2,17 +2,21 @@
 
 import json
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from uncia import functions
+from uncia.cli import deploy
 from uncia.errors import UnciaError
-from uncia.platforms.embedded import Server, client
+from uncia.platforms import served
+from uncia.platforms.embedded import Server, client, fetch_page
 from uncia.platforms.served import Served
 
 Command = Callable[..., tuple[int, str, str]]
@@ -99,6 +103,11 @@ def test_only_what_is_given_changes(command: Command, server: Server, tmp_path: 
     assert state("--set", "keep-alive=10s", "--env", "WORD=second") == "updated"
     _, out, _ = command("invoke", "greet", '{"name": 1}')
     assert json.loads(out)["word"] == "second"
+    # The variables that are not named stay, too.
+    assert state("--env", "OTHER=third") == "updated"
+    assert state("--env", "OTHER=third") == "unchanged"
+    configuration = client(server.address).get_function(FunctionName="greet")["Configuration"]
+    assert configuration["Environment"] == {"Variables": {"WORD": "second", "OTHER": "third"}}
 
 
 def test_files_and_functions_of_the_catalogue(command: Command, tmp_path: Path) -> None:
@@ -206,6 +215,8 @@ def test_a_function_is_deployed_again_when_it_changes(
         (("rm", "nothing"), "there is no function nothing"),
         (("ps", "--endpoint", "127.0.0.1:1"), "no platform answers at 127.0.0.1:1"),
         (("ps", "--endpoint", "ftp://there"), "ftp://there is no address"),
+        (("ps", "--endpoint", "127.0.0.1:port"), "127.0.0.1:port is no address"),
+        (("ps", "--endpoint", "[::1"), "[::1 is no address"),
     ],
 )
 def test_mistakes_are_sentences(
@@ -229,9 +240,52 @@ def test_nothing_is_removed_if_a_name_is_wrong(command: Command, server: Server)
     assert Served(server.address).exists("hello")
 
 
-def test_another_server_is_no_platform(tmp_path: Path) -> None:
-    from http.server import BaseHTTPRequestHandler, HTTPServer
+def test_a_change_during_the_first_deployment_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deploy, "_POLL_S", 0.01)
+    folder = write(tmp_path / "greet")
+    changes = deploy._Changes(folder, "greet")
+    write(folder, GREETING + "\n# another\n")
+    assert next(iter(changes)) == ["handler.py"]
 
+
+def test_rows_that_the_log_has_removed_are_not_replaced_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    # The log is read in small steps, of which one begins before its oldest row.
+    monkeypatch.setattr(served, "_LEAST_SPAN", 1)
+    server = Server(tmp_path / "state", {"log_rows": 20})
+    try:
+        command("deploy", "hello", "--endpoint", server.address)
+        api = client(server.address)
+        deadline = time.monotonic() + 60
+        count = 0
+        while count < 60 or fetch_page(server.address, "invocations", 0, print)[0].num_rows > 30:
+            assert time.monotonic() < deadline
+            api.invoke(FunctionName="hello")
+            count += 1
+        kept = fetch_page(server.address, "invocations", 0, print)[0].to_pylist()
+        rows = Served(server.address).log(print).last(31, lambda row: True)
+        assert [row["request_id"] for row in rows] == [row["request_id"] for row in kept]
+    finally:
+        server.stop()
+
+
+def test_what_speaks_no_http_is_no_platform() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def greet() -> None:
+            connection, _ = other.accept()
+            with connection:
+                connection.sendall(b"220 mail\r\n")
+
+        threading.Thread(target=greet).start()
+        with pytest.raises(UnciaError, match="is no platform of Uncia's"):
+            Served(f"127.0.0.1:{other.getsockname()[1]}")
+
+
+def test_another_server_is_no_platform(tmp_path: Path) -> None:
     class Other(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)

@@ -83,9 +83,11 @@ def register(app: typer.Typer) -> None:
             settings=parse_settings(settings),
         )
         served = Served(endpoint)
+        # From before the first deployment on, so that no change during it is missed.
+        changes = _Changes(Path(source) if change.is_path else None, source) if watch else None
         _print(change.deploy(served), as_json)
-        if watch:
-            for files in _changes(Path(source) if change.is_path else None, source):
+        if changes is not None:
+            for files in changes:
                 if not as_json:
                     typer.echo(f"changed: {', '.join(files)}")
                 try:
@@ -171,25 +173,28 @@ def _alone(file: Path) -> str:
     return _ALONE[file.suffix]
 
 
-def _changes(path: Path | None, source: str) -> Iterator[list[str]]:
-    """Yield the files that changed, whenever some did and then none for a moment."""
-    from uncia import functions
+class _Changes:
+    """The files that change from now on, whenever some did and then none for a moment."""
 
-    root = functions.load(source).folder if path is None else path
-    before = _stamps(root)
-    while True:
-        time.sleep(_POLL_S)
-        now = _stamps(root)
-        if now == before:
-            continue
-        # An editor or a build may write several files, one after the other.
-        while (later := _settled(root)) != now:
-            now = later
-        names = sorted(
-            name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
-        )
-        before = now
-        yield names
+    def __init__(self, path: Path | None, source: str) -> None:
+        from uncia import functions
+
+        self._root: Final = functions.load(source).folder if path is None else path
+        self._before = _stamps(self._root)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        while True:
+            time.sleep(_POLL_S)
+            now = _stamps(self._root)
+            if now == self._before:
+                continue
+            # An editor or a build may write several files, one after the other.
+            while (later := _settled(self._root)) != now:
+                now = later
+            before, self._before = self._before, now
+            yield sorted(
+                name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
+            )
 
 
 def _settled(root: Path) -> dict[str, tuple[int, int]]:

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any, Final, Literal
 from urllib.parse import urlencode, urlsplit
 
@@ -86,8 +87,12 @@ class Served:
             UnciaError: it is no address.
             RunFailedError: nothing answers there, or something else.
         """
-        parts = urlsplit(address if "//" in address else f"http://{address}")
-        if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
+        try:
+            parts = urlsplit(address if "//" in address else f"http://{address}")
+            is_address = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # of a port or an IPv6 address
+            is_address = False
+        if not is_address or parts.path not in ("", "/"):
             raise UnciaError(
                 f"{address} is no address of a platform", f"Write one such as {DEFAULT_ADDRESS}."
             )
@@ -106,7 +111,7 @@ class Served:
             with _DIRECT.open(url, timeout=_TIMEOUT_S) as answer:
                 health: dict[str, Any] = json.load(answer)
             health["instances"]["busy"]
-        except urllib.error.HTTPError as error:
+        except (urllib.error.HTTPError, HTTPException) as error:
             raise self._stranger() from error
         except (OSError, ValueError) as error:
             if isinstance(error, ValueError):
@@ -143,7 +148,8 @@ class Served:
         """Create a function with a URL, or change the one of that name.
 
         Of one that exists the code and the handler are replaced, and else only what is given:
-        memory, time limit, environment and settings that are None or missing stay as they are.
+        memory, time limit, variables of the environment and settings that are None or missing stay
+        as they are.
 
         Args:
             function: what to deploy.
@@ -190,6 +196,10 @@ class Served:
             for key in ("Runtime", "Handler", "MemorySize", "Timeout", "Environment")
             if key in request
         }
+        if "Environment" in wanted:
+            # The API replaces the environment as a whole.
+            present = configuration.get("Environment", {}).get("Variables", {})
+            wanted["Environment"] = {"Variables": present | wanted["Environment"]["Variables"]}
         if any(configuration.get(key) != value for key, value in wanted.items()):
             configuration = self._client.update_function_configuration(FunctionName=name, **wanted)
             is_changed = True
@@ -199,8 +209,8 @@ class Served:
             configuration = self._client.update_function_code(FunctionName=name, ZipFile=package)
             is_changed = True
         tags: dict[str, str] = request["Tags"]
-        present = now.get("Tags", {})
-        if any(present.get(key) != value for key, value in tags.items()):
+        tagged = now.get("Tags", {})
+        if any(tagged.get(key) != value for key, value in tags.items()):
             self._client.tag_resource(Resource=configuration["FunctionArn"], Tags=tags)
             is_changed = True
         return configuration, is_changed
@@ -330,8 +340,10 @@ class Log:
         span = max(count, _LEAST_SPAN)
         while before > 0 and len(rows) < count:
             after = max(0, before - span)
-            older = [row for row in self._between(after, before) if wanted(row)]
-            rows = older + rows
+            older = self._between(after, before)
+            rows = [row for row in older if wanted(row)] + rows
+            if len(older) < before - after:
+                break  # the log keeps no older ones
             before, span = after, min(2 * span, _PAGE_ROWS)
         return rows[max(0, len(rows) - count) :]
 
@@ -346,13 +358,17 @@ class Log:
         return rows
 
     def _between(self, after: int, last: int) -> list[Row]:
-        """The rows whose ids are above one and at most another."""
+        """The rows whose ids are above one and at most another.
+
+        Ids have no gaps, except that the log removes its oldest rows: then a page begins later than
+        asked for, and may go on beyond the last.
+        """
         rows: list[Row] = []
         while after < last:
             page, after, more = fetch_page(
                 self._address, "invocations", after, self._log, limit=last - after
             )
-            rows += page.to_pylist()
+            rows += page.slice(0, max(0, page.num_rows - max(0, after - last))).to_pylist()
             if not more:
                 break
         return rows

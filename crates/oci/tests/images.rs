@@ -255,7 +255,9 @@ fn nothing_leaves_the_folder() {
 fn too_much_is_refused_before_it_is_written() {
     let names: Vec<_> = (0..1_001).map(|number| number.to_string()).collect();
     let many: Vec<_> = names.iter().map(|name| file(name, "")).collect();
-    refuse(&archive(&many), "more than 1000 files");
+    let (result, folder) = attempt(&archive(&many), &rules());
+    assert!(result.unwrap_err().to_string().contains("more than 1000 files"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     let large = "x".repeat((1 << 20) + 1);
     let (result, folder) = attempt(&archive(&[file("large", &large)]), &rules());
     assert!(result.unwrap_err().to_string().contains("more than 1048576 bytes"));

@@ -74,11 +74,7 @@ impl Applier {
         archive: &mut Archive<impl io::Read>,
     ) -> Result<Contents, Problem> {
         while let Some(entry) = archive.next()? {
-            self.contents.entries += 1;
-            if self.contents.entries > self.rules.max_entries {
-                let most = self.rules.max_entries;
-                return Err(Problem::Archive(format!("it holds more than {most} files")));
-            }
+            self.contents.add(&entry, &self.rules).map_err(Problem::Archive)?;
             let path = clean(&entry.path)?;
             if !path.is_empty() {
                 self.make(archive, &entry, path)?;
@@ -115,12 +111,6 @@ impl Applier {
                 self.folders.push((path, entry.mode, entry.modified));
             }
             Kind::File => {
-                self.contents.bytes = self.contents.bytes.saturating_add(entry.bytes);
-                if self.contents.bytes > self.rules.max_bytes {
-                    let most = self.rules.max_bytes;
-                    let sentence = format!("its files have more than {most} bytes");
-                    return Err(Problem::Archive(sentence));
-                }
                 self.make_way(&path, &folder, name)?;
                 self.make_file(archive, entry, &folder, name)?;
             }

@@ -6,7 +6,8 @@ use tar::{EntryType, Header, PaxExtensions};
 
 use super::Problem;
 
-const BLOCK_BYTES: u64 = 512;
+/// An archive consists of blocks of so many bytes, at least one for each entry.
+pub(super) const BLOCK_BYTES: u64 = 512;
 
 /// Longest extension of a header: a long name, or a list of attributes.
 const MAX_EXTENSION_BYTES: u64 = 1024 * 1024;

@@ -24,7 +24,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use self::apply::Applier;
-use self::archive::Archive;
+use self::archive::{Archive, BLOCK_BYTES, Entry};
 pub use self::compression::Compression;
 use crate::digest::Digesting;
 use crate::image::Layer;
@@ -50,6 +50,21 @@ pub struct Contents {
     pub entries: u64,
     /// Bytes in files.
     pub bytes: u64,
+}
+
+impl Contents {
+    /// Counts an entry, unless it is one too many.
+    fn add(&mut self, entry: &Entry, rules: &Rules) -> Result<(), String> {
+        self.entries += 1;
+        self.bytes = self.bytes.saturating_add(entry.bytes);
+        if self.entries > rules.max_entries {
+            return Err(format!("it holds more than {} files", rules.max_entries));
+        }
+        if self.bytes > rules.max_bytes {
+            return Err(format!("its files have more than {} bytes", rules.max_bytes));
+        }
+        Ok(())
+    }
 }
 
 /// What went wrong with an archive.
@@ -81,6 +96,11 @@ pub fn unpack(
     rules: &Rules,
 ) -> Result<Contents, ImageError> {
     let compression = Compression::of(&layer.blob.media_type)?;
+    // To make a quarter of a million files before refusing the next takes minutes; to count them, seconds.
+    let may_hold_too_many = layer.blob.size / BLOCK_BYTES > rules.max_entries;
+    if compression != Compression::None || may_hold_too_many {
+        count(source, layer, compression, rules)?;
+    }
     // One more, to notice that there are more.
     let blob = source.blob(&layer.blob.digest)?.take(layer.blob.size.saturating_add(1));
     let mut blob = Digesting::new(BufReader::with_capacity(BUFFER_BYTES, blob));
@@ -103,6 +123,25 @@ pub fn unpack(
         check_plain(layer, &digest, bytes >= limit, limit)?;
     }
     result
+}
+
+/// Refuses a layer that holds too much before anything of it is made.
+fn count(
+    source: &dyn Source,
+    layer: &Layer,
+    compression: Compression,
+    rules: &Rules,
+) -> Result<(), ImageError> {
+    let blob = source.blob(&layer.blob.digest)?.take(layer.blob.size);
+    let blob = BufReader::with_capacity(BUFFER_BYTES, blob);
+    let limit = rules.max_bytes.saturating_add(MAX_OVERHEAD_BYTES);
+    let mut archive = Archive::new(compression.decoder(blob).take(limit));
+    let mut contents = Contents { entries: 0, bytes: 0 };
+    // What else is wrong is found when it is unpacked, with what its digest says of it.
+    while let Ok(Some(entry)) = archive.next() {
+        contents.add(&entry, rules).map_err(|sentence| problem(layer, sentence))?;
+    }
+    Ok(())
 }
 
 fn apply(

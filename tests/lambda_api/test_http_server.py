@@ -7,9 +7,12 @@ import shutil
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from uncia import functions
 
 from .conftest import Platform, Serve
 from .test_serving import log, wait_for
@@ -362,6 +365,37 @@ def test_a_plain_ruby_server(platform: Platform) -> None:
     for _ in range(2):
         answer, text = ask(platform, f"{url}/")
         assert (answer.status, text) == (200, b"GET with Gem")
+
+
+def test_a_server_in_java(java: None, platform: Platform, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "Handler.java").write_text(
+        """
+        import com.sun.net.httpserver.HttpServer;
+        import java.net.InetSocketAddress;
+
+        public class Handler {
+            Object handleRequest() { return null; }
+            public static void main(String[] arguments) throws Exception {
+                int port = Integer.parseInt(System.getenv("PORT"));
+                HttpServer server = HttpServer.create(new InetSocketAddress(port), 0);
+                server.createContext("/", exchange -> {
+                    byte[] answer = exchange.getRequestMethod().getBytes();
+                    exchange.sendResponseHeaders(200, answer.length);
+                    exchange.getResponseBody().write(answer);
+                    exchange.close();
+                });
+                server.start();
+            }
+        }
+        """
+    )
+    code = {"ZipFile": functions.package(folder).read_bytes()}
+    url = create(platform, Runtime="java21", Handler="Handler", Code=code)
+    for _ in range(2):
+        answer, text = ask(platform, f"{url}/")
+        assert (answer.status, text) == (200, b"GET")
 
 
 def test_what_does_not_fit_is_refused(platform: Platform) -> None:

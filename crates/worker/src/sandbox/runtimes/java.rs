@@ -9,7 +9,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use super::{ByteCode, Product, RuntimeDefinition, digits, major_minor};
-use crate::instance::InstanceSpec;
+use crate::instance::{InstanceSpec, Network};
 use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::sandbox::rootfs::{LAYERS, RUNTIME, RootError, RootSpec, TASK, ask};
 
@@ -65,15 +65,16 @@ const LEFT_OUT_PART: &str = "_nocoops";
 /// Options, unless the function's own `JAVA_TOOL_OPTIONS` have one of these words in them: the command
 /// line's would hold. As on Lambda, with a compiler that starts quickly and a collector without threads
 /// of its own.
-const OPTIONS: [(&str, &[&str]); 5] = [
+const OPTIONS: [(&str, &[&str]); 4] = [
     ("-XX:TieredStopAtLevel=1", &["TieredStopAtLevel", "TieredCompilation", "-Xint", "-Xcomp"]),
     ("-XX:+UseSerialGC", &["GC"]),
     ("-Xshare:auto", &["-Xshare"]),
     // A file in /tmp for whoever watches it from outside, which nobody can.
     ("-XX:-UsePerfData", &["UsePerfData"]),
-    // No instance has an address of the other kind.
-    ("-Djava.net.preferIPv4Stack=true", &["preferIPv4Stack"]),
 ];
+
+/// For instances in a network of their own, which has no addresses of the other kind.
+const IPV4: &str = "-Djava.net.preferIPv4Stack=true";
 
 /// Of the memory of an instance, what the heap may use, in percent, as on Lambda; and what it leaves at
 /// least to all else: classes, code, threads.
@@ -287,6 +288,9 @@ fn options(spec: &InstanceSpec) -> Vec<String> {
         .filter(|(_, words)| !chosen(words))
         .map(|(option, _)| (*option).to_owned())
         .collect();
+    if spec.network != Network::Host && !chosen(&["preferIPv4Stack"]) {
+        options.push(IPV4.to_owned());
+    }
     if !chosen(&["-Xmx", "MaxHeapSize", "MaxRAM"]) {
         let percent = spec.memory_bytes / 100 * HEAP_PERCENT;
         let heap = percent.min(spec.memory_bytes.saturating_sub(LEAST_BESIDE_HEAP));

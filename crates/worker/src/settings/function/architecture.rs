@@ -7,7 +7,7 @@ pub(crate) static SETTING: Setting = Setting {
     name: "architecture",
     description: "How an instance gets its requests: polling, its runtime asks for them at the Lambda \
                   Runtime API; or http, it serves HTTP at the port that its variable PORT names, as on \
-                  Cloud Run (Python, Node.js, Ruby, provided).",
+                  Cloud Run (Python, Node.js, Ruby, Java, provided).",
     kind: Kind::Choice(&[
         ("polling", |to| to.architecture(Architecture::Polling)),
         ("http", |to| to.architecture(Architecture::Http)),

@@ -17,6 +17,8 @@ final class Main {
     /** What Lambda's own client tells tracing libraries by, since a process cannot change its environment. */
     private static final String TRACE_PROPERTY = "com.amazonaws.xray.traceHeader";
 
+    private static final String SAMPLE = "{\"a\": [1, 2.5, \"b\", true, null]}";
+
     private Main() {}
 
     public static void main(String[] arguments) {
@@ -31,7 +33,10 @@ final class Main {
 
     private static Handler load(Api api, String name) throws Api.Gone {
         try {
-            return Handler.load(name == null ? "" : name);
+            Handler handler = Handler.load(name == null ? "" : name);
+            // What the first event would load.
+            Json.write(Json.parse(SAMPLE.getBytes(StandardCharsets.UTF_8)));
+            return handler;
         } catch (Throwable thrown) {
             Throwable error = Errors.cause(thrown);
             api.send(api.post("init/error", Errors.report(error), error.getClass().getName()));

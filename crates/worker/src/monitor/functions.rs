@@ -1,7 +1,7 @@
 //! Totals of each function since the start.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use uncia_record::Invocation;
 
@@ -30,6 +30,13 @@ impl Functions {
     /// What a function comes to, if it ran and has totals of its own.
     pub(crate) fn get(&self, name: &str) -> Option<&Totals> {
         self.0.get(name)
+    }
+
+    /// What a function comes to, which is nothing if it has not run; None if that is not known, since it
+    /// shares the totals of others.
+    pub(crate) fn known(&self, name: &str) -> Option<&Totals> {
+        static NOTHING: LazyLock<Totals> = LazyLock::new(Totals::default);
+        self.get(name).or_else(|| (!self.0.contains_key(OTHERS)).then(|| &*NOTHING))
     }
 
     /// All of them, by name.
@@ -174,6 +181,9 @@ mod tests {
             functions.record(&row(&format!("f{number}")));
         }
         functions.record(&row("f0"));
+        assert!(functions.known("f0").is_some());
+        assert!(functions.known("f102").is_none(), "it is among the others: that is not 0");
+        assert_eq!(Functions::default().known("f0").map(Totals::invocations), Some(0));
         assert_eq!(functions.by_name().len(), MAX_FUNCTIONS + 1);
         assert_eq!(functions.get(OTHERS).unwrap().invocations(), 5);
         assert_eq!(functions.get("f0").unwrap().invocations(), 2);

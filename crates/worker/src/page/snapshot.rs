@@ -85,7 +85,7 @@ impl Instances {
 }
 
 /// A function, with all its versions, and what its invocations come to since the start; what was not
-/// measured is null.
+/// measured is null, and so is all of a function that has no totals of its own.
 #[derive(Serialize)]
 struct FunctionNow {
     name: Arc<str>,
@@ -94,9 +94,9 @@ struct FunctionNow {
     is_broken: bool,
     instances: Instances,
     waiting: usize,
-    invocations: u64,
-    failures: u64,
-    starts: u64,
+    invocations: Option<u64>,
+    failures: Option<u64>,
+    starts: Option<u64>,
     /// Mean execution.
     execution_ns: Option<u64>,
     cpu_ns: Option<u64>,
@@ -217,16 +217,15 @@ fn functions_now(
         instances.add(of_version);
         *waiting += of_version.waiting + of_version.backlog;
     }
-    let none = Totals::default();
     let mut functions: Vec<_> = registered
         .iter()
-        .map(|function| (function, seen.functions.get(&function.name).unwrap_or(&none)))
+        .map(|function| (function, seen.functions.known(&function.name)))
         .collect();
-    functions.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.invocations()));
+    functions.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.map(Totals::invocations)));
     functions.truncate(MAX_FUNCTIONS);
     let now = functions.into_iter().map(|(function, totals)| {
         let (instances, waiting) = counts.get(&*function.name).copied().unwrap_or_default();
-        let executions = u128::from(totals.execution.count());
+        let mean = |it: &Totals| it.execution.sum_ns().checked_div(it.execution.count().into());
         FunctionNow {
             name: function.name.clone(),
             runtime: function.configuration.runtime.clone(),
@@ -234,13 +233,13 @@ fn functions_now(
             is_broken: function.broken.is_some(),
             instances,
             waiting,
-            invocations: totals.invocations(),
-            failures: totals.failures(),
-            starts: totals.starts(),
-            execution_ns: totals.execution.sum_ns().checked_div(executions).map(to_u64),
-            cpu_ns: totals.cpu_ns().map(to_u64),
-            throttled_ns: totals.throttled.known().map(to_u64),
-            memory_peak: totals.memory_peak,
+            invocations: totals.map(Totals::invocations),
+            failures: totals.map(Totals::failures),
+            starts: totals.map(Totals::starts),
+            execution_ns: totals.and_then(mean).map(to_u64),
+            cpu_ns: totals.and_then(Totals::cpu_ns).map(to_u64),
+            throttled_ns: totals.and_then(|it| it.throttled.known()).map(to_u64),
+            memory_peak: totals.and_then(|it| it.memory_peak),
         }
     });
     now.collect()

@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import boto3
@@ -149,7 +150,7 @@ def test_a_standard_execution_is_kept_with_its_history(platform: Platform) -> No
 def test_errors_of_functions_are_tried_again_caught_and_reported(platform: Platform) -> None:
     states = client(platform)
     retried = task(
-        Retry=[{"ErrorEquals": ["ValueError"], "IntervalSeconds": 0, "MaxAttempts": 2}],
+        Retry=[{"ErrorEquals": ["ValueError"], "BackoffRate": 1, "MaxAttempts": 2}],
         Catch=[{"ErrorEquals": ["KeyError"], "Next": "Caught"}],
     )
     definition = {"StartAt": "A", "States": {"A": retried, "Caught": {"Type": "Succeed"}}}
@@ -211,6 +212,30 @@ def test_data_has_a_limit_that_can_be_set(serve: Serve) -> None:
 
     assert run(32_768)["status"] == "SUCCEEDED"
     assert run(32_769)["error"] == "States.DataLimitExceeded"
+
+
+def test_one_name_begins_once_however_many_ask_at_once(platform: Platform) -> None:
+    slow = {"StartAt": "A", "States": {"A": {"Type": "Wait", "Seconds": 1000, "End": True}}}
+    machine = create(client(platform), "STANDARD", "slow", slow)
+
+    def start(states: Any) -> str:
+        begun: str = states.start_execution(stateMachineArn=machine, name="once", input="{}")[
+            "executionArn"
+        ]
+        return begun
+
+    clients = [client(platform) for _ in range(16)]
+    with ThreadPoolExecutor(len(clients)) as threads:
+        assert len(set(threads.map(start, clients))) == 1
+    states = clients[0]
+    pages = states.get_paginator("list_executions").paginate(
+        stateMachineArn=machine, PaginationConfig={"PageSize": 1}
+    )
+    assert [row["name"] for page in pages for row in page["executions"]] == ["once"]
+    # An execution that has no name of its own gets one.
+    quick = {"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}
+    machine = create(states, "EXPRESS", "quick", quick)
+    assert states.start_sync_execution(stateMachineArn=machine)["name"]
 
 
 def test_mistakes_are_the_apis_errors(platform: Platform) -> None:

@@ -15,6 +15,7 @@ mod error;
 mod execution;
 mod path;
 mod retry;
+mod size;
 mod template;
 
 pub use definition::{StateMachine, Target};

@@ -2,6 +2,10 @@
 
 use serde_json::{Map, Value};
 
+/// Most steps of a path. Data deeper than [`crate::size::MAX_DEPTH`] is refused anyway; but what a path
+/// makes it makes before.
+const MAX_STEPS: usize = 128;
+
 /// A step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
@@ -37,6 +41,9 @@ impl Path {
             let (step, after) = next(rest).ok_or_else(|| {
                 format!("{text:?} is no path of names, indexes and [*]: see {rest:?}")
             })?;
+            if steps.len() == MAX_STEPS {
+                return Err(format!("has more than {MAX_STEPS} steps"));
+            }
             steps.push(step);
             rest = after;
         }

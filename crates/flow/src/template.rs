@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Failure, names};
 use crate::path::Path;
+use crate::size::size;
 
 /// Data in which some values come from paths.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,30 +62,61 @@ impl Template {
         }
     }
 
-    /// The data, with what the paths find.
+    /// The data, with what the paths find, of which there may be `limit` bytes of JSON: a template can
+    /// name the whole input any number of times.
     ///
     /// # Errors
-    /// A path finds nothing.
-    pub(crate) fn fill(&self, input: &Value, context: &Value) -> Result<Value, Failure> {
-        match self {
-            Self::Value(value) => Ok(value.clone()),
-            Self::Path(path) => path.find(input, context).ok_or_else(|| {
-                let cause = format!("{} finds nothing in the input", path.text());
-                Failure::new(names::PARAMETER_PATH, cause)
-            }),
-            Self::Object(entries) => {
+    /// A path finds nothing, or all of them too much.
+    pub(crate) fn fill(
+        &self,
+        input: &Value,
+        context: &Value,
+        limit: usize,
+    ) -> Result<Value, Failure> {
+        let mut filling = Filling { input, context, limit, left: limit };
+        filling.fill(self)
+    }
+}
+
+/// A template that is being filled.
+struct Filling<'a> {
+    input: &'a Value,
+    context: &'a Value,
+    limit: usize,
+    /// Bytes that may still be found.
+    left: usize,
+}
+
+impl Filling<'_> {
+    fn fill(&mut self, template: &Template) -> Result<Value, Failure> {
+        match template {
+            Template::Value(value) => Ok(value.clone()),
+            Template::Path(path) => self.find(path),
+            Template::Object(entries) => {
                 let mut object = Map::new();
                 for (name, entry) in entries {
-                    object.insert(name.clone(), entry.fill(input, context)?);
+                    object.insert(name.clone(), self.fill(entry)?);
                 }
                 Ok(Value::Object(object))
             }
-            Self::Array(items) => items
-                .iter()
-                .map(|item| item.fill(input, context))
-                .collect::<Result<_, _>>()
-                .map(Value::Array),
+            Template::Array(items) => {
+                items.iter().map(|item| self.fill(item)).collect::<Result<_, _>>().map(Value::Array)
+            }
         }
+    }
+
+    fn find(&mut self, path: &Path) -> Result<Value, Failure> {
+        let found = path.find(self.input, self.context).ok_or_else(|| {
+            let cause = format!("{} finds nothing in the input", path.text());
+            Failure::new(names::PARAMETER_PATH, cause)
+        })?;
+        self.left = self.left.checked_sub(size(&found)).ok_or_else(|| {
+            let limit = self.limit;
+            let cause =
+                format!("what the paths find has more bytes as JSON than the limit, {limit}");
+            Failure::new(names::DATA_LIMIT, cause)
+        })?;
+        Ok(found)
     }
 }
 
@@ -100,11 +132,19 @@ mod tests {
             "a": 1, "b.$": "$.x", "c": {"d.$": "$$.k", "e": [{"f.$": "$"}, "$.x"]}
         }))
         .unwrap();
-        let filled = template.fill(&json!({"x": [2]}), &json!({"k": 3})).unwrap();
+        let filled = template.fill(&json!({"x": [2]}), &json!({"k": 3}), 100).unwrap();
         let expected = json!({"a": 1, "b": [2], "c": {"d": 3, "e": [{"f": {"x": [2]}}, "$.x"]}});
         assert_eq!(filled, expected);
-        let failure = template.fill(&json!({}), &json!({"k": 3})).unwrap_err();
+        let failure = template.fill(&json!({}), &json!({"k": 3}), 100).unwrap_err();
         assert_eq!(failure.error, names::PARAMETER_PATH);
+    }
+
+    #[test]
+    fn what_the_paths_find_is_bounded_as_a_whole() {
+        let template = Template::parse(&json!([{"a.$": "$"}, {"a.$": "$"}])).unwrap();
+        assert!(template.fill(&json!("12345678"), &Value::Null, 20).is_ok());
+        let failure = template.fill(&json!("12345678"), &Value::Null, 19).unwrap_err();
+        assert_eq!(failure.error, names::DATA_LIMIT);
     }
 
     #[test]

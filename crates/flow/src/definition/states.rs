@@ -231,10 +231,10 @@ fn retriers(reader: &mut Reader<'_>) -> Result<Vec<Retrier>, DefinitionError> {
         }
         let parsed = Retrier {
             errors: errors(&mut retrier)?,
-            interval_s: retrier.whole_number("IntervalSeconds")?.unwrap_or(INTERVAL_S),
+            interval_s: seconds(&mut retrier, "IntervalSeconds")?.unwrap_or(INTERVAL_S),
             max_attempts: retrier.whole_number("MaxAttempts")?.unwrap_or(MAX_ATTEMPTS),
             backoff_rate: retrier.number("BackoffRate")?.unwrap_or(BACKOFF_RATE),
-            max_delay_s: retrier.whole_number("MaxDelaySeconds")?,
+            max_delay_s: seconds(&mut retrier, "MaxDelaySeconds")?,
         };
         if parsed.backoff_rate < 1.0 {
             return Err(retrier.invalid("BackoffRate", "is below 1"));
@@ -243,6 +243,14 @@ fn retriers(reader: &mut Reader<'_>) -> Result<Vec<Retrier>, DefinitionError> {
         Ok(parsed)
     };
     values.iter().map(parse).collect()
+}
+
+/// Seconds of a pause, 1 at least: without one a state that always fails would never let go.
+fn seconds(reader: &mut Reader<'_>, key: &str) -> Result<Option<u64>, DefinitionError> {
+    match reader.whole_number(key)? {
+        Some(0) => Err(reader.invalid(key, "is 0")),
+        seconds => Ok(seconds),
+    }
 }
 
 fn catchers(

@@ -70,6 +70,15 @@ fn what_is_wrong_is_refused_by_state_and_key() {
             json!({"Retry": [{"ErrorEquals": ["E"], "BackoffRate": 0.5}]}),
             "state S, Retry: BackoffRate is below 1",
         ),
+        // A state that fails at once would be tried again without end, and without a pause.
+        (
+            json!({"Retry": [{"ErrorEquals": ["E"], "IntervalSeconds": 0}]}),
+            "state S, Retry: IntervalSeconds is 0",
+        ),
+        (
+            json!({"Retry": [{"ErrorEquals": ["E"], "MaxDelaySeconds": 0}]}),
+            "state S, Retry: MaxDelaySeconds is 0",
+        ),
         (
             json!({"Catch": [{"ErrorEquals": ["E"], "Next": "T"}]}),
             "state S, Catch: there is no state T, which Next names",

@@ -41,18 +41,25 @@ pub(super) enum Pending {
 #[derive(Debug)]
 pub(super) struct Children {
     pub results: Vec<Option<Value>>,
+    /// The bytes of the results as JSON.
+    pub bytes: usize,
     pub running: Vec<u64>,
-    /// Items that wait for their turn.
-    pub waiting: VecDeque<Item>,
+    /// Items of a map that wait for their turn, each with its number.
+    pub waiting: VecDeque<(usize, Value)>,
+    /// What a map's selector finds its data in.
+    pub effective: Value,
 }
 
-/// An item of a map.
-#[derive(Debug)]
-pub(super) struct Item {
-    pub index: usize,
-    pub value: Value,
-    /// What its states get, if that is not the value itself.
-    pub input: Option<Value>,
+impl Children {
+    pub(super) fn new(results: usize) -> Self {
+        Self {
+            results: vec![None; results],
+            bytes: 0,
+            running: Vec::new(),
+            waiting: VecDeque::new(),
+            effective: Value::Null,
+        }
+    }
 }
 
 impl Branch {

@@ -1,6 +1,4 @@
-//! Data between states: its size, its paths, and the context object.
-
-use std::io;
+//! Data between states: its paths, and its times.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,28 +6,6 @@ use serde_json::{Value, json};
 use crate::Nanos;
 use crate::error::{Failure, names};
 use crate::path::Path;
-
-/// Counts what is written.
-struct Count(usize);
-
-impl io::Write for Count {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The bytes of a value as JSON without spaces.
-pub(super) fn size(value: &Value) -> usize {
-    let mut count = Count(0);
-    // Neither the value nor the counter fails.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
-}
 
 /// What a path finds; an empty object without a path, which is null in the definition.
 pub(super) fn select(
@@ -62,14 +38,6 @@ pub(super) fn text(time: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_those_of_the_text() {
-        for value in [json!(null), json!({"a": [1, 2.5, "é\n"], "b": {}}), json!("x".repeat(1000))]
-        {
-            assert_eq!(size(&value), value.to_string().len());
-        }
-    }
 
     #[test]
     fn times_are_those_of_rfc_3339() {

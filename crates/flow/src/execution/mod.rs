@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::definition::StateMachine;
 use crate::error::{Failure, names};
+use crate::size::{MAX_DEPTH, is_deeper, size};
 use crate::{Nanos, retry};
 use branch::{Branch, Pending};
 pub use history::History;
@@ -54,6 +55,8 @@ pub enum Event {
         /// Which.
         timer: TimerId,
     },
+    /// Nothing; it follows [`Decision::Continue`].
+    Continued,
     /// Somebody stops the execution.
     Stopped {
         /// Why, in their words.
@@ -90,6 +93,9 @@ pub enum Decision {
         /// Which.
         timer: TimerId,
     },
+    /// There is more to do at once than one event may: [`Event::Continued`] is to follow, after other
+    /// events that have come meanwhile.
+    Continue,
     /// The history goes on.
     Record(History),
     /// The execution has ended; the last decision.
@@ -127,6 +133,10 @@ pub struct Settings {
     /// Most items that a map state works on at a time, whatever its definition says.
     pub map_concurrency: usize,
 }
+
+/// Most steps that follow one event, a few for each state: whoever carries out an execution does so for
+/// others, too, and what is decided takes memory until it is carried out.
+const MAX_STEPS: usize = 16;
 
 impl Settings {
     /// The bounds of AWS Step Functions: 262,144 bytes, 25,000 events, 40 items.
@@ -170,6 +180,8 @@ pub struct Execution {
     /// The number of branches, tasks and timers so far: each has a name of its own.
     named: u64,
     recorded: u64,
+    /// What is left to do when an event had more steps than it may have.
+    steps: VecDeque<Step>,
     status: Option<Status>,
 }
 
@@ -187,6 +199,7 @@ impl Execution {
             timers: BTreeMap::new(),
             named: 0,
             recorded: 0,
+            steps: VecDeque::new(),
             status: None,
         }
     }
@@ -203,18 +216,20 @@ impl Execution {
         if self.status.is_some() {
             return;
         }
-        let mut turn = Turn { now, out, steps: VecDeque::new() };
+        let mut turn = Turn { now, out, steps: std::mem::take(&mut self.steps) };
         match event {
             Event::Started { input } => self.start(&mut turn, input),
             Event::Succeeded { task, output } => self.succeeded(&mut turn, task, output),
             Event::Failed { task, failure } => self.failed(&mut turn, task, failure),
             Event::Due { timer } => self.due(&mut turn, timer),
+            Event::Continued => {}
             Event::Stopped { failure } => self.end(&mut turn, Status::Aborted(failure)),
         }
-        while let Some(step) = turn.steps.pop_front() {
+        for _ in 0..MAX_STEPS {
             if self.status.is_some() {
                 return;
             }
+            let Some(step) = turn.steps.pop_front() else { return };
             if self.recorded >= self.settings.max_events {
                 let cause = format!(
                     "the execution reached the most events that its history may have, {}",
@@ -224,6 +239,10 @@ impl Execution {
                 return;
             }
             self.step(&mut turn, step);
+        }
+        if self.status.is_none() && !turn.steps.is_empty() {
+            self.steps = turn.steps;
+            turn.out.push(Decision::Continue);
         }
     }
 
@@ -405,13 +424,21 @@ impl Execution {
         }
     }
 
-    /// Checks that data is within the limit.
+    /// Checks that data is within the limit, and not too deep.
     fn check_size(&self, value: &Value, what: &str) -> Result<(), Failure> {
-        let (size, limit) = (data::size(value), self.settings.data_limit);
-        if size <= limit {
+        if is_deeper(value, MAX_DEPTH) {
+            let cause = format!("{what} has more than {MAX_DEPTH} lists and objects in each other");
+            return Err(Failure::new(names::DATA_LIMIT, cause));
+        }
+        self.check_bytes(size(value), what)
+    }
+
+    fn check_bytes(&self, bytes: usize, what: &str) -> Result<(), Failure> {
+        let limit = self.settings.data_limit;
+        if bytes <= limit {
             return Ok(());
         }
-        let cause = format!("{what} has {size} bytes as JSON, and the limit is {limit}");
+        let cause = format!("{what} has {bytes} bytes as JSON, and the limit is {limit}");
         Err(Failure::new(names::DATA_LIMIT, cause))
     }
 }

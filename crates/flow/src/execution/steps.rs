@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::branch::{Branch, Children, Item, Pending};
+use super::branch::{Branch, Children, Pending};
 use super::history::{self, History};
 use super::{Decision, Execution, Purpose, Status, TaskId, Turn, caught, data, nanoseconds};
 use crate::choice::timestamp;
@@ -13,6 +13,7 @@ use crate::definition::{Amount, Kind, Machine, State, StateMachine, Target, Text
 use crate::error::{Failure, names};
 use crate::path::short;
 use crate::retry;
+use crate::size::size;
 
 /// What is to be done with a branch.
 #[derive(Debug)]
@@ -98,7 +99,7 @@ impl Execution {
         let input = data::select(state.input.as_ref(), "InputPath", &raw, &context)?;
         let effective = match &state.parameters {
             None => input,
-            Some(template) => template.fill(&input, &context)?,
+            Some(template) => template.fill(&input, &context, self.settings.data_limit)?,
         };
         let outcome = match &state.kind {
             Kind::Task { target, timeout } => {
@@ -122,6 +123,7 @@ impl Execution {
             Kind::Succeed => Outcome::Ends,
             Kind::Fail { .. } => unreachable!("it has failed above"),
             Kind::Parallel { branches } => {
+                self.check_size(&effective, "the input of the branches")?;
                 self.fork(turn, name, branches, &Arc::new(effective));
                 Outcome::Waits
             }
@@ -141,7 +143,7 @@ impl Execution {
                     self.record_of(turn, name, History::new("MapStateSucceeded"));
                     Outcome::Result(json!([]))
                 } else {
-                    self.iterate(turn, name, values, limit, &effective)?;
+                    self.iterate(turn, name, values, limit, effective)?;
                     Outcome::Waits
                 }
             }
@@ -227,8 +229,7 @@ impl Execution {
                 self.begin_child(turn, name, position, *machine, input, None)
             })
             .collect();
-        let results = vec![None; branches.len()];
-        let children = Children { results, running, waiting: VecDeque::new() };
+        let children = Children { running, ..Children::new(branches.len()) };
         self.wait_for(name, Pending::Children(children));
     }
 
@@ -239,56 +240,60 @@ impl Execution {
         name: u64,
         values: Vec<Value>,
         limit: usize,
-        effective: &Value,
+        effective: Value,
     ) -> Result<(), Failure> {
         self.record_of(turn, name, History::new("MapStateStarted").index(values.len()));
-        let results = vec![None; values.len()];
-        let mut waiting = VecDeque::from(self.items(name, values, effective)?);
+        let children = Children::new(values.len());
+        let mut waiting: VecDeque<_> = values.into_iter().enumerate().collect();
         let first: Vec<_> = waiting.drain(..limit.min(waiting.len())).collect();
-        self.wait_for(name, Pending::Children(Children { results, running: Vec::new(), waiting }));
-        for item in first {
-            self.begin_item(turn, name, item);
+        let children = Children { waiting, effective, ..children };
+        self.wait_for(name, Pending::Children(children));
+        for (index, value) in first {
+            if let Err(failure) = self.begin_item(turn, name, index, value) {
+                self.remove_children(turn, name);
+                return Err(failure);
+            }
         }
         Ok(())
     }
 
-    /// The items of a map state, with what the states of each get, which depends on nothing that comes
-    /// later.
-    fn items(
-        &self,
+    /// Begins an item of a map state. What its states get is made only now: of all items that can be
+    /// any number of times the state's input.
+    fn begin_item(
+        &mut self,
+        turn: &mut Turn<'_>,
         name: u64,
-        values: Vec<Value>,
-        effective: &Value,
-    ) -> Result<Vec<Item>, Failure> {
-        let Some(branch) = self.branches.get(&name) else { return Ok(Vec::new()) };
+        index: usize,
+        value: Value,
+    ) -> Result<(), Failure> {
+        let Some(branch) = self.branches.get(&name) else { return Ok(()) };
         let (machines, machine, position) = machine_of(&self.machine, branch);
         let state = &machines[machine].states[position];
-        let Kind::Map { selector, .. } = &state.kind else { return Ok(Vec::new()) };
-        let mut context = self.context(state, branch);
-        let item = |(index, value): (usize, Value)| {
-            if selector.is_some() && state.uses_context {
-                context["Map"] = json!({ "Item": { "Index": index, "Value": value } });
-            }
-            let input = selector.as_ref().map(|it| it.fill(effective, &context)).transpose()?;
-            Ok(Item { index, value, input })
+        let (Kind::Map { selector, processor, .. }, Pending::Children(children)) =
+            (&state.kind, &branch.pending)
+        else {
+            return Ok(());
         };
-        values.into_iter().enumerate().map(item).collect()
-    }
-
-    fn begin_item(&mut self, turn: &mut Turn<'_>, name: u64, item: Item) {
-        let Some(branch) = self.branches.get(&name) else { return };
-        let (machines, machine, position) = machine_of(&self.machine, branch);
-        let Kind::Map { processor, .. } = &machines[machine].states[position].kind else { return };
-        let Item { index, value, input } = item;
+        let input = match selector {
+            None => value.clone(),
+            Some(selector) => {
+                let mut context = self.context(state, branch);
+                if state.uses_context {
+                    context["Map"] = json!({ "Item": { "Index": index, "Value": value } });
+                }
+                selector.fill(&children.effective, &context, self.settings.data_limit)?
+            }
+        };
+        self.check_size(&input, "the item's input")?;
         self.record_of(turn, name, History::new("MapIterationStarted").index(index));
-        let input = Arc::new(input.unwrap_or_else(|| value.clone()));
         let item = Arc::new((index, value));
-        let child = self.begin_child(turn, name, index, *processor, &input, Some(item));
+        let child = self.begin_child(turn, name, index, *processor, &Arc::new(input), Some(item));
         if let Some(Pending::Children(children)) =
             self.branches.get_mut(&name).map(|it| &mut it.pending)
         {
             children.running.push(child);
         }
+        Ok(())
     }
 
     fn begin_child(
@@ -325,7 +330,7 @@ impl Execution {
         } else {
             let result = match &state.result_selector {
                 None => Arc::unwrap_or_clone(result),
-                Some(template) => template.fill(&result, &context)?,
+                Some(template) => template.fill(&result, &context, self.settings.data_limit)?,
             };
             data::combine(state.result.as_ref(), &branch.raw, result)?
         };
@@ -372,14 +377,22 @@ impl Execution {
             self.machine.machines[branch.machine].states[branch.state].kind.name() == "Map";
         let Pending::Children(children) = &mut branch.pending else { return };
         children.running.retain(|running| *running != child);
+        // With what separates it from the next, or ends the list.
+        children.bytes += size(&output) + 1;
         children.results[position] = Some(output);
-        let next = children.waiting.pop_front();
+        let (bytes, next) = (children.bytes + 1, children.waiting.pop_front());
         let is_done = next.is_none() && children.running.is_empty();
         if is_map {
             self.record_of(turn, parent, History::new("MapIterationSucceeded").index(position));
         }
-        if let Some(item) = next {
-            self.begin_item(turn, parent, item);
+        // At once, since all that is not wanted would have to be kept.
+        let begun = self.check_bytes(bytes, "the results of the branches").and_then(|()| {
+            next.map_or(Ok(()), |(index, value)| self.begin_item(turn, parent, index, value))
+        });
+        if let Err(failure) = begun {
+            self.remove_children(turn, parent);
+            turn.steps.push_back(Step::Fail { branch: parent, failure, is_task: false });
+            return;
         }
         if !is_done {
             return;
@@ -393,10 +406,7 @@ impl Execution {
         let kind = if is_map { "MapStateSucceeded" } else { "ParallelStateSucceeded" };
         self.record_of(turn, parent, History::new(kind));
         let result = Arc::new(Value::Array(results));
-        turn.steps.push_back(match self.check_size(&result, "the results of the branches") {
-            Ok(()) => Step::Finish { branch: parent, result },
-            Err(failure) => Step::Fail { branch: parent, failure, is_task: false },
-        });
+        turn.steps.push_back(Step::Finish { branch: parent, result });
     }
 
     /// Tries a state again, goes where its catchers lead, or ends its branch.
@@ -460,15 +470,7 @@ impl Execution {
             self.machine.machines[branch.machine].states[branch.state].kind.name() == "Map"
         });
         self.remove_branch(turn, name);
-        let pending = self
-            .branches
-            .get_mut(&parent)
-            .map(|branch| std::mem::replace(&mut branch.pending, Pending::Nothing));
-        if let Some(Pending::Children(children)) = pending {
-            for child in children.running {
-                self.remove_branch(turn, child);
-            }
-        }
+        self.remove_children(turn, parent);
         if is_map {
             let event = History::new("MapIterationFailed").index(position).failure(&failure);
             self.record_of(turn, parent, event);
@@ -479,6 +481,16 @@ impl Execution {
             failure
         };
         turn.steps.push_back(Step::Fail { branch: parent, failure, is_task: false });
+    }
+
+    /// Removes the branches that a state waits for.
+    fn remove_children(&mut self, turn: &mut Turn<'_>, parent: u64) {
+        let branch = self.branches.get_mut(&parent);
+        let pending = branch.map(|it| std::mem::replace(&mut it.pending, Pending::Nothing));
+        let Some(Pending::Children(children)) = pending else { return };
+        for child in children.running {
+            self.remove_branch(turn, child);
+        }
     }
 
     fn wait_for(&mut self, name: u64, pending: Pending) {

@@ -21,6 +21,8 @@ struct Driver {
     /// Every event, for repeating them.
     events: Vec<(Nanos, Event)>,
     decisions: Vec<Decision>,
+    /// The most that one event led to.
+    most_decisions: usize,
 }
 
 impl Driver {
@@ -35,30 +37,36 @@ impl Driver {
             invoked: Vec::new(),
             events: Vec::new(),
             decisions: Vec::new(),
+            most_decisions: 0,
         }
     }
 
-    /// Delivers an event; returns the functions to invoke.
+    /// Delivers an event, and lets the execution go on; returns the functions to invoke.
     fn deliver(&mut self, event: Event) -> Vec<(TaskId, String, Value)> {
-        self.events.push((self.now, event.clone()));
-        let mut out = Vec::new();
-        self.execution.on_event(self.now, event, &mut out);
         let mut invocations = Vec::new();
-        for decision in &out {
-            match decision.clone() {
-                Decision::Invoke { task, function, payload } => {
-                    self.invoked.push((function.clone(), payload.clone()));
-                    invocations.push((task, function, payload));
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            self.events.push((self.now, event.clone()));
+            let mut out = Vec::new();
+            self.execution.on_event(self.now, event, &mut out);
+            for decision in &out {
+                match decision.clone() {
+                    Decision::Invoke { task, function, payload } => {
+                        self.invoked.push((function.clone(), payload.clone()));
+                        invocations.push((task, function, payload));
+                    }
+                    Decision::SetTimer { timer, at } => {
+                        self.timers.insert((at, timer));
+                    }
+                    Decision::CancelTimer { timer } => self.timers.retain(|(_, it)| *it != timer),
+                    Decision::Record(event) => self.history.push(event),
+                    Decision::Continue => next = Some(Event::Continued),
+                    Decision::Cancel { .. } | Decision::Ended(_) => {}
                 }
-                Decision::SetTimer { timer, at } => {
-                    self.timers.insert((at, timer));
-                }
-                Decision::CancelTimer { timer } => self.timers.retain(|(_, it)| *it != timer),
-                Decision::Record(event) => self.history.push(event),
-                Decision::Cancel { .. } | Decision::Ended(_) => {}
             }
+            self.most_decisions = self.most_decisions.max(out.len());
+            self.decisions.extend(out);
         }
-        self.decisions.extend(out);
         invocations
     }
 
@@ -400,6 +408,71 @@ fn an_execution_without_end_ends_with_its_history() {
     assert_eq!(error, names::RUNTIME);
     assert!(cause.contains("25000"), "{cause}");
     assert_eq!(driver.history.len(), 25_001);
+    // Others have their turn in between, and memory need not hold all of it.
+    assert!(driver.most_decisions < 50, "{}", driver.most_decisions);
+}
+
+#[test]
+fn what_is_multiplied_is_bounded_before_it_is_made() {
+    let large = json!("x".repeat(10_000));
+    let copies: serde_json::Map<_, _> =
+        (0..1_000).map(|number| (format!("{number}.$"), json!("$"))).collect();
+    let pass = json!({"Type": "Pass", "Parameters": copies, "End": true});
+    assert_eq!(failure(run(&single(pass), large)).0, names::DATA_LIMIT);
+    let result = json!("x".repeat(100_000));
+    let map = json!({
+        "Type": "Map",
+        "ItemProcessor": {
+            "StartAt": "P", "States": {"P": {"Type": "Pass", "Result": result, "End": true}},
+        },
+        "MaxConcurrency": 1,
+        "End": true,
+    });
+    let mut driver = Driver::new(&single(map));
+    let status = driver.run(json!(vec![0; 1_000]), &mut |_, _| unreachable!());
+    assert_eq!(failure(status).0, names::DATA_LIMIT);
+    let done = driver.kinds().iter().filter(|kind| **kind == "MapIterationSucceeded").count();
+    assert_eq!(done, 3, "it ends with the first that is too much");
+}
+
+#[test]
+fn an_item_without_its_data_fails_the_map_and_ends_the_others() {
+    let map = json!({
+        "Type": "Map",
+        "ItemSelector": {"n.$": "$$.Map.Item.Value.n"},
+        "ItemProcessor": {"StartAt": "T", "States": {"T": task("f")}},
+        "MaxConcurrency": 2,
+        "Catch": [{"ErrorEquals": ["States.ParameterPathFailure"], "Next": "Caught"}],
+        "End": true,
+    });
+    let definition = json!({"StartAt": "M", "States": {"M": map, "Caught": {"Type": "Succeed"}}});
+    for items in [json!([{"n": 1}, {}]), json!([{"n": 1}, {"n": 2}, {}])] {
+        let status = run(&definition, items);
+        assert_eq!(output(status)["Error"], names::PARAMETER_PATH);
+    }
+    // What an item gets is made when it begins, not before.
+    let mut one_by_one = definition;
+    one_by_one["States"]["M"]["MaxConcurrency"] = json!(1);
+    let mut driver = Driver::new(&one_by_one);
+    driver.run(json!([{"n": 1}, {}]), &mut |_, payload| Ok(payload.clone()));
+    assert_eq!(driver.invoked, [(arn("f"), json!({"n": 1}))]);
+}
+
+#[test]
+fn data_is_no_deeper_than_what_can_be_read() {
+    let path = format!("${}", ".a".repeat(128));
+    let deep = single(json!({"Type": "Pass", "ResultPath": path, "End": true}));
+    assert_eq!(failure(run(&deep, json!({}))).0, names::DATA_LIMIT);
+    // A little deeper each time.
+    let definition = json!({"StartAt": "A", "States": {
+        "A": {"Type": "Pass", "Parameters": {"a.$": "$"}, "Next": "B"},
+        "B": {"Type": "Pass", "Next": "A"},
+    }});
+    assert_eq!(failure(run(&definition, json!({}))).0, names::DATA_LIMIT);
+    let path = format!("${}", ".a".repeat(129));
+    let deeper = single(json!({"Type": "Pass", "ResultPath": path, "End": true}));
+    let error = StateMachine::parse(&deeper.to_string()).unwrap_err().to_string();
+    assert!(error.contains("state S: ResultPath has more than 128 steps"), "{error}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::Api;
 use super::error::{Answer, ApiError, json_answer};
 use super::invoke::{self, Call, Names};
 use super::versions::find_version;
-use crate::clock::{epoch_seconds, unix_ns};
+use crate::clock::{epoch_seconds, monotonic_ns, unix_ns};
 use crate::failure;
 use crate::ids;
 use crate::machines::{ExecutionRow, Invoke, Kind, MACHINE_ARN, Machine, MachineError, Machines};
@@ -23,6 +23,8 @@ use crate::machines::{ExecutionRow, Invoke, Kind, MACHINE_ARN, Machine, MachineE
 pub(super) const TARGET: &str = "AWSStepFunctions.";
 const MAX_DEFINITION_BYTES: usize = 1_048_576;
 const MAX_NAME: usize = 80;
+/// Most bytes of what a failure's cause says, as in the API.
+const MAX_CAUSE_BYTES: usize = 32_768;
 /// Most entries of a page, as in the API; and where a request names none.
 const MAX_PAGE: usize = 1_000;
 const PAGE: usize = 100;
@@ -107,17 +109,18 @@ fn manage(machines: &Machines, operation: &str, body: &[u8]) -> Result<Value, Re
         }
         "ListExecutions" => {
             let request: ByArn = read(body)?;
-            let rows =
-                machines.executions(request.stateMachineArn.as_deref().unwrap_or_default())?;
-            let wanted = request.statusFilter.as_deref();
-            let rows = rows.iter().filter(|row| wanted.is_none_or(|wanted| status(row) == wanted));
-            page("executions", rows.map(list_execution).collect(), &request)
+            let (from, most) = bounds(&request)?;
+            let machine = request.stateMachineArn.as_deref().unwrap_or_default();
+            let status = request.statusFilter.as_deref();
+            // One more, which says that there are more.
+            let rows = machines.executions(machine, status, from, most + 1)?;
+            Ok(paged("executions", rows.iter().map(list_execution).collect(), from, most))
         }
         "StopExecution" => {
             let request: ByArn = read(body)?;
             let failure = Failure {
                 error: request.error.unwrap_or_default(),
-                cause: request.cause.unwrap_or_default(),
+                cause: cut(request.cause.unwrap_or_default()),
             };
             machines.stop(&request.executionArn.unwrap_or_default(), failure)?;
             Ok(json!({ "stopDate": epoch_seconds(unix_ns().into()) }))
@@ -283,7 +286,7 @@ async fn start(machines: &Arc<Machines>, request: Start) -> Result<Value, Refusa
     if let Some(name) = &request.name {
         check_name(name)?;
     }
-    let (arn, started) = machines.start(&request.stateMachineArn, request.name, input).await?;
+    let (arn, started) = machines.start(request.stateMachineArn, request.name, input).await?;
     Ok(json!({ "executionArn": arn, "startDate": epoch_seconds(started.into()) }))
 }
 
@@ -292,17 +295,20 @@ async fn start_sync(machines: &Arc<Machines>, request: Start) -> Result<Value, R
     if let Some(name) = &request.name {
         check_name(name)?;
     }
-    let begun =
-        machines.start_sync(&request.stateMachineArn, request.name.clone(), input.clone())?;
+    let machine = request.stateMachineArn.clone();
+    let begun = machines.start_sync(machine, request.name, input.clone()).await?;
+    let began = monotonic_ns();
     let status = begun.ended.await;
-    let stopped = unix_ns();
+    // By the monotonic clock, so that a step of the other is not billed.
+    let took = monotonic_ns() - began;
+    let stopped = begun.started + took;
     let status = status
         .map_err(|_| Refusal("InternalFailure", "The platform is shutting down".to_owned()))?;
-    let milliseconds = billed_milliseconds(stopped - begun.started);
+    let milliseconds = billed_milliseconds(took);
     let mut value = json!({
         "executionArn": begun.arn,
         "stateMachineArn": request.stateMachineArn,
-        "name": request.name,
+        "name": begun.name,
         "startDate": epoch_seconds(begun.started.into()),
         "stopDate": epoch_seconds(stopped.into()),
         "input": input,
@@ -326,6 +332,12 @@ async fn start_sync(machines: &Arc<Machines>, request: Start) -> Result<Value, R
 
 /// A page of a list, from the number in the token on.
 fn page(key: &str, rows: Vec<Value>, request: &ByArn) -> Result<Value, Refusal> {
+    let (from, most) = bounds(request)?;
+    Ok(paged(key, rows.into_iter().skip(from).collect(), from, most))
+}
+
+/// Where a page begins, and how many entries it has at most.
+fn bounds(request: &ByArn) -> Result<(usize, usize), Refusal> {
     let most = match request.maxResults.unwrap_or(0) {
         0 => PAGE,
         most if most <= MAX_PAGE => most,
@@ -337,13 +349,18 @@ fn page(key: &str, rows: Vec<Value>, request: &ByArn) -> Result<Value, Refusal> 
             .parse::<usize>()
             .map_err(|_| Refusal("InvalidToken", format!("Invalid Token: '{token}'")))?,
     };
-    let more = rows.len() > from.saturating_add(most);
-    let rows: Vec<Value> = rows.into_iter().skip(from).take(most).collect();
+    Ok((from, most))
+}
+
+/// A page of entries, of which the first has the number `from`; there are more if it has too many.
+fn paged(key: &str, mut rows: Vec<Value>, from: usize, most: usize) -> Value {
+    let more = rows.len() > most;
+    rows.truncate(most);
     let mut value = json!({ key: rows });
     if more {
         value["nextToken"] = json!((from + most).to_string());
     }
-    Ok(value)
+    value
 }
 
 fn list_machine(machine: &Machine) -> Value {
@@ -427,12 +444,19 @@ async fn invoke_function(
             .map_err(|error| of_api(&error))?;
     if has_failed {
         let error = failure::Failure::read(&body).kind().unwrap_or("Lambda.Unknown").to_owned();
-        return Err(Failure { error, cause: String::from_utf8_lossy(&body).into_owned() });
+        return Err(Failure { error, cause: cut(String::from_utf8_lossy(&body).into_owned()) });
     }
     serde_json::from_slice(&body).map_err(|error| Failure {
         error: uncia_flow::names::TASK_FAILED.to_owned(),
         cause: format!("the function's answer is no JSON: {error}"),
     })
+}
+
+/// A cause of a failure, of which every event of a history may hold one.
+fn cut(mut cause: String) -> String {
+    let end = (0..=MAX_CAUSE_BYTES.min(cause.len())).rev().find(|end| cause.is_char_boundary(*end));
+    cause.truncate(end.unwrap_or(0));
+    cause
 }
 
 /// A refusal of the Lambda API, as Step Functions names it.
@@ -455,6 +479,12 @@ mod tests {
         for (ns, ms) in [(-1, 0), (0, 0), (1, 100), (100_000_000, 100), (100_000_001, 200)] {
             assert_eq!(billed_milliseconds(ns), ms);
         }
+    }
+
+    #[test]
+    fn causes_are_cut_between_characters() {
+        assert_eq!(cut("é".to_owned()), "é");
+        assert_eq!(cut(format!("x{}", "é".repeat(MAX_CAUSE_BYTES))).len(), MAX_CAUSE_BYTES - 1);
     }
 
     #[test]

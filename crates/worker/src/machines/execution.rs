@@ -41,6 +41,8 @@ impl Running {
 #[derive(Default)]
 struct Outstanding {
     timers: BTreeSet<(Nanos, TimerId)>,
+    /// When each of them is due.
+    times: HashMap<TimerId, Nanos>,
     tasks: HashMap<TaskId, AbortHandle>,
 }
 
@@ -74,6 +76,7 @@ pub(super) async fn run(
     };
     loop {
         let mut decisions = Vec::new();
+        let mut goes_on = false;
         execution.on_event(now(), event, &mut decisions);
         for decision in decisions {
             match decision {
@@ -93,16 +96,31 @@ pub(super) async fn run(
                 }
                 Decision::SetTimer { timer, at } => {
                     outstanding.timers.insert((at, timer));
+                    outstanding.times.insert(timer, at);
                 }
                 Decision::CancelTimer { timer } => {
-                    outstanding.timers.retain(|(_, it)| *it != timer);
+                    if let Some(at) = outstanding.times.remove(&timer) {
+                        outstanding.timers.remove(&(at, timer));
+                    }
                 }
+                Decision::Continue => goes_on = true,
                 Decision::Record(event) => running.history.add(event),
                 Decision::Ended(status) => return status,
             }
         }
+        if goes_on {
+            // It may go on for long, on the thread of all requests.
+            tokio::task::yield_now().await;
+        }
         let due = outstanding.timers.first().copied();
         event = tokio::select! {
+            biased;
+            failure = stopped(&mut stop) => Event::Stopped { failure },
+            timer = sleep_until(due, now) => {
+                outstanding.timers.remove(&timer);
+                outstanding.times.remove(&timer.1);
+                Event::Due { timer: timer.1 }
+            }
             Some((task, answer)) = answered.recv() => {
                 outstanding.tasks.remove(&task);
                 match answer {
@@ -110,11 +128,7 @@ pub(super) async fn run(
                     Err(failure) => Event::Failed { task, failure },
                 }
             }
-            timer = sleep_until(due, now) => {
-                outstanding.timers.remove(&timer);
-                Event::Due { timer: timer.1 }
-            }
-            failure = stopped(&mut stop) => Event::Stopped { failure },
+            () = std::future::ready(()), if goes_on => Event::Continued,
         };
     }
 }
@@ -123,10 +137,12 @@ pub(super) async fn run(
 async fn sleep_until(due: Option<(Nanos, TimerId)>, now: impl Fn() -> Nanos) -> (Nanos, TimerId) {
     let Some(due) = due else { return std::future::pending().await };
     loop {
-        let Ok(left) = u64::try_from(due.0 - now()) else { return due };
-        if left == 0 {
+        let left = due.0 - now();
+        if left <= 0 {
             return due;
         }
+        // Centuries are more than a duration in ns may be; after as many it looks again.
+        let left = u64::try_from(left).unwrap_or(u64::MAX);
         tokio::time::sleep(Duration::from_nanos(left)).await;
     }
 }
@@ -150,4 +166,43 @@ fn invalid_input(error: &serde_json::Error) -> Failure {
 /// A value as text, as the API hands it out.
 pub(super) fn text(value: &Value) -> String {
     value.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    async fn begin(definition: &str, running: &Running) -> Status {
+        let machine = StateMachine::parse(definition).unwrap();
+        let settings = Settings::new("arn:e", "e", "arn:m", "m");
+        let invoke: Invoke = Arc::new(|_, _, _| Box::pin(std::future::pending()));
+        run(machine, settings, "{}", running, &invoke).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_of_centuries_do_not_end_at_once() {
+        for wait in [r#""Timestamp": "9000-01-01T00:00:00Z""#, r#""Seconds": 100000000000"#] {
+            let definition = format!(
+                r#"{{"StartAt": "W", "States": {{"W": {{"Type": "Wait", {wait}, "End": true}}}}}}"#
+            );
+            let running = Running::new(true);
+            let waits = begin(&definition, &running);
+            let waited = tokio::time::timeout(Duration::from_secs(3_600), waits).await;
+            assert!(waited.is_err(), "{wait}: {waited:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_execution_that_never_waits_leaves_room_for_others_and_can_be_stopped() {
+        let definition = r#"{"StartAt": "A", "States": {
+            "A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "Next": "A"}}}"#;
+        let running = Running::new(false);
+        let failure = Failure { error: "Own".to_owned(), cause: String::new() };
+        let (status, ()) = tokio::join!(biased; begin(definition, &running), async {
+            running.stop(failure.clone());
+        });
+        assert_eq!(status, Status::Aborted(failure));
+    }
 }

@@ -8,8 +8,8 @@ use uncia_flow::History;
 use super::execution::text;
 use crate::clock::epoch_seconds;
 
-/// Data that the history of one execution holds, in bytes of JSON; of what comes later the data is left
-/// out.
+/// Data and errors that the history of one execution holds, in bytes of JSON; of what comes later they
+/// are left out.
 const MAX_DATA_BYTES: usize = 1024 * 1024;
 
 /// The history of an execution that runs.
@@ -35,9 +35,11 @@ impl Log {
         }
         let mut kept = self.lock();
         let data = event.data.as_deref().map(text);
-        let bytes = data.as_ref().map_or(0, String::len);
+        let cause = event.failure.as_ref().map_or(0, |it| it.error.len() + it.cause.len());
+        let bytes = data.as_ref().map_or(0, String::len) + cause;
         let fits = kept.data_bytes + bytes <= MAX_DATA_BYTES;
         kept.data_bytes += if fits { bytes } else { 0 };
+        let event = History { failure: event.failure.filter(|_| fits), ..event };
         let value = describe(event, data.filter(|_| fits));
         kept.events.push(value);
     }
@@ -148,6 +150,10 @@ mod tests {
             .map(|event| event["stateExitedEventDetails"]["output"].is_string())
             .collect();
         assert_eq!(outputs, [true, true, false, false, false]);
+        let failure =
+            uncia_flow::Failure { error: "E".to_owned(), cause: "x".repeat(MAX_DATA_BYTES) };
+        log.add(History { failure: Some(failure), ..event("LambdaFunctionFailed", None) });
+        assert_eq!(log.events()[5]["lambdaFunctionFailedEventDetails"]["cause"], Value::Null);
         let forgotten = Log::new(false);
         forgotten.add(event("TaskStateExited", None));
         assert!(forgotten.events().is_empty());

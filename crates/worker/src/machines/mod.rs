@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use uncia_flow::{DefinitionError, Failure, Settings, StateMachine, Status};
 
 use crate::clock::unix_ns;
@@ -66,6 +66,8 @@ pub(crate) enum MachineError {
 pub(crate) struct Machines {
     store: Store,
     invoke: Invoke,
+    /// For so many executions more there is room.
+    room: Arc<Semaphore>,
     /// By ARN.
     running: Mutex<HashMap<String, Arc<Running>>>,
     /// Bytes of data between states, at most.
@@ -75,8 +77,17 @@ pub(crate) struct Machines {
 /// An execution that has begun.
 pub(crate) struct Begun {
     pub arn: String,
+    pub name: String,
     pub started: i64,
     pub ended: oneshot::Receiver<Status>,
+}
+
+/// An execution that is in the database and about to begin.
+struct Stored {
+    machine: Machine,
+    definition: StateMachine,
+    row: ExecutionRow,
+    room: OwnedSemaphorePermit,
 }
 
 impl Machines {
@@ -87,7 +98,8 @@ impl Machines {
         invoke: Invoke,
     ) -> Result<Self, DatabaseError> {
         let store = Store::open(state)?;
-        Ok(Self { store, invoke, running: Mutex::default(), data_limit })
+        let room = Arc::new(Semaphore::new(MAX_RUNNING));
+        Ok(Self { store, invoke, room, running: Mutex::default(), data_limit })
     }
 
     /// Makes a machine; one that is there already with the same definition stays. Blocks for the disk.
@@ -139,65 +151,95 @@ impl Machines {
     /// the same input is that one.
     pub(crate) async fn start(
         self: &Arc<Self>,
-        arn: &str,
+        arn: String,
         name: Option<String>,
         input: String,
     ) -> Result<(String, i64), MachineError> {
         let machines = self.clone();
+        // Whoever asked may go away meanwhile: what is in the database is carried out all the same.
+        let begun = tokio::spawn(machines.begin(arn, name, input)).await;
+        begun.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+
+    async fn begin(
+        self: Arc<Self>,
+        arn: String,
+        name: Option<String>,
+        input: String,
+    ) -> Result<(String, i64), MachineError> {
+        let stored =
+            self.clone().blocking(move |machines| machines.store(&arn, name, input)).await?;
+        let Stored { machine, definition, row, room } = match stored {
+            Ok(stored) => stored,
+            Err(row) => return Ok((row.arn, row.started)),
+        };
+        let (execution, started) = (row.arn.clone(), row.started);
+        let running = Arc::new(Running::new(machine.kind == Kind::Standard));
+        self.lock().insert(execution.clone(), running.clone());
+        let run = self.run(&machine, definition, row, running.clone());
+        tokio::spawn(async move {
+            let (row, status) = run.await;
+            let arn = row.arn.clone();
+            // The disk may be full: then it is failed at the next start, as after a crash.
+            let _ = (self.clone())
+                .blocking(move |machines| {
+                    let history = running.history.to_json();
+                    machines.store.end(&row.arn, &Ended::of(&status), &history)
+                })
+                .await;
+            self.lock().remove(&arn);
+            drop(room);
+        });
+        Ok((execution, started))
+    }
+
+    /// Puts an execution into the database, if there is room for it; the inner error is the one of the
+    /// same name and input that runs.
+    fn store(
+        &self,
+        arn: &str,
+        name: Option<String>,
+        input: String,
+    ) -> Result<Result<Stored, ExecutionRow>, MachineError> {
         let machine = self.find(arn)?;
-        let name = name.unwrap_or_else(ids::uuid);
         let definition = StateMachine::parse(&machine.definition)?;
-        let execution = format!("{EXECUTION_ARN}{}:{name}", machine.name);
-        if let Some(row) = self.store.execution(&execution)? {
-            let is_same = row.ended.is_none() && row.input == input;
-            return if is_same {
-                Ok((execution, row.started))
-            } else {
-                Err(MachineError::ExecutionExists(execution))
-            };
-        }
-        self.check_room()?;
+        let name = name.unwrap_or_else(ids::uuid);
         let row = ExecutionRow {
-            arn: execution.clone(),
+            arn: format!("{EXECUTION_ARN}{}:{name}", machine.name),
             name,
             machine: machine.name.clone(),
             input,
             started: unix_ns(),
             ended: None,
         };
-        let (stored, started) = (row.clone(), row.started);
-        let store = self.clone();
-        let inserted = tokio::task::spawn_blocking(move || store.store.begin(&stored)).await;
-        inserted.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-        let running = Arc::new(Running::new(machine.kind == Kind::Standard));
-        self.lock().insert(execution.clone(), running.clone());
-        let run = self.run(&machine, definition, row, running.clone());
-        tokio::spawn(async move {
-            let (row, status) = run.await;
-            let (ended, history) = (Ended::of(&status), running.history.to_json());
-            let (store, arn) = (machines.clone(), row.arn.clone());
-            // The disk may be full: then it is failed at the next start, as after a crash.
-            let _ =
-                tokio::task::spawn_blocking(move || store.store.end(&row.arn, &ended, &history))
-                    .await;
-            machines.lock().remove(&arn);
-        });
-        Ok((execution, started))
+        let same = |present: ExecutionRow| {
+            let is_same = present.ended.is_none() && present.input == row.input;
+            if is_same { Ok(Err(present)) } else { Err(MachineError::ExecutionExists(present.arn)) }
+        };
+        if let Some(present) = self.store.execution(&row.arn)? {
+            return same(present);
+        }
+        let room = self.room()?;
+        match self.store.begin(&row)? {
+            None => Ok(Ok(Stored { machine, definition, row, room })),
+            // Somebody was faster.
+            Some(present) => same(present),
+        }
     }
 
     /// Begins an execution of an express machine, of which nothing is kept.
-    pub(crate) fn start_sync(
+    pub(crate) async fn start_sync(
         self: &Arc<Self>,
-        arn: &str,
+        arn: String,
         name: Option<String>,
         input: String,
     ) -> Result<Begun, MachineError> {
-        let machine = self.find(arn)?;
+        let machine = self.clone().blocking(move |machines| machines.find(&arn)).await?;
         if machine.kind != Kind::Express {
             return Err(MachineError::WrongKind);
         }
         let definition = StateMachine::parse(&machine.definition)?;
-        self.check_room()?;
+        let room = self.room()?;
         let name = name.unwrap_or_else(ids::uuid);
         // Names of express executions need not be unique.
         let execution = format!("{EXECUTION_ARN}{}:{name}:{}", machine.name, ids::uuid()).replacen(
@@ -207,7 +249,7 @@ impl Machines {
         );
         let row = ExecutionRow {
             arn: execution.clone(),
-            name,
+            name: name.clone(),
             machine: machine.name.clone(),
             input,
             started: unix_ns(),
@@ -222,10 +264,11 @@ impl Machines {
         tokio::spawn(async move {
             let (row, status) = run.await;
             machines.lock().remove(&row.arn);
+            drop(room);
             // Whoever asked may be gone.
             let _ = answer.send(status);
         });
-        Ok(Begun { arn: execution, started, ended })
+        Ok(Begun { arn: execution, name, started, ended })
     }
 
     /// Carries out an execution.
@@ -269,10 +312,17 @@ impl Machines {
         row.ok_or_else(|| MachineError::NoExecution(arn.to_owned()))
     }
 
-    /// The executions of a machine, the newest first.
-    pub(crate) fn executions(&self, arn: &str) -> Result<Vec<ExecutionRow>, MachineError> {
+    /// Executions of a machine, the newest first: at most `most` of those with this status, from the one
+    /// with the number `from` on. Their data is left out.
+    pub(crate) fn executions(
+        &self,
+        arn: &str,
+        status: Option<&str>,
+        from: usize,
+        most: usize,
+    ) -> Result<Vec<ExecutionRow>, MachineError> {
         let machine = self.find(arn)?;
-        Ok(self.store.executions(&machine.name)?)
+        Ok(self.store.executions(&machine.name, status, from, most)?)
     }
 
     /// The history of an execution so far, in the API's form.
@@ -285,8 +335,18 @@ impl Machines {
         }
     }
 
-    fn check_room(&self) -> Result<(), MachineError> {
-        if self.lock().len() < MAX_RUNNING { Ok(()) } else { Err(MachineError::TooMany) }
+    /// Room for an execution, until it is dropped.
+    fn room(&self) -> Result<OwnedSemaphorePermit, MachineError> {
+        self.room.clone().try_acquire_owned().map_err(|_| MachineError::TooMany)
+    }
+
+    /// Does what waits for the disk, on a thread that may.
+    async fn blocking<T: Send + 'static>(
+        self: Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> T {
+        let done = tokio::task::spawn_blocking(move || work(&self)).await;
+        done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
     /// The map is whole after every statement, so a panic elsewhere does not spoil it.

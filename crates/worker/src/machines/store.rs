@@ -177,22 +177,26 @@ impl Store {
         Ok(())
     }
 
-    /// Stores an execution that begins, and forgets the oldest that have ended, if there are many.
-    pub(super) fn begin(&self, row: &ExecutionRow) -> Result<(), DatabaseError> {
+    /// Stores an execution that begins, and forgets the oldest that have ended, if there are many; or
+    /// returns the one that has its ARN.
+    pub(super) fn begin(&self, row: &ExecutionRow) -> Result<Option<ExecutionRow>, DatabaseError> {
         let ExecutionRow { arn, name, machine, input, started, .. } = row;
         self.try_to(|connection| {
-            connection.execute(
+            let inserted = connection.execute(
                 "INSERT INTO executions (arn, name, machine, input, started)
-                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                 VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (arn) DO NOTHING",
                 params![arn, name, machine, input, started],
             )?;
+            if inserted == 0 {
+                return by_arn(connection, arn);
+            }
             let newest = connection.last_insert_rowid();
             connection.execute(
                 "DELETE FROM executions WHERE id <= ?1 AND ended IS NOT NULL",
                 [newest - MAX_KEPT],
-            )
-        })?;
-        Ok(())
+            )?;
+            Ok(None)
+        })
     }
 
     pub(super) fn end(&self, arn: &str, ended: &Ended, history: &str) -> Result<(), DatabaseError> {
@@ -208,17 +212,25 @@ impl Store {
     }
 
     pub(super) fn execution(&self, arn: &str) -> Result<Option<ExecutionRow>, DatabaseError> {
-        self.try_to(|connection| {
-            let sql = format!("SELECT {COLUMNS} FROM executions WHERE arn = ?1");
-            connection.query_row(&sql, [arn], execution).optional()
-        })
+        self.try_to(|connection| by_arn(connection, arn))
     }
 
-    pub(super) fn executions(&self, machine: &str) -> Result<Vec<ExecutionRow>, DatabaseError> {
+    /// Executions without their data: with that, all of them would have gigabytes.
+    pub(super) fn executions(
+        &self,
+        machine: &str,
+        status: Option<&str>,
+        from: usize,
+        most: usize,
+    ) -> Result<Vec<ExecutionRow>, DatabaseError> {
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.try_to(|connection| {
-            let sql =
-                format!("SELECT {COLUMNS} FROM executions WHERE machine = ?1 ORDER BY id DESC");
-            connection.prepare(&sql)?.query_map([machine], execution)?.collect()
+            let sql = "SELECT arn, name, machine, '', started, status, NULL, NULL, NULL, ended
+                 FROM executions
+                 WHERE machine = ?1 AND (?2 IS NULL OR coalesce(status, 'RUNNING') = ?2)
+                 ORDER BY id DESC LIMIT ?3 OFFSET ?4";
+            let values = params![machine, status, number(most), number(from)];
+            connection.prepare(sql)?.query_map(values, execution)?.collect()
         })
     }
 
@@ -244,6 +256,11 @@ impl Store {
 }
 
 const COLUMNS: &str = "arn, name, machine, input, started, status, output, error, cause, ended";
+
+fn by_arn(connection: &Connection, arn: &str) -> rusqlite::Result<Option<ExecutionRow>> {
+    let sql = format!("SELECT {COLUMNS} FROM executions WHERE arn = ?1");
+    connection.query_row(&sql, [arn], execution).optional()
+}
 
 fn machine(row: &Row<'_>) -> rusqlite::Result<Machine> {
     let kind: String = row.get(3)?;
@@ -294,6 +311,20 @@ mod tests {
         }
     }
 
+    fn listed(store: &Store, status: Option<&str>) -> Vec<String> {
+        let rows = store.executions("m", status, 0, usize::MAX).unwrap();
+        rows.into_iter().map(|row| row.arn).collect()
+    }
+
+    #[test]
+    fn an_arn_begins_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        assert_eq!(store.begin(&row("a")).unwrap(), None);
+        let other = ExecutionRow { input: "1".to_owned(), ..row("a") };
+        assert_eq!(store.begin(&other).unwrap(), Some(row("a")));
+    }
+
     #[test]
     fn what_ran_when_the_platform_ended_has_failed() {
         let folder = tempfile::tempdir().unwrap();
@@ -319,10 +350,13 @@ mod tests {
         drop(store);
         let store = Store::open(folder.path()).unwrap();
         assert_eq!(store.machine("m").unwrap(), Some(machine));
-        let rows = store.executions("m").unwrap();
-        assert_eq!(rows.iter().map(|row| &*row.arn).collect::<Vec<_>>(), ["b", "a"]);
-        assert_eq!(rows[1].ended, Some(ended));
-        let failed = rows[0].ended.as_ref().unwrap();
+        assert_eq!(listed(&store, None), ["b", "a"]);
+        assert_eq!(listed(&store, Some("SUCCEEDED")), ["a"]);
+        assert!(listed(&store, Some("RUNNING")).is_empty());
+        let page = store.executions("m", None, 1, 5).unwrap();
+        assert_eq!((page.len(), &*page[0].arn, &*page[0].input), (1, "a", ""));
+        assert_eq!(store.execution("a").unwrap().unwrap().ended, Some(ended));
+        let failed = store.execution("b").unwrap().unwrap().ended.unwrap();
         assert_eq!((&*failed.status, failed.error.as_deref()), ("FAILED", Some(names::RUNTIME)));
         assert_eq!(store.history("a").unwrap().len(), 1);
         assert!(store.history("b").unwrap().is_empty());
@@ -340,7 +374,6 @@ mod tests {
         let sql = "UPDATE sqlite_sequence SET seq = seq + ?1";
         store.try_to(|connection| connection.execute(sql, [MAX_KEPT])).unwrap();
         store.begin(&row("new")).unwrap();
-        let rows = store.executions("m").unwrap();
-        assert_eq!(rows.iter().map(|row| &*row.arn).collect::<Vec<_>>(), ["new", "runs"]);
+        assert_eq!(listed(&store, None), ["new", "runs"]);
     }
 }

@@ -34,6 +34,12 @@ _PAUSE_PER_CPU_S: Final = 60.0
 _CATCH_UP_PAUSE_PER_CPU_S: Final = 3.0
 """The same while there are older rows to bill: of the time before somebody watched."""
 
+_RETRY_S: Final = 5.0
+"""After a failure, seconds until the platform is asked again."""
+
+_FAILURES_TOLD: Final = 3
+"""The user is told when so many came one after the other: a platform that ends answers no more."""
+
 _MAX_FUNCTIONS: Final = 40
 """Functions whose bills are shown: those with the most rows."""
 
@@ -65,6 +71,7 @@ class Meter:
         self._warn: Final = warn
         self._tally: Final = _Tally(chosen, after)
         self._ended: Final = threading.Event()
+        self._failures = 0
         self._thread: Final = threading.Thread(target=self._run, name="meter", daemon=True)
 
     def __enter__(self) -> Self:
@@ -78,14 +85,27 @@ class Meter:
     def _run(self) -> None:
         try:
             while not self._ended.is_set():
-                if wait_for_viewers(self._address, _WAIT_S):
-                    self._ended.wait(self._refresh())
+                self._ended.wait(self._turn())
         except UnciaError as error:
             self._give_up(error.message)
         except Exception as error:  # noqa: BLE001 - a thread's errors are seen nowhere else
             self._give_up(f"{type(error).__name__}: {error}")
         finally:
             self._tally.close()
+
+    def _turn(self) -> float:
+        """Wait for somebody to watch, show bills, and return how long to wait, in seconds."""
+        try:
+            pause = self._refresh() if wait_for_viewers(self._address, _WAIT_S) else 0.0
+        except RunFailedError as error:
+            # The platform is busy, or ends: what was not fetched or shown is, the next time.
+            self._tally.is_shown = False
+            self._failures += 1
+            if self._failures == _FAILURES_TOLD and not self._ended.is_set():
+                self._warn(f"the page's bills are late: {error.message}")
+            return _RETRY_S
+        self._failures = 0
+        return pause
 
     def _refresh(self) -> float:
         """Bill what is new, show it, and return how long to wait for the next time, in seconds."""

@@ -23,7 +23,18 @@ def handler(event, context):
 
 
 def spawners(platform: Platform) -> list[int]:
-    """The processes from which the platform starts instances."""
+    """The processes from which the platform starts instances, one for each CPU."""
+    deadline = time.monotonic() + 60
+    while True:
+        found = spawners_now(platform)
+        # A copy that is being made has the name of the process that it is made from.
+        if len(found) == len(os.sched_getaffinity(0)) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
+
+
+def spawners_now(platform: Platform) -> list[int]:
+    """Those of this moment, and copies of them that are being made."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -49,7 +60,7 @@ def test_many_instances_start_at_once(serve: Serve) -> None:
     assert len({name for _, name in answers}) == 20
     # The standard streams, the socket of the Runtime API's client, and the listing itself.
     assert {len(descriptors) for descriptors, _ in answers} == {5}
-    assert spawners(platform) == started_by
+    assert set(spawners(platform)) == set(started_by)
     assert platform.stop() == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in started_by)
 

@@ -1,5 +1,6 @@
 """The embedded platform serves on a kernel without filters of system calls, and says so."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,9 +47,10 @@ def test_the_doctor_says_that_system_calls_are_not_filtered(unfiltered: Path) ->
     assert check.status == "warn"
     assert WARNING in check.finding
     (check,) = (it for it in capability_checks(Host(), probe) if it.id == "features")
-    assert "through a journal of format 1; packages for python are compiled" in check.finding
+    # Java's are compiled too, where there is one.
+    assert re.search(r"through a journal of format 1; packages for .*python are", check.finding)
     assert "from fresh or prepared" in check.finding
-    assert check.finding.endswith("system calls of functions are not filtered.")
+    assert "; system calls of functions are not filtered" in check.finding
 
 
 def test_a_run_without_filters_says_so(unfiltered: Path, state_home: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from typer.main import get_command
 from uncia import cli, yamlio
 from uncia.experiment import model as experiments
 from uncia.experiment.plan import plan
+from uncia.experiment.simulation import SimulationFile
 from uncia.experiment.sources import Sources
 from uncia.profiles import Profile
 from uncia.suites.forms import Entry
@@ -193,6 +194,8 @@ def _check(data: Any, block: Block, folder: Path) -> None:
         yamlio.validate(Entry, document)
     elif "citation" in data:
         yamlio.validate(SuiteForm, document)
+    elif "cluster" in data:
+        yamlio.validate(SimulationFile, document)
     elif "experiments" in data:
         file = experiments.check(document)
         plan(file, Sources(document, folder))

@@ -88,6 +88,7 @@ def test_commands_and_options_that_do_not_exist_are_found(line: str, wrong: str 
         ("arrivals: {kind: poison, rate: 1/s, duration: 1s}\n", WARM),
         ("closed: {clients: 1, duration: 1s}\nclosed: {client: 1}\n", WARM),
         ("sizes: {kind: observed}\n", "tariffs.md"),
+        ("cluster: {workers: 0}\n", "simulation.md"),
     ],
 )
 def test_a_yaml_block_that_its_reader_refuses_is_found(

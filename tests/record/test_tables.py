@@ -114,6 +114,40 @@ def test_a_missing_nullable_column_is_null_and_a_missing_required_one_an_error()
         record.conform(table.drop_columns(["outcome"]), "invocations")
 
 
+LATEST = {
+    "invocations": rows([1, 2]),
+    "instances": record.conform(
+        pa.table({"function": ["f"], "instance": ["i"], "started": [1]}), "instances"
+    ),
+    "machine": record.conform(
+        pa.table({"time": [1], "counter": ["mhz"], "value": [2.5]}), "machine"
+    ),
+}
+
+
+@pytest.mark.parametrize("table", LATEST)
+def test_a_run_from_before_the_column_worker_is_read(table: str, tmp_path: Path) -> None:
+    earlier, later = tmp_path / "earlier", tmp_path / "later"
+    old = LATEST[table].drop_columns(["worker"])
+    for folder in (earlier, later):
+        folder.mkdir()
+    pa.parquet.write_table(old, earlier / f"{table}.parquet")
+    stream(old, later / f"{table}.arrows")
+    for folder in (earlier, later):
+        back = record.read(folder, table)
+        assert back.equals(LATEST[table])
+        assert back["worker"].null_count == back.num_rows > 0
+    assert record.recover_folder(later) == {f"{table}.arrows": old.num_rows}
+    assert record.read(later, table).equals(LATEST[table])
+    named = (
+        LATEST[table]
+        .drop_columns(["worker"])
+        .append_column("worker", pa.array(["w"] * old.num_rows))
+    )
+    merged = record.merge([record.read(earlier, table), record.conform(named, table)], table)
+    assert merged["worker"].to_pylist() == [None] * old.num_rows + ["w"] * old.num_rows
+
+
 def test_an_unknown_column_and_a_wrong_type_are_errors() -> None:
     table = rows([1])
     with pytest.raises(UnciaError, match="no column latency"):

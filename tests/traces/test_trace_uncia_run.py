@@ -247,3 +247,14 @@ def test_an_epoch_that_is_none_is_an_error(tmp_path: Path, epoch: str) -> None:
     pyarrow.parquet.write_table(told, tmp_path / "far.parquet")
     with pytest.raises(UnciaError, match=r"far.parquet: the table's epoch is .* no Unix time"):
         uncia_run.convert([tmp_path / "far.parquet"], tmp_path / "out")
+
+
+def test_runs_from_before_the_column_worker_are_merged(tmp_path: Path) -> None:
+    later = [{**row, "worker": "w"} for row in rows("later", 3)]
+    for run, values in (("earlier", rows("earlier", 2)), ("later", later)):
+        (tmp_path / run).mkdir()
+        data = table(values)
+        data = data if run == "later" else data.drop_columns(["worker"])
+        pa.parquet.write_table(data, tmp_path / run / "invocations.parquet")
+    uncia_run.convert([tmp_path / "earlier", tmp_path / "later"], tmp_path / "out")
+    assert read(tmp_path / "out") == moved([*rows("earlier", 2), *later], EPOCH)

@@ -68,7 +68,11 @@ pub enum Gap {
 }
 
 impl Gap {
-    pub(crate) fn validate(&self) -> Result<(), ArrivalError> {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// One is out of its bounds.
+    pub fn validate(&self) -> Result<(), ArrivalError> {
         match *self {
             Self::Fixed { ns } => not_negative("ns", ns),
             Self::Uniform { min_ns, max_ns } => uniform(("min_ns", min_ns), ("max_ns", max_ns)),
@@ -94,6 +98,11 @@ impl Gap {
             | Self::Weibull { mean_ns, .. }
             | Self::Lognormal { mean_ns, .. } => mean_ns as f64,
         }
+    }
+
+    /// The next gap in nanoseconds, 0 or more, with the numbers of the stream.
+    pub fn draw_ns(&self, stream: &mut RandomStream) -> i64 {
+        self.distribution().draw_ns(stream)
     }
 
     pub(crate) fn distribution(&self) -> Distribution {

@@ -12,6 +12,7 @@ mod probe;
 #[cfg(target_os = "linux")]
 mod serve;
 mod signals;
+mod sim;
 mod warnings;
 
 use std::path::PathBuf;
@@ -42,6 +43,12 @@ enum Command {
     /// CPU bandwidth control: simulate it, and more.
     #[command(subcommand)]
     Cpu(cpu::Command),
+    /// Simulate a cluster that serves functions as a JSON configuration says; writes tables.
+    Sim {
+        /// The configuration: a file, or - for standard input.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Print what the engine declares as JSON: tables, settings, policies, runtimes or clients.
     Schema {
         #[arg(value_enum, default_value_t = SchemaOf::Tables)]
@@ -110,6 +117,7 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load { config } => load::run(&config),
+        Command::Sim { config } => sim::run(&config),
         Command::Cpu(command) => cpu::run(&command),
         Command::Schema { of } => output::print(&of.json()),
         #[cfg(target_os = "linux")]

@@ -209,6 +209,7 @@ table! {
         borrowed_cpu_time: Int64 [null "when not measured"] "ns", "CPU time used outside the reservation";
         lent_cpu_time: Int64 [null "when not measured"] "ns", "reserved CPU time that others used";
         lent_memory_avg: Int64 [null "when not measured"] "bytes", "reserved memory that others used, averaged over the execution";
+        worker: Text [null "when the platform does not say"] "", "the worker that it ran on";
     }
 }
 
@@ -242,6 +243,7 @@ table! {
         invocations: Int64 [null "when not known"] "count", "invocations that it served";
         idle: Intervals [null "when not known"] "ns", "intervals in which it served nothing";
         idle_cpu: Int64 [null "when not measured"] "ns", "CPU time that it used while it served nothing, which nobody was billed for";
+        worker: Text [null "when the platform does not say"] "", "the worker that it ran on";
     }
 }
 
@@ -253,6 +255,7 @@ table! {
         counter: Text [always] "", "the counter's name, with its unit";
         cgroup: Text [null "when it concerns the whole machine"] "", "the cgroup that it was read from";
         value: Float64 [always] "as the counter's name says", "what it read";
+        worker: Text [null "outside a cluster"] "", "the worker that it concerns";
     }
 }
 

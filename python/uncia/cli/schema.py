@@ -29,6 +29,12 @@ def _profile() -> dict[str, Any]:
     return Profile.model_json_schema(mode="validation")
 
 
+def _simulation() -> dict[str, Any]:
+    from uncia.experiment.simulation import SimulationFile
+
+    return SimulationFile.model_json_schema(mode="validation")
+
+
 def _suite() -> dict[str, Any]:
     from uncia.suites.forms import json_schema
 
@@ -51,6 +57,7 @@ _FORMS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
     "experiment": _experiment,
     "function": _function,
     "profile": _profile,
+    "simulation": _simulation,
     "suite": _suite,
     "tariff": _tariff,
     "workload": _workload,

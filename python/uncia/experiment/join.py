@@ -46,6 +46,7 @@ PLATFORM_COLUMNS: Final = (
     "borrowed_cpu_time",
     "lent_cpu_time",
     "lent_memory_avg",
+    "worker",
 )
 _TIMES: Final = {
     "invocations": ("scheduled", "sent", "connected", "first_byte", "received", "started", "ended"),

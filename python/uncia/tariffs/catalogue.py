@@ -35,6 +35,11 @@ def ids() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
+def path(name: str) -> Path:
+    """Return the file of the tariff with this id, which ships with Uncia."""
+    return _FOLDER / f"{name}.yaml"
+
+
 @cache
 def get(name: str) -> Tariff:
     """Return the tariff with this id.
@@ -46,7 +51,7 @@ def get(name: str) -> Tariff:
         close = difflib.get_close_matches(name, ids(), n=1, cutoff=0.5)
         hint = f"Did you mean {close[0]}?" if close else f"Known tariffs: {', '.join(ids())}."
         raise UnciaError(f"there is no tariff {name!r}", hint)
-    tariff = read(_FOLDER / f"{name}.yaml")
+    tariff = read(path(name))
     if tariff.id != name:
         raise UnciaError(f"the file {name}.yaml holds the tariff {tariff.id!r}; they must agree")
     return tariff

@@ -295,6 +295,7 @@ pub(super) fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         invocations: row.get("invocations")?,
         idle: None,
         idle_cpu: row.get("idle_cpu")?,
+        worker: None,
     })
 }
 

@@ -211,6 +211,26 @@ mod tests {
     }
 
     #[test]
+    fn records_from_before_a_column_was_there_are_read() {
+        let records =
+            [Record::Invocation(invocation("x").into()), Record::Instance(instance("i").into())];
+        let (mut bytes, mut buffer) = (head(&LOG, 5), Vec::new());
+        for (number, record) in (5_u64..).zip(&records) {
+            encode(record, number, &mut buffer).unwrap();
+            let text = std::str::from_utf8(&buffer[RECORD_HEAD_BYTES..]).unwrap();
+            let text = text.replace(",\"worker\":null", "");
+            assert!(text.len() + RECORD_HEAD_BYTES < buffer.len());
+            let summed = [&number.to_le_bytes(), text.as_bytes()].concat();
+            bytes.extend((text.len() as u32).to_le_bytes());
+            bytes.extend(crc32fast::hash(&summed).to_le_bytes());
+            bytes.extend(summed);
+        }
+        let segment = read(&bytes).unwrap();
+        assert_eq!(segment.torn, 0);
+        assert!(segment.records.iter().map(|(_, record)| record).eq(&records));
+    }
+
+    #[test]
     fn what_no_kill_leaves_is_damage() {
         let (bytes, starts) = file();
         let last = starts[2];

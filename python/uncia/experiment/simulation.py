@@ -1,0 +1,220 @@
+"""The file of ``uncia simulate``: a cluster in virtual time, and what it serves.
+
+``load`` reads it; every error names file, line and key. A billing model decides which settings of a
+function count (Cao and others, *Making Serverless Pay-For-Use a Reality with Leopard*, NSDI 2025,
+section 5.1.2): ``config`` makes of a file and a model what ``uncia-engine sim`` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from uncia import yamlio
+from uncia.forms import Form, Name
+from uncia.units import MICRO_PER_VCPU, Duration, Size, Vcpu
+from uncia.workload.arrivals import Arrivals
+from uncia.workload.arrivals._gap import Gap
+
+Model = Literal["slim", "sim", "spfu", "npfu"]
+Sharing = Literal["pinned", "weights", "resv-cpuset"]
+
+
+class Cluster(Form):
+    """Workers that are all alike."""
+
+    workers: int = Field(ge=1, le=10_000, description="How many")
+    vcpu: Vcpu = Field(gt=0, description="Cores of each")
+    memory: Size = Field(gt=0, description="Memory of each")
+
+
+class Phase(Form):
+    """A stretch of an invocation with the same needs."""
+
+    duration: Duration | None = Field(None, description="On an idle machine; always the same")
+    drawn: Gap | None = Field(None, description="A distribution of durations instead")
+    vcpu: Vcpu = Field(MICRO_PER_VCPU, ge=0, description="What its threads use; 0 sleeps")
+    memory: Size = Field(ge=0, description="Memory held")
+
+    @model_validator(mode="after")
+    def _one_duration(self) -> Self:
+        if (self.duration is None) == (self.drawn is None):
+            raise ValueError("a phase has either a duration or a distribution to draw it from")
+        return self
+
+    def engine(self) -> dict[str, Any]:
+        """The phase as the engine takes it."""
+        if self.drawn is not None:
+            duration = self.drawn.engine()
+        else:
+            duration = {"distribution": "fixed", "ns": self.duration}
+        return {"duration": duration, "cpu": self.vcpu, "memory": self.memory}
+
+
+class Function(Form):
+    """A function: what is allocated to it, when it is called and what it does then."""
+
+    vcpu: Vcpu = Field(gt=0, description="The most CPU that an instance may use (cpu-cap)")
+    memory: Size = Field(gt=0, description="The most memory (mem-cap)")
+    spot_vcpu: Vcpu = Field(0, ge=0, description="What of the CPU is spot, not reserved")
+    preemptible: bool = Field(False, description="Whether an instance may be stopped for memory")
+    qos: Literal["interactive", "batch"] = Field("interactive", description="What callers await")
+    keep_alive: Duration = Field(600 * 10**9, description="How long an idle instance is kept")
+    arrivals: Arrivals = Field(description="When it is called")
+    phases: list[Phase] = Field(min_length=1, description="What it does, one after the other")
+
+    @model_validator(mode="after")
+    def _spot_is_part(self) -> Self:
+        if self.spot_vcpu > self.vcpu:
+            raise ValueError("spot_vcpu is a part of vcpu, and cannot be more")
+        return self
+
+
+class Prices(Form):
+    """What the paper leaves open of the tariff NPFU."""
+
+    spot: float = Field(0.5, gt=0, le=1, description="C_s / C_r: spot CPU against reserved")
+    preemptible: float = Field(0.5, gt=0, le=1, description="M_p / M_r: memory, likewise")
+
+
+class Parameters(Form):
+    """Numbers that policies read; see the reference of policies."""
+
+    locality_weight: int = Field(100, ge=0, le=1_000_000, description="Percent")
+    high_load: int = Field(70, ge=0, le=1_000, description="Percent")
+    cpu_overcommit: int = Field(200, ge=1, le=1_000_000, description="Percent")
+
+
+class SimulationFile(Form):
+    """A simulation."""
+
+    name: Name
+    description: str = ""
+    seed: int = Field(0, ge=0, lt=2**64)
+    cluster: Cluster
+    functions: dict[Name, Function] = Field(min_length=1)
+    models: list[Model] = Field(["npfu"], min_length=1, description="Each is an experiment")
+    memory_per_vcpu: Size | None = Field(
+        None, gt=0, description="SLIM's ratio; by default that of a worker"
+    )
+    policies: dict[str, str] = Field(
+        default_factory=dict, description="Instead of the model's own, by choice"
+    )
+    parameters: Parameters = Parameters()
+    sharing: Sharing | None = Field(None, description="Instead of the model's own")
+    starts: list[Duration] = Field(
+        [0], min_length=1, description="How long starts take: each one of these, equally likely"
+    )
+    until: Duration | None = Field(
+        None, gt=0, description="When it ends; by default once all requests have"
+    )
+    interval: Duration = Field(10**9, gt=0, description="Between two rows about a worker")
+    prices: Prices = Prices()
+
+    @model_validator(mode="after")
+    def _each_model_once(self) -> Self:
+        if len(set(self.models)) < len(self.models):
+            raise ValueError("models: a model is there more than once")
+        return self
+
+    def ratio(self) -> Fraction:
+        """Bytes for each micro-vCPU under SLIM.
+
+        The paper does not print its ratio. That of a worker is the only one by which all CPU and
+        all memory of a worker can be reserved.
+        """
+        if self.memory_per_vcpu is not None:
+            return Fraction(self.memory_per_vcpu, MICRO_PER_VCPU)
+        return Fraction(self.cluster.memory, self.cluster.vcpu)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a billing model makes of a function's settings, and how it is served."""
+
+    honours_spot: bool
+    fixed_ratio: bool
+    policies: Mapping[str, str]
+    sharing: Sharing
+
+
+_RESERVED: Final = {
+    "admission": "reservations",
+    "order": "shortest-job-first",
+    "placement": "least-loaded",
+    "eviction": "greedy-dual",
+}
+_LEOPARD: Final = {
+    "admission": "leopard",
+    "order": "shortest-job-first",
+    "placement": "leopard",
+    "eviction": "least-lost-revenue",
+}
+RULES: Final[dict[Model, Rules]] = {
+    "slim": Rules(False, True, _RESERVED, "pinned"),
+    "sim": Rules(False, False, _RESERVED, "pinned"),
+    "spfu": Rules(False, False, _RESERVED, "pinned"),
+    "npfu": Rules(True, False, _LEOPARD, "resv-cpuset"),
+}
+
+
+def load(path: Path) -> tuple[SimulationFile, yamlio.Document]:
+    """Read a file.
+
+    Raises:
+        UnciaError: it cannot be read, or is none: with file, line and key.
+    """
+    document = yamlio.load(path)
+    return yamlio.validate(SimulationFile, document), document
+
+
+def config(file: SimulationFile, model: Model, run: str, output: Path) -> dict[str, Any]:
+    """What ``uncia-engine sim`` takes.
+
+    Args:
+        file: what is simulated.
+        model: the billing model.
+        run: the id of the run, for the rows.
+        output: a folder for the tables.
+    """
+    rules = RULES[model]
+    cluster = file.cluster
+    return {
+        "seed": file.seed,
+        "run": run,
+        "experiment": model,
+        "output": str(output),
+        "workers": [{"count": cluster.workers, "cpu": cluster.vcpu, "memory": cluster.memory}],
+        "functions": [
+            _function(name, function, rules, file.ratio())
+            for name, function in file.functions.items()
+        ],
+        "policies": {**rules.policies, **file.policies},
+        "parameters": file.parameters.model_dump(),
+        "sharing": file.sharing or rules.sharing,
+        "starts_ns": file.starts,
+        "until_ns": file.until,
+        "interval_ns": file.interval,
+    }
+
+
+def _function(name: str, function: Function, rules: Rules, ratio: Fraction) -> dict[str, Any]:
+    cpu, memory = function.vcpu, function.memory
+    if rules.fixed_ratio:
+        cpu, memory = max(cpu, -(-memory // ratio)), max(memory, -(-cpu * ratio // 1))
+    return {
+        "name": name,
+        "cpu": int(cpu),
+        "memory": int(memory),
+        "spot_cpu": function.spot_vcpu if rules.honours_spot else 0,
+        "preemptible": function.preemptible and rules.honours_spot,
+        "qos": function.qos,
+        "keep_alive_ns": function.keep_alive,
+        "arrivals": function.arrivals.engine(),
+        "phases": [phase.engine() for phase in function.phases],
+    }

@@ -216,6 +216,28 @@ def run_rows() -> pa.Table:
 KEYS = ["a/b", "x y", "=e", "ä%20", "007", "NULL", None]
 
 
+def test_phases_pass_through_either(spark: Any, duckdb: Any, tmp_path: Path) -> None:
+    phases = [[{"duration": 2**53 + 1, "threads": 2, "memory": 7}], [], None]
+
+    def made(first: int, lists: list[Any]) -> pa.Table:
+        plain = [{"function": "f", "invocation": f"i{first + i}", "attempt": 1, "outcome": "ok"}
+                 for i in range(3)]  # fmt: skip
+        data = pa.Table.from_pylist(plain).append_column("phases", pa.array(lists))
+        return record.conform(data, "invocations")
+
+    record.write(made(0, phases), tmp_path / "a.parquet")
+    older = made(3, phases).drop_columns(["phases"])
+    pa.parquet.write_table(older, tmp_path / "b.parquet")
+    streamed = made(6, phases)
+    with pa.ipc.new_stream(str(tmp_path / "c.arrows"), streamed.schema) as writer:
+        writer.write_table(streamed)
+    for engine in (duckdb, spark):
+        rows = engine.table([tmp_path / name for name in ("a.parquet", "b.parquet", "c.arrows")])
+        engine.write(rows, tmp_path / f"{engine.name}.parquet")
+        back = record.read(tmp_path / f"{engine.name}.parquet").sort_by("invocation")
+        assert back["phases"].to_pylist() == [*phases, None, None, None, *phases]
+
+
 def test_partitioned_folders_are_read_by_either(spark: Any, duckdb: Any, tmp_path: Path) -> None:
     data = pa.table(
         {

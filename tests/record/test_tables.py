@@ -148,6 +148,32 @@ def test_a_run_from_before_the_column_worker_is_read(table: str, tmp_path: Path)
     assert merged["worker"].to_pylist() == [None] * old.num_rows + ["w"] * old.num_rows
 
 
+PHASES = [
+    [{"duration": 5, "threads": 2, "memory": 7}, {"duration": 0, "threads": 0, "memory": 0}],
+    [],
+    None,
+]
+
+
+def with_phases() -> pa.Table:
+    data = rows([1, 2, 3]).drop_columns(["phases"])
+    return record.conform(data.append_column("phases", pa.array(PHASES)), "invocations")
+
+
+def test_phases_stay_as_they_are(tmp_path: Path) -> None:
+    table = with_phases()
+    path = record.write(table, tmp_path / "invocations.parquet")
+    stream(table, tmp_path / "later.arrows", batch_rows=1)
+    record.recover_folder(tmp_path)
+    for written in (path, tmp_path / "later.parquet"):
+        assert record.read(written)["phases"].to_pylist() == PHASES
+    total = "list_sum(list_transform(phases, lambda x: x.duration * x.threads))"
+    assert duckdb.sql(f"select {total} from '{path}'").fetchall() == [(10,), (None,), (None,)]
+    assert polars.read_parquet(path)["phases"].to_list() == PHASES
+    merged = record.merge([rows([4]).drop_columns(["phases"]), table])
+    assert merged["phases"].to_pylist() == [None, *PHASES]
+
+
 def test_an_unknown_column_and_a_wrong_type_are_errors() -> None:
     table = rows([1])
     with pytest.raises(UnciaError, match="no column latency"):

@@ -58,6 +58,19 @@ def test_lists_are_json(demo_run: Path, tmp_path: Path) -> None:
     assert rows[1]["idle"] == ""
 
 
+def test_phases_are_json(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    phases = [[{"duration": 3, "threads": 1, "memory": 64}], [], None]
+    plain = {"function": ["f"] * 3, "invocation": ["a", "b", "c"], "attempt": [1] * 3}
+    data = pa.table({**plain, "outcome": ["ok"] * 3, "phases": phases})
+    record.write(record.conform(data, "invocations"), tmp_path / "invocations.parquet")
+    list(export.tables(tmp_path, tmp_path / "csv"))
+    with (tmp_path / "csv" / "invocations.csv").open(newline="", encoding="utf-8") as file:
+        written = [row["phases"] for row in csv.DictReader(file)]
+    assert [text and json.loads(text) for text in written] == [*phases[:2], ""]
+
+
 @pytest.mark.parametrize(
     ("form", "magic"), [("svg", b"<svg"), ("png", b"\x89PNG"), ("pdf", b"%PDF")]
 )

@@ -249,6 +249,16 @@ def test_an_epoch_that_is_none_is_an_error(tmp_path: Path, epoch: str) -> None:
         uncia_run.convert([tmp_path / "far.parquet"], tmp_path / "out")
 
 
+def test_phases_are_merged(tmp_path: Path) -> None:
+    phases = [{"duration": 5, "threads": 1, "memory": 64 << 20}]
+    made = [{**row, "phases": phases} for row in rows("made", 3)]
+    for run, values in (("plain", rows("plain", 2)), ("made", made)):
+        (tmp_path / run).mkdir()
+        record.write(table(values), tmp_path / run / "invocations.parquet")
+    uncia_run.convert([tmp_path / "plain", tmp_path / "made"], tmp_path / "out")
+    assert [row.get("phases") for row in read(tmp_path / "out")] == [None] * 2 + [phases] * 3
+
+
 def test_runs_from_before_the_column_worker_are_merged(tmp_path: Path) -> None:
     later = [{**row, "worker": "w"} for row in rows("later", 3)]
     for run, values in (("earlier", rows("earlier", 2)), ("later", later)):

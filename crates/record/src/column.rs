@@ -4,14 +4,18 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_array::builder::{
     ArrayBuilder, BooleanBuilder, Decimal128Builder, Float64Builder, Int32Builder, Int64Builder,
-    ListBuilder, StringBuilder, StructBuilder,
+    StringBuilder,
 };
 use arrow_array::types::{Decimal128Type, Float64Type, Int32Type, Int64Type};
 use arrow_array::{
-    ArrayRef, ArrowPrimitiveType, BooleanArray, DictionaryArray, PrimitiveArray, StringArray,
+    ArrayRef, ArrowPrimitiveType, BooleanArray, DictionaryArray, Int64Array, ListArray,
+    PrimitiveArray, StringArray, StructArray,
 };
-use arrow_buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow_schema::{DataType, Field, Fields};
+use arrow_buffer::{
+    BooleanBuffer, BooleanBufferBuilder, Buffer, MutableBuffer, NullBuffer, OffsetBuffer,
+    ScalarBuffer,
+};
+use arrow_schema::{DataType, Field};
 
 /// Text that repeats from row to row; cheap to clone.
 pub type Text = Arc<str>;
@@ -35,16 +39,31 @@ pub enum ColumnKind {
     Money,
     /// `list<struct<start: int64, end: int64>>`: intervals of time.
     Intervals,
+    /// `list<struct<duration: int64, threads: int64, memory: int64>>`: what a request does.
+    Phases,
 }
 
 const DECIMAL_PRECISION: u8 = 38;
 const MONEY_SCALE: i8 = 18;
 
-fn interval_fields() -> Fields {
-    Fields::from(vec![
-        Field::new("start", DataType::Int64, false),
-        Field::new("end", DataType::Int64, false),
-    ])
+const INTERVAL_FIELDS: [&str; 2] = ["start", "end"];
+const PHASE_FIELDS: [&str; 3] = ["duration", "threads", "memory"];
+
+/// The items of a list: structures of these fields, all `int64`.
+fn item_field(names: &[&str]) -> Arc<Field> {
+    let fields = names.iter().map(|name| Field::new(*name, DataType::Int64, false));
+    Arc::new(Field::new("item", DataType::Struct(fields.collect()), false))
+}
+
+/// A stretch of a request with the same needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Phase {
+    /// How long it lasts, in ns, if each of its threads has a CPU.
+    pub duration: i64,
+    /// Threads that run all the time; 0 sleeps.
+    pub threads: i64,
+    /// Memory held, in bytes.
+    pub memory: i64,
 }
 
 impl ColumnKind {
@@ -58,11 +77,8 @@ impl ColumnKind {
             Self::Bool => DataType::Boolean,
             Self::Quantity => DataType::Decimal128(DECIMAL_PRECISION, 0),
             Self::Money => DataType::Decimal128(DECIMAL_PRECISION, MONEY_SCALE),
-            Self::Intervals => DataType::List(Arc::new(Field::new(
-                "item",
-                DataType::Struct(interval_fields()),
-                false,
-            ))),
+            Self::Intervals => DataType::List(item_field(&INTERVAL_FIELDS)),
+            Self::Phases => DataType::List(item_field(&PHASE_FIELDS)),
         }
     }
 
@@ -77,6 +93,7 @@ impl ColumnKind {
             Self::Quantity => "decimal128(38, 0)",
             Self::Money => "decimal128(38, 18)",
             Self::Intervals => "list<struct<start: int64, end: int64>>",
+            Self::Phases => "list<struct<duration: int64, threads: int64, memory: int64>>",
         }
     }
 }
@@ -404,41 +421,77 @@ impl Digits {
     }
 }
 
+/// Lists of structures of `N` fields, all `int64`.
+struct Lists<const N: usize> {
+    names: [&'static str; N],
+    fields: [Vec<i64>; N],
+    /// Where each row's list ends.
+    ends: Vec<i32>,
+    valid: BooleanBufferBuilder,
+}
+
+impl<const N: usize> Lists<N> {
+    fn new(names: [&'static str; N]) -> Self {
+        let fields = std::array::from_fn(|_| Vec::new());
+        Self { names, fields, ends: vec![0], valid: BooleanBufferBuilder::new(0) }
+    }
+
+    fn set(&mut self, row: usize, items: impl Iterator<Item = [i64; N]>) {
+        self.pass_to(row);
+        for item in items {
+            for (field, value) in self.fields.iter_mut().zip(item) {
+                field.push(value);
+            }
+        }
+        self.end_row(true);
+    }
+
+    fn pass_to(&mut self, row: usize) {
+        for _ in self.valid.len()..row {
+            self.end_row(false);
+        }
+    }
+
+    fn end_row(&mut self, valid: bool) {
+        let items = self.fields.first().map_or(0, Vec::len);
+        self.ends.push(i32::try_from(items).expect("a batch has fewer items"));
+        self.valid.append(valid);
+    }
+
+    fn finish(&mut self, rows: usize) -> ArrayRef {
+        let item = item_field(&self.names);
+        let DataType::Struct(fields) = item.data_type() else { unreachable!("a list's items") };
+        let (ends, nulls) = if self.valid.is_empty() {
+            (ScalarBuffer::new(zeros((rows + 1) * 4), 0, rows + 1), all_null(rows))
+        } else {
+            self.pass_to(rows);
+            let ends = std::mem::replace(&mut self.ends, vec![0]);
+            (ends.into(), NullBuffer::new(self.valid.finish()))
+        };
+        let values = self.fields.iter_mut().map(|field| {
+            let values: ArrayRef = Arc::new(Int64Array::from(std::mem::take(field)));
+            values
+        });
+        let items = StructArray::new(fields.clone(), values.collect(), None);
+        Arc::new(ListArray::new(item, OffsetBuffer::new(ends), Arc::new(items), Some(nulls)))
+    }
+}
+
 /// A column of [`ColumnKind::Intervals`].
-pub struct IntervalsColumn(ListBuilder<StructBuilder>);
+pub struct IntervalsColumn(Lists<2>);
 
 impl IntervalsColumn {
     pub(crate) fn new() -> Self {
-        let fields = interval_fields();
-        let item = Arc::new(Field::new("item", DataType::Struct(fields.clone()), false));
-        Self(ListBuilder::new(StructBuilder::from_fields(fields, 0)).with_field(item))
+        Self(Lists::new(INTERVAL_FIELDS))
     }
 
     /// Gives `row` its value; rows come in ascending order, and those passed over are null.
     pub fn set(&mut self, row: usize, intervals: &[(i64, i64)]) {
-        self.pass_to(row);
-        let items = self.0.values();
-        for (start, end) in intervals {
-            for (index, time) in [start, end].into_iter().enumerate() {
-                items
-                    .field_builder::<Int64Builder>(index)
-                    .expect("both fields of an interval are int64")
-                    .append_value(*time);
-            }
-            items.append(true);
-        }
-        self.0.append(true);
-    }
-
-    fn pass_to(&mut self, row: usize) {
-        for _ in self.0.len()..row {
-            self.0.append_null();
-        }
+        self.0.set(row, intervals.iter().map(|&(start, end)| [start, end]));
     }
 
     pub(crate) fn finish(&mut self, rows: usize) -> ArrayRef {
-        self.pass_to(rows);
-        Arc::new(self.0.finish())
+        self.0.finish(rows)
     }
 }
 
@@ -450,8 +503,36 @@ impl Append<&Option<Vec<(i64, i64)>>> for IntervalsColumn {
     }
 }
 
+/// A column of [`ColumnKind::Phases`].
+pub struct PhasesColumn(Lists<3>);
+
+impl PhasesColumn {
+    pub(crate) fn new() -> Self {
+        Self(Lists::new(PHASE_FIELDS))
+    }
+
+    /// Gives `row` its value; rows come in ascending order, and those passed over are null.
+    pub fn set(&mut self, row: usize, phases: &[Phase]) {
+        let values = |phase: &Phase| [phase.duration, phase.threads, phase.memory];
+        self.0.set(row, phases.iter().map(values));
+    }
+
+    pub(crate) fn finish(&mut self, rows: usize) -> ArrayRef {
+        self.0.finish(rows)
+    }
+}
+
+impl Append<&Option<Vec<Phase>>> for PhasesColumn {
+    fn append(&mut self, row: usize, value: &Option<Vec<Phase>>) {
+        if let Some(phases) = value {
+            self.set(row, phases);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use arrow_array::builder::{ListBuilder, StructBuilder};
     use arrow_array::{Array, Decimal128Array, Int64Array};
     use proptest::prelude::*;
 
@@ -507,12 +588,48 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// Against arrow's own builders.
+        #[test]
+        fn lists_have_their_items_and_nulls(
+            rows in prop::collection::vec(
+                prop::option::of(prop::collection::vec(any::<[i64; 3]>(), 0..4)), 0..40)
+        ) {
+            let item = item_field(&PHASE_FIELDS);
+            let DataType::Struct(fields) = item.data_type() else { unreachable!() };
+            let items = StructBuilder::from_fields(fields.clone(), 0);
+            let mut plain = ListBuilder::new(items).with_field(item);
+            let mut column = PhasesColumn::new();
+            for (row, list) in rows.iter().enumerate() {
+                for item in list.iter().flatten() {
+                    for (index, value) in item.iter().enumerate() {
+                        let field = plain.values().field_builder::<Int64Builder>(index).unwrap();
+                        field.append_value(*value);
+                    }
+                    plain.values().append(true);
+                }
+                plain.append(list.is_some());
+                let phase =
+                    |&[duration, threads, memory]: &[i64; 3]| Phase { duration, threads, memory };
+                let phases = list.as_ref().map(|list| list.iter().map(phase).collect::<Vec<_>>());
+                column.append(row, &phases);
+            }
+            let found = column.finish(rows.len());
+            let expected: ArrayRef = Arc::new(plain.finish());
+            prop_assert_eq!(found.data_type(), &ColumnKind::Phases.data_type());
+            prop_assert_eq!(&found, &expected);
+            // A column begins anew after each batch.
+            prop_assert_eq!(column.finish(3).null_count(), 3);
+        }
+    }
+
     #[test]
     fn more_nulls_than_are_kept_at_hand() {
         let rows = 100_000;
         for nulls in [
             QuantityColumn::new().finish(rows),
             IdColumn::new().finish(rows),
+            PhasesColumn::new().finish(rows),
             TextColumn::new().finish(rows),
         ] {
             assert_eq!((nulls.len(), nulls.null_count()), (rows, rows));

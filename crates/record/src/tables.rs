@@ -8,7 +8,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 
 use crate::column::{
     Append, BoolColumn, Column, ColumnKind, Float64Column, IdColumn, Int64Column, IntervalsColumn,
-    MoneyColumn, QuantityColumn, Text, TextColumn,
+    MoneyColumn, Phase, PhasesColumn, QuantityColumn, Text, TextColumn,
 };
 use crate::stream::Table;
 
@@ -37,6 +37,9 @@ macro_rules! kind_of {
     (Intervals) => {
         ColumnKind::Intervals
     };
+    (Phases) => {
+        ColumnKind::Phases
+    };
 }
 macro_rules! column_of {
     (Text) => {
@@ -63,6 +66,9 @@ macro_rules! column_of {
     (Intervals) => {
         IntervalsColumn
     };
+    (Phases) => {
+        PhasesColumn
+    };
 }
 macro_rules! value_of {
     (Text) => { Text };
@@ -73,6 +79,7 @@ macro_rules! value_of {
     (Quantity) => { i128 };
     (Money) => { i128 };
     (Intervals) => { Vec<(i64, i64)> };
+    (Phases) => { Vec<Phase> };
 }
 macro_rules! field_type {
     ($kind:ident always) => { value_of!($kind) };
@@ -210,6 +217,7 @@ table! {
         lent_cpu_time: Int64 [null "when not measured"] "ns", "reserved CPU time that others used";
         lent_memory_avg: Int64 [null "when not measured"] "bytes", "reserved memory that others used, averaged over the execution";
         worker: Text [null "when the platform does not say"] "", "the worker that it ran on";
+        phases: Phases [null "when not known: only made traces say"] "ns, count, bytes", "what the invocation does, one phase after the other: how long each lasts while its threads have a CPU each, the threads that run (0 sleeps), the memory held; the durations add up to the execution on an idle machine";
     }
 }
 

@@ -22,6 +22,13 @@ _EPOCH_SHOWN = 40  # characters of an invalid epoch in a message
 INSTANCE_STARTS: Final = ("cold", "restored")
 """The values of ``start`` of requests for which an instance was started."""
 
+
+def _list_of(*names: str) -> pa.DataType:
+    """Lists of structures of these fields, whole numbers all of them."""
+    fields = [pa.field(name, pa.int64(), nullable=False) for name in names]
+    return pa.list_(pa.field("item", pa.struct(fields), nullable=False))
+
+
 _TYPES: dict[str, pa.DataType] = {
     "dictionary<int32, utf8>": pa.dictionary(pa.int32(), pa.utf8()),
     "utf8": pa.utf8(),
@@ -30,17 +37,9 @@ _TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "decimal128(38, 0)": pa.decimal128(38, 0),
     "decimal128(38, 18)": pa.decimal128(38, 18),
-    "list<struct<start: int64, end: int64>>": pa.list_(
-        pa.field(
-            "item",
-            pa.struct(
-                [
-                    pa.field("start", pa.int64(), nullable=False),
-                    pa.field("end", pa.int64(), nullable=False),
-                ]
-            ),
-            nullable=False,
-        )
+    "list<struct<start: int64, end: int64>>": _list_of("start", "end"),
+    "list<struct<duration: int64, threads: int64, memory: int64>>": _list_of(
+        "duration", "threads", "memory"
     ),
 }
 

@@ -164,7 +164,8 @@ fn a_layer_is_what_its_archive_says() {
     plain.append_data(&mut header, &long, &b"long"[..]).unwrap();
     let (result, folder) = attempt(&plain.into_inner().unwrap(), &rules());
     let contents = result.unwrap();
-    assert_eq!(contents, Contents { entries: 11, bytes: 4 + 1 + 5 + 6 + 4 });
+    // Eleven entries, and folders that none of them names.
+    assert_eq!(contents, Contents { entries: 11 + 3 + 40, bytes: 4 + 1 + 5 + 6 + 4 });
     let path = |name: &str| folder.path().join(name);
     assert_eq!(fs::read_to_string(path("bin/same")).unwrap(), "tool");
     assert_eq!(
@@ -273,6 +274,66 @@ fn too_much_is_refused_before_it_is_written() {
     refuse(&[7; 2_000], "checksum");
     refuse(&archive(&[file("x", "y"), ("x/z", EntryType::Regular, "", 0o644)]), "and a file");
     refuse(&archive(&[("x", EntryType::Directory, "", 0o755), file("x", "")]), "both as a folder");
+}
+
+#[test]
+fn folders_that_no_entry_names_count_too() {
+    let deep = "d/".repeat(40);
+    let names: Vec<_> = (0..30).map(|number| format!("{number}/{deep}file")).collect();
+    let many: Vec<_> = names.iter().map(|name| file(name, "")).collect();
+    refuse(&archive(&many), "more than 1000 files");
+    let (result, _folder) = attempt(&archive(&many[..20]), &rules());
+    assert_eq!(result.unwrap().entries, 20 * 42);
+}
+
+#[test]
+fn folders_are_only_so_deep_however_they_are_named() {
+    // What removes a folder, or walks through it, descends a step for each that lies in another.
+    let (part, mut long) = ("d/".repeat(40), Vec::new());
+    for number in 0..20 {
+        let way = if number == 0 { String::new() } else { format!("{}/", number - 1) };
+        long.push((format!("{way}{part}"), EntryType::Directory, String::new()));
+        long.push((number.to_string(), EntryType::Symlink, format!("{way}{part}.")));
+    }
+    let entries: Vec<_> =
+        long.iter().map(|(name, kind, to)| (&**name, *kind, &**to, 0o755)).collect();
+    refuse(&archive(&entries), "folders deep");
+    let (result, folder) = attempt(&archive(&entries[..20]), &rules());
+    result.unwrap();
+    assert!(folder.path().join("8").join(&part).is_dir());
+}
+
+#[test]
+fn values_of_extended_headers_may_hold_anything() {
+    let record = |key: &str, value: &[u8]| {
+        let rest = [b" ", key.as_bytes(), b"=", value, b"\n"].concat();
+        let digits = (1..4).find(|digits| (rest.len() + digits).to_string().len() == *digits);
+        [(rest.len() + digits.unwrap()).to_string().as_bytes(), &rest].concat()
+    };
+    let extended = |records: &[u8]| {
+        let mut builder = Builder::new(Vec::new());
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(records.len() as u64);
+        header.set_cksum();
+        builder.append(&header, records).unwrap();
+        let mut header = Header::new_ustar();
+        header.set_path("short").unwrap();
+        header.set_mode(0o644);
+        header.set_size(1);
+        header.set_cksum();
+        builder.append(&header, &b"x"[..]).unwrap();
+        builder.into_inner().unwrap()
+    };
+    // Capabilities of a file, as tar stores them: numbers, among them that of a new line.
+    let capabilities = record("SCHILY.xattr.security.capability", b"\x01\0\0\x02\n\0\0\0\n=\0");
+    let path = record("path", "two\nlines".as_bytes());
+    let (result, folder) = attempt(&extended(&[capabilities, path].concat()), &rules());
+    result.unwrap();
+    assert_eq!(fs::read_to_string(folder.path().join("two\nlines")).unwrap(), "x");
+    for broken in [&b"x"[..], b"99 path=a\n", b"5 a=b\n", b"0 a=b\n", b"9 path=ab\n", b"7 path\n"] {
+        refuse(&extended(broken), "an extended header is no list");
+    }
 }
 
 #[test]

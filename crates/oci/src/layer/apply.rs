@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -20,6 +20,10 @@ use super::{Contents, Problem, Rules};
 const MAX_NAME_BYTES: usize = 255;
 /// What `open` takes for a path, with room left for the folder that it lies in.
 const MAX_PATH_BYTES: usize = 3_072;
+
+/// Folders in folders. Whatever removes them, or walks through them, descends a step for each, with a descriptor and a
+/// part of its stack: by links, a layer could have them as deep as it has entries.
+const MAX_DEPTH: usize = 512;
 
 /// How the names of whiteouts begin.
 const WHITEOUT: &[u8] = b".wh.";
@@ -41,6 +45,8 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Applies an archive to a folder.
 pub(super) struct Applier {
     root: Rc<OwnedFd>,
+    /// How deep that is itself.
+    root_depth: usize,
     rules: Rules,
     contents: Contents,
     /// The folder of the last entry, which is often that of the next.
@@ -59,6 +65,7 @@ impl Applier {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let root = open(folder, flags, Mode::empty())?;
         Ok(Self {
+            root_depth: depth(&root)?,
             root: Rc::new(root),
             rules,
             contents: Contents { entries: 0, bytes: 0 },
@@ -74,7 +81,7 @@ impl Applier {
         archive: &mut Archive<impl io::Read>,
     ) -> Result<Contents, Problem> {
         while let Some(entry) = archive.next()? {
-            self.contents.add(&entry, &self.rules).map_err(Problem::Archive)?;
+            self.contents.add(entry.bytes, &self.rules).map_err(Problem::Archive)?;
             let path = clean(&entry.path)?;
             if !path.is_empty() {
                 self.make(archive, &entry, path)?;
@@ -176,6 +183,7 @@ impl Applier {
 
     /// Makes a folder unless there is one.
     fn make_folder(&mut self, path: &[u8], folder: &OwnedFd, name: &[u8]) -> Result<(), Problem> {
+        self.check_depth(path, folder)?;
         match mkdirat(folder, name, Mode::RWXU) {
             Ok(()) => return Ok(()),
             Err(Errno::EXIST) => {}
@@ -283,6 +291,9 @@ impl Applier {
             folder = match self.open_folder(path) {
                 Err(Problem::Machine(error)) if error.kind() == io::ErrorKind::NotFound => {
                     let (_, name) = split(path);
+                    self.check_depth(path, &folder)?;
+                    // It has no entry of its own.
+                    self.contents.add(0, &self.rules).map_err(Problem::Archive)?;
                     match mkdirat(&folder, name, Mode::RWXU) {
                         Ok(()) => {}
                         Err(Errno::EXIST) => {
@@ -299,6 +310,14 @@ impl Applier {
         Ok(folder)
     }
 
+    /// Refuses to make a folder in one that is too deep, by whatever way it was reached.
+    fn check_depth(&self, path: &[u8], parent: &OwnedFd) -> Result<(), Problem> {
+        if depth(parent)? - self.root_depth < MAX_DEPTH {
+            return Ok(());
+        }
+        Err(refused(path, &format!("would be more than {MAX_DEPTH} folders deep")))
+    }
+
     /// Opens a folder as if the layer's were the root.
     fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, Problem> {
         let path = if path.is_empty() { b".".as_slice() } else { path };
@@ -309,6 +328,19 @@ impl Applier {
             Errno::LOOP => refused(path, "is on the way, and a link that leads in a circle"),
             other => other.into(),
         })
+    }
+}
+
+/// How many folders lead to this one from the root.
+fn depth(folder: &OwnedFd) -> Result<usize, Problem> {
+    let name = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    match std::fs::read_link(name) {
+        Ok(path) => Ok(path.components().count()),
+        // Of a path that is longer than the kernel writes.
+        Err(error) if error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => {
+            Ok(usize::MAX)
+        }
+        Err(error) => Err(Problem::Machine(error)),
     }
 }
 

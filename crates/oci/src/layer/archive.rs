@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use tar::{EntryType, Header, PaxExtensions};
+use tar::{EntryType, Header};
 
 use super::Problem;
 
@@ -213,11 +213,10 @@ impl<R: Read> Archive<R> {
 
 impl Extensions {
     fn read_pax(&mut self, bytes: &[u8]) -> Result<(), Problem> {
-        for extension in PaxExtensions::new(bytes) {
-            let extension = extension.map_err(|_| broken("an extended header is no list"))?;
-            let value = extension.value_bytes();
+        for record in Records(bytes) {
+            let (key, value) = record.ok_or_else(|| broken("an extended header is no list"))?;
             let number = || std::str::from_utf8(value).ok()?.split('.').next()?.parse::<i64>().ok();
-            match extension.key_bytes() {
+            match key {
                 b"path" => self.path = Some(value.to_owned()),
                 b"linkpath" => self.target = Some(value.to_owned()),
                 b"size" => {
@@ -233,6 +232,32 @@ impl Extensions {
             }
         }
         Ok(())
+    }
+}
+
+/// The records of an extended header, each "LENGTH KEY=VALUE\n" with the length of all of it; None for what is
+/// none. Values are bytes of any kind, new lines too, as in the attributes of files.
+///
+/// Source: POSIX.1-2017, `pax`, "pax Extended Header".
+struct Records<'a>(&'a [u8]);
+
+impl<'a> Records<'a> {
+    fn record(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+        let blank = self.0.iter().position(|byte| *byte == b' ')?;
+        let length: usize = std::str::from_utf8(&self.0[..blank]).ok()?.parse().ok()?;
+        let (record, rest) = self.0.split_at_checked(length)?;
+        let text = record.get(blank + 1..)?.strip_suffix(b"\n")?;
+        let equals = text.iter().position(|byte| *byte == b'=')?;
+        self.0 = rest;
+        Some((&text[..equals], &text[equals + 1..]))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Option<(&'a [u8], &'a [u8])>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.0.is_empty()).then(|| self.record())
     }
 }
 

@@ -12,7 +12,8 @@
 //! | whiteouts (`.wh.NAME`, `.wh..wh..opq`) | what overlayfs takes for one |
 //!
 //! Names are relative to the folder, however they are written, and nothing outside of it is touched: `..` is
-//! refused, and links on the way to a name are followed as if the folder were the root.
+//! refused, and links on the way to a name are followed as if the folder were the root. Folders that no entry names
+//! count as entries; they lie in at most 512 others.
 
 mod apply;
 mod archive;
@@ -24,7 +25,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use self::apply::Applier;
-use self::archive::{Archive, BLOCK_BYTES, Entry};
+use self::archive::{Archive, BLOCK_BYTES};
 pub use self::compression::Compression;
 use crate::digest::Digesting;
 use crate::image::Layer;
@@ -53,10 +54,10 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Counts an entry, unless it is one too many.
-    fn add(&mut self, entry: &Entry, rules: &Rules) -> Result<(), String> {
+    /// Counts an entry of so many bytes, unless it is one too many.
+    fn add(&mut self, bytes: u64, rules: &Rules) -> Result<(), String> {
         self.entries += 1;
-        self.bytes = self.bytes.saturating_add(entry.bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
         if self.entries > rules.max_entries {
             return Err(format!("it holds more than {} files", rules.max_entries));
         }
@@ -139,7 +140,7 @@ fn count(
     let mut contents = Contents { entries: 0, bytes: 0 };
     // What else is wrong is found when it is unpacked, with what its digest says of it.
     while let Ok(Some(entry)) = archive.next() {
-        contents.add(&entry, rules).map_err(|sentence| problem(layer, sentence))?;
+        contents.add(entry.bytes, rules).map_err(|sentence| problem(layer, sentence))?;
     }
     Ok(())
 }

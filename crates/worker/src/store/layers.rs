@@ -1,17 +1,48 @@
 //! Layers over each other: the files of several packages in one folder.
 
+use std::collections::HashMap;
 use std::fs::{self, FileType};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::folders;
+use super::{folders, links};
 
 /// Lays the packages in `folders` over each other in the new folder `into`: what a later one has replaces what an
 /// earlier one has under the same name, and folders are united. Files are not copied but linked to, so
 /// that all functions share them, in the kernel's cache as well.
+///
+/// Links that stay within each package may lead out of the folder once they pass those of another. The platform follows
+/// links in it, with rights that functions do not have: such a folder is an error.
 pub(super) fn merge(folders: &[impl AsRef<Path>], into: &Path) -> io::Result<()> {
     folders::make(into, folders::READABLE)?;
-    folders.iter().try_for_each(|folder| lay(folder.as_ref(), into))
+    folders.iter().try_for_each(|folder| lay(folder.as_ref(), into))?;
+    let mut targets = HashMap::new();
+    find_links(into, Path::new(""), &mut targets)?;
+    match targets.keys().find(|link| links::escapes(link, &targets)) {
+        None => Ok(()),
+        Some(link) => Err(io::Error::other(format!(
+            "the symbolic link {link:?} of one, through links of others, leads out of them or in a circle"
+        ))),
+    }
+}
+
+/// Finds all links below a folder, with where they lead.
+fn find_links(
+    top: &Path,
+    folder: &Path,
+    targets: &mut HashMap<PathBuf, PathBuf>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(top.join(folder))? {
+        let entry = entry?;
+        let (kind, path) = (entry.file_type()?, folder.join(entry.file_name()));
+        if kind.is_dir() {
+            find_links(top, &path, targets)?;
+        } else if kind.is_symlink() {
+            let target = fs::read_link(entry.path())?;
+            targets.insert(path, target);
+        }
+    }
+    Ok(())
 }
 
 fn lay(from: &Path, onto: &Path) -> io::Result<()> {
@@ -102,5 +133,25 @@ mod tests {
         let inode = |name: &str| fs::metadata(at(name)).unwrap().ino();
         assert_eq!(inode("merged/both/a"), inode("1/both/a"));
         assert_eq!(bytes_below(&at("2")).unwrap(), 2 + 10 + 12 + 16);
+    }
+
+    #[test]
+    fn links_that_lead_out_through_each_other_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("outside")).unwrap();
+        // By itself, "a/b" is a folder, and what leads there and back stays.
+        fs::create_dir_all(at("1/a/b")).unwrap();
+        symlink("a/b/../../a", at("1/extensions")).unwrap();
+        fs::create_dir_all(at("2/a")).unwrap();
+        symlink(".", at("2/a/b")).unwrap();
+        merge(&[at("1")], &at("alone")).unwrap();
+        let error = merge(&[at("1"), at("2")], &at("both")).unwrap_err();
+        assert!(error.to_string().contains("\"extensions\" of one"), "{error}");
+        symlink("d", at("1/c")).unwrap();
+        fs::create_dir_all(at("3")).unwrap();
+        symlink("c", at("3/d")).unwrap();
+        let error = merge(&[at("1"), at("3")], &at("circle")).unwrap_err();
+        assert!(error.to_string().contains("in a circle"), "{error}");
     }
 }

@@ -76,6 +76,44 @@ def test_handlers_in_ruby(handler: str, text: str, tmp_path: Path) -> None:
         form.RubyRuntime(handler=handler.replace(".", ""))
 
 
+@pytest.mark.parametrize(
+    ("runtime", "listed", "text", "words"),
+    [
+        (
+            "node",
+            ("package.json", '{"dependencies": {"left-pad": "1", "@a/b": "1"}}'),
+            "import pad from 'left-pad';\nexport const handler = () => pad;\n",
+            "loads left-pad, which is not in",
+        ),
+        (
+            "node",
+            ("package.json", '{"dependencies": {"@a/b": "1"}}'),
+            "const c = require('@a/b/c');\nexports.handler = () => c;\n",
+            "loads @a/b, which is not in",
+        ),
+        (
+            "ruby",
+            ("Gemfile", "source 'https://any'\n# gem 'no'\ngem 'rack', '~> 3'\n"),
+            "def handler(event:, context:) = 1\n",
+            "requires rack, and there is no folder",
+        ),
+    ],
+)
+def test_what_a_function_requires_is_there(
+    runtime: str, listed: tuple[str, str], text: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / {"node": "main.mjs", "ruby": "main.rb"}[runtime]).write_text(text)
+    check_handler(runtime, "main.handler", tmp_path)
+    name, content = listed
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UnciaError, match=words) as refused:
+        check_handler(runtime, "main.handler", tmp_path)
+    assert f"cd {tmp_path} && " in (refused.value.hint or "")
+    for folder in ("node_modules/left-pad", "node_modules/@a/b", "vendor/bundle"):
+        (tmp_path / folder).mkdir(parents=True)
+    check_handler(runtime, "main.handler", tmp_path)
+
+
 def _line_of(folder: Path, text: str) -> int:
     lines = (folder / "function.yaml").read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)

@@ -7,6 +7,7 @@ import shutil
 from typing import Any
 
 import pytest
+from patience import scaled
 
 from .conftest import Platform
 from .test_http_server import ask
@@ -169,7 +170,7 @@ def test_a_url_streams(platform: Platform) -> None:
     url = url_of(platform, InvokeMode="RESPONSE_STREAM")
 
     def post(event: Any) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection(platform.address, timeout=60)
+        connection = http.client.HTTPConnection(platform.address, timeout=scaled(60))
         connection.request("POST", f"{url}/", json.dumps(event).encode())
         return connection.getresponse()
 
@@ -208,6 +209,7 @@ exports.plain = awslambda.streamifyResponse(async (event, stream, context) => {
   stream.setContentType('text/plain');
   for (const piece of event.pieces || ['a', 'b']) {
     if (piece === 'throw') throw new TypeError('half-way');
+    if (piece === 'at length') throw new TypeError('half-way '.repeat(20000));
     if (piece === 'uncaught') {
       setTimeout(() => { throw new RangeError('late'); }, 1);
       await new Promise(() => {});
@@ -256,6 +258,10 @@ def test_handlers_in_node_stream(platform: Platform) -> None:
     pieces, end = streamed(platform, {"pieces": ["a", "throw"]})
     assert (pieces, end["ErrorCode"]) == ([b"a"], "TypeError")
     assert "half-way" in end["ErrorDetails"]
+    # A trailer has no room for all of it.
+    pieces, end = streamed(platform, {"pieces": ["a", "at length"]})
+    assert (pieces, end["ErrorCode"]) == ([b"a"], "TypeError")
+    assert json.loads(end["ErrorDetails"])["errorMessage"].startswith("half-way half-way")
     pieces, end = streamed(platform, {"pieces": ["forget"]})
     assert (pieces, end["ErrorCode"]) == ([], "Runtime.NodeJsExit")
     pieces, _ = streamed(platform, {})

@@ -16,6 +16,11 @@ const PREFIX = '/2018-06-01/runtime/';
 const EXTENSIONS = ['', '.js', '.mjs', '.cjs'];
 // What Lambda's own runtime exits with after an error that nobody caught.
 const EXIT_UNCAUGHT = 129;
+// What headers and trailers have room for.
+const MAX_KIND = 256;
+const MAX_TRAILER = 48 * 1024;
+// Of a message that a trailer has no room for, in UTF-16's units: each is six bytes of JSON at most.
+const MAX_MESSAGE = 4 * 1024;
 
 const environment = process.env;
 const address = environment.AWS_LAMBDA_RUNTIME_API;
@@ -82,8 +87,10 @@ function post(where, body, headers, then) {
   );
 }
 
+// A class may be named in any script, and at any length.
 function kindHeader(kind) {
-  return `Lambda-Runtime-Function-Error-Type: ${kind.replace(/[^\x20-\x7e]/g, '?')}\r\n`;
+  const text = kind.slice(0, MAX_KIND).replace(/[^\x20-\x7e]/g, '?');
+  return `Lambda-Runtime-Function-Error-Type: ${text}\r\n`;
 }
 
 // Lambda's object for anything that may be thrown.
@@ -100,7 +107,11 @@ function describe(error) {
 }
 
 function report(label, description) {
-  console.error('%s %s', label, JSON.stringify(description));
+  try {
+    console.error('%s %s', label, JSON.stringify(description));
+  } catch {
+    // The function may have closed or replaced its output.
+  }
 }
 
 // The package's own word on whether its .js files are ES modules.
@@ -208,7 +219,11 @@ globalThis.awslambda = {
 // What ends a streamed answer, with the error as which it turns out, if there is one.
 function streamEnd(description) {
   if (!description) return '0\r\n\r\n';
-  const body = Buffer.from(JSON.stringify(description)).toString('base64');
+  let body = Buffer.from(JSON.stringify(description)).toString('base64');
+  if (body.length > MAX_TRAILER) {
+    const short = { errorType: description.errorType.slice(0, MAX_KIND), errorMessage: description.errorMessage.slice(0, MAX_MESSAGE), trace: [] };
+    body = Buffer.from(JSON.stringify(short)).toString('base64');
+  }
   return `0\r\n${kindHeader(description.errorType)}Lambda-Runtime-Function-Error-Body: ${body}\r\n\r\n`;
 }
 

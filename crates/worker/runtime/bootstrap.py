@@ -28,6 +28,9 @@ _WAITS_AT = "_UNCIA_WAITS_AT"
 # Names where a copy of a runtime that has run imports is told its instance, if this is one.
 _IMPORTS = "_UNCIA_IMPORTS"
 
+# What a header has room for: a class may be named at any length.
+_MAX_KIND = 256
+
 # A module that there is not.
 _MISSING = "no module"
 
@@ -134,12 +137,12 @@ try:
     _scan = make_scanner(_Rules)
 
     def _loads(text):
+        text = text.strip(" \t\r\n")
         try:
             value, end = _scan(text, 0)
         except Exception:
             # The parts alone cannot even say what is wrong.
             end = -1
-        # Blanks around the value, or no JSON at all.
         return value if end == len(text) else _slow_loads(text)
 
     def _dumps(value):
@@ -320,16 +323,33 @@ def _load(name):
 
 def _trace(error):
     """The error's stack as text, without this file and the import machinery."""
-    import traceback
-
-    entries = traceback.extract_tb(error.__traceback__)
     own = (
         __file__,
         _main.__code__.co_filename,
         "<frozen importlib._bootstrap>",
         "<frozen importlib._bootstrap_external>",
     )
-    return traceback.format_list([entry for entry in entries if entry.filename not in own])
+    try:
+        import traceback
+
+        entries = traceback.extract_tb(error.__traceback__)
+        return traceback.format_list([entry for entry in entries if entry.filename not in own])
+    except Exception:
+        # The package has a module of the name of one that this needs.
+        return _bare_trace(error.__traceback__, own)
+
+
+def _bare_trace(step, own):
+    """As `_trace`, without the lines of the sources."""
+    texts = []
+    while step is not None:
+        code = step.tb_frame.f_code
+        if code.co_filename not in own:
+            texts.append(
+                '  File "%s", line %d, in %s\n' % (code.co_filename, step.tb_lineno, code.co_name)
+            )
+        step = step.tb_next
+    return texts
 
 
 def _report(kind, message, trace, request_id=None):
@@ -351,8 +371,10 @@ def _report(kind, message, trace, request_id=None):
 
 def _kind_header(kind):
     # Only what fits a header: a class may be named in any script.
-    text = kind.encode("ascii", "replace").decode().replace("\r", "?").replace("\n", "?")
-    return b"Lambda-Runtime-Function-Error-Type: %s\r\n" % text.encode()
+    text = bytes(
+        byte if 32 <= byte < 127 else 63 for byte in kind[:_MAX_KIND].encode("ascii", "replace")
+    )
+    return b"Lambda-Runtime-Function-Error-Type: %s\r\n" % text
 
 
 def _text(error):
@@ -369,7 +391,8 @@ class _LogHandler:
 
     def install(self):
         logging = sys.modules.get("logging")
-        if logging is None or logging.getLogger().handlers:
+        # The package may have another module of that name.
+        if not hasattr(logging, "getLogger") or logging.getLogger().handlers:
             return
         outer = self
 

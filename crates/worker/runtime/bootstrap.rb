@@ -8,8 +8,10 @@ module UnciaRuntime
   # Where a runtime that is started ahead is told its instance, if this is one.
   WAITS_AT = ENV["_UNCIA_WAITS_AT"]
   PREFIX = "/2018-06-01/runtime/"
-  # What ends an invocation and not the process. A function may exit, which is another matter.
-  CAUGHT = [StandardError, ScriptError, NoMemoryError, SecurityError, SystemStackError].freeze
+  # What ends the process: a function may exit. Every other exception ends an invocation.
+  EXITS = [SystemExit, SignalException].freeze
+  # A class may be named at any length, and a header has an end.
+  MAX_KIND = 256
 
   # HTTP/1.1 to the one server that an instance has.
   class Connection
@@ -131,22 +133,34 @@ module UnciaRuntime
     receiver.method(method)
   end
 
+  # What the function's own methods say of an error, as text in UTF-8; the default if they fail.
+  def plain(default = "")
+    text = yield.to_s
+    is_text = [Encoding::UTF_8, Encoding::BINARY, Encoding::US_ASCII].include?(text.encoding)
+    return text.dup.force_encoding(Encoding::UTF_8).scrub("?") if is_text
+
+    text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace, replace: "?")
+  rescue *EXITS
+    raise
+  rescue Exception
+    default
+  end
+
   # Prints an error as Lambda does, and returns it as Lambda's object.
   def report(kind, error)
-    trace = (error.backtrace || []).reject { |entry| entry.start_with?(__FILE__) }
-    message = error.message.dup.force_encoding(Encoding::UTF_8).scrub("?")
-    description = { errorMessage: message, errorType: kind, stackTrace: trace.map { |entry| entry.dup.scrub("?") } }
+    trace = plain { error.backtrace.to_a.reject { |entry| entry.start_with?(__FILE__) }.join("\n") }.lines(chomp: true)
+    message = plain { error.message }
     begin
-      $stderr.puts "Error raised from handler: #{kind}: #{message}", *description[:stackTrace]
-    rescue *CAUGHT
+      $stderr.puts "Error raised from handler: #{kind}: #{message}", *trace
+    rescue Exception
       # The function may have closed or replaced its output.
     end
-    JSON.generate(description)
+    JSON.generate({ errorMessage: message, errorType: kind, stackTrace: trace })
   end
 
   # Only what fits a header: a class may be named in any script.
   def kind_header(kind)
-    "Lambda-Runtime-Function-Error-Type: #{kind.encode(Encoding::US_ASCII, invalid: :replace, undef: :replace)}\r\n"
+    "Lambda-Runtime-Function-Error-Type: #{kind[0, MAX_KIND].tr("^ -~", "?")}\r\n"
   end
 
   # Runs the handler; returns the request that carries what it said.
@@ -154,13 +168,17 @@ module UnciaRuntime
     path = "invocation/#{headers["lambda-runtime-aws-request-id"]}"
     begin
       result = handler.call(event: JSON.parse(body), context: Context.new(headers))
-    rescue *CAUGHT => e
-      kind = "Function<#{e.class}>"
+    rescue *EXITS
+      raise
+    rescue Exception => e
+      kind = plain("Function") { "Function<#{e.class}>" }
       return connection.post("#{path}/error", report(kind, e), kind_header(kind))
     end
     begin
       connection.post("#{path}/response", JSON.generate(result))
-    rescue *CAUGHT => e
+    rescue *EXITS
+      raise
+    rescue Exception => e
       kind = "Runtime.MarshalError"
       connection.post("#{path}/error", report(kind, e), kind_header(kind))
     end
@@ -171,7 +189,7 @@ module UnciaRuntime
   # What a function that changes its output has not written yet belongs to this invocation.
   def flush
     $stdout.flush
-  rescue *CAUGHT
+  rescue Exception
     nil
   end
 
@@ -206,8 +224,10 @@ module UnciaRuntime
     begin
       find_gems(task)
       handler = load_handler(ENV["_HANDLER"] || "", task)
-    rescue *CAUGHT => e
-      kind = e.is_a?(Unusable) ? e.kind : "Init<#{e.class}>"
+    rescue *EXITS
+      raise
+    rescue Exception => e
+      kind = e.is_a?(Unusable) ? e.kind : plain("Init") { "Init<#{e.class}>" }
       connection.send(connection.post("init/error", report(kind, e), kind_header(kind)))
       connection.receive
       exit!(1)

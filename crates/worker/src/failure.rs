@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::json::well_formed;
+
 /// Longer errors are not understood, only cut.
 const MAX_READ_BYTES: usize = 256 << 10;
 /// Of a text that is no error's JSON, and of a message.
@@ -25,7 +27,8 @@ impl Failure {
     /// Reads the payload of an error; one of another form is a message as it stands.
     pub(crate) fn read(payload: &[u8]) -> Self {
         let is_short = payload.len() <= MAX_READ_BYTES;
-        let read: Option<Self> = is_short.then(|| serde_json::from_slice(payload).ok()).flatten();
+        let read: Option<Self> =
+            is_short.then(|| serde_json::from_slice(&well_formed(payload)).ok()).flatten();
         let read = read.filter(|it| it.kind.is_some() || it.message.is_some());
         let mut failure = read.unwrap_or_else(|| {
             let start = &payload[..payload.len().min(4 * MAX_MESSAGE_CHARS)];

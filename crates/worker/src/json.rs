@@ -1,5 +1,6 @@
 //! JSON: whether text is some, and objects in which no key may be twice.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,6 +10,33 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor
 /// Whether the text is JSON.
 pub(crate) fn check(text: &[u8]) -> serde_json::Result<()> {
     serde_json::from_slice::<IgnoredAny>(text).map(drop)
+}
+
+/// The text with `\ufffd` in place of escapes of surrogates that stand alone.
+///
+/// Languages whose texts are UTF-16 write them, as Python does for names of files that are no UTF-8. No
+/// text in UTF-8 can hold what they stand for, so that reading one as text fails.
+pub(crate) fn well_formed(text: &[u8]) -> Cow<'_, [u8]> {
+    let unit = |at: usize| {
+        let escape = text.get(at..at + 6).filter(|it| it.starts_with(b"\\u"))?;
+        u16::from_str_radix(str::from_utf8(&escape[2..]).ok()?, 16).ok()
+    };
+    let mut mended = Cow::Borrowed(text);
+    let mut at = 0;
+    while let Some(backslash) = text[at..].iter().position(|byte| *byte == b'\\') {
+        at += backslash;
+        at += match (unit(at), unit(at + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                mended.to_mut()[at + 2..at + 6].copy_from_slice(b"fffd");
+                6
+            }
+            // Another escape, which may be that of a backslash.
+            _ => 2,
+        };
+        at = at.min(text.len());
+    }
+    mended
 }
 
 /// An object whose keys are all different; `serde_json` alone takes the last of equal ones.
@@ -45,5 +73,25 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
             map.insert(key, value);
         }
         Ok(UniqueKeys(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn surrogates_that_stand_alone_are_replaced_and_nothing_else() {
+        for (text, mended) in [
+            (r#""\ud83d\ude00 \u00fc \n""#, r#""\ud83d\ude00 \u00fc \n""#),
+            (r#""no \udcff""#, r#""no \ufffd""#),
+            (r#""\ud83d\ud83d\ude00\ude00""#, r#""\ufffd\ud83d\ude00\ufffd""#),
+            (r#""\\udcff \\\udcff""#, r#""\\udcff \\\ufffd""#),
+            (r#""\ud83d"#, r#""\ufffd"#),
+            (r#""\udc"#, r#""\udc"#),
+            ("\\", "\\"),
+        ] {
+            assert_eq!(well_formed(text.as_bytes()), mended.as_bytes(), "{text}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import stat
 from pathlib import Path
@@ -117,9 +118,27 @@ def _check_node(handler: str, module: str, name: str, folder: Path) -> None:
         raise UnciaError(f"the handler {handler} is missing: there is no file {candidates[0]}")
     text = path.read_text(encoding="utf-8", errors="replace")
     # A parser for JavaScript would weigh more than this check; the runtime has the last word.
-    exported = rf"exports\s*(\.\s*{name}\b|\[\s*['\"]{name}['\"]|=)|\bexport\b[^;]*\b{name}\b"
+    word = re.escape(name)
+    exported = rf"exports\s*(\.\s*{word}\b|\[\s*['\"]{word}['\"]|=)|\bexport\b[^;]*\b{word}\b"
     if re.search(exported, text) is None:
         raise UnciaError(f"the handler {handler} is missing: {path} exports no {name}")
+    _check_modules(path, text, folder)
+
+
+def _check_modules(path: Path, text: str, folder: Path) -> None:
+    """Check that the packages which ``package.json`` requires, and the handler loads, are there."""
+    try:
+        required = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for package in required if isinstance(required, dict) else ():
+        # What a bundler has put into the file is not loaded.
+        loaded = rf"(\bfrom|\bimport|\brequire)\s*\(?\s*['\"]{re.escape(package)}['\"/]"
+        if not (folder / "node_modules" / package).is_dir() and re.search(loaded, text):
+            raise UnciaError(
+                f"{path} loads {package}, which is not in {folder / 'node_modules'}",
+                hint=f"cd {folder} && npm install --omit=dev",
+            )
 
 
 def _check_ruby(handler: str, folder: Path) -> None:
@@ -134,6 +153,16 @@ def _check_ruby(handler: str, folder: Path) -> None:
     )
     if re.search(defined, text, re.MULTILINE) is None:
         raise UnciaError(f"the handler {handler} is missing: {path} defines no method {name}")
+    gems = folder / "Gemfile"
+    if gems.is_file() and not (folder / "vendor" / "bundle").is_dir():
+        listed = gems.read_text(encoding="utf-8", errors="replace")
+        gem = re.search(r"^\s*gem\s*\(?\s*['\"]([^'\"]+)", listed, re.MULTILINE)
+        if gem is not None:
+            raise UnciaError(
+                f"{gems} requires {gem[1]}, and there is no folder {folder / 'vendor/bundle'}",
+                hint=f"cd {folder} && bundle config set --local path vendor/bundle"
+                " && bundle install",
+            )
 
 
 def _check_java(handler: str, folder: Path) -> None:

@@ -242,7 +242,7 @@ async fn killed() {
             instance.stop(grace).await;
         });
         assert!(matches!(reply.outcome, Outcome::Exited(_)), "{:?}", reply.outcome);
-        assert!(asked.elapsed() < crate::fixture::PATIENCE);
+        assert!(asked.elapsed() < crate::fixture::patience());
         let id = &function.spec.id;
         assert!(processes(id).is_empty() && control_groups(id).is_empty());
     }

@@ -21,8 +21,24 @@ use uncia_worker::instance::{
 
 pub(crate) const MIB: u64 = 1024 * 1024;
 
+/// How many times longer everything may take than on a machine of its own, such as on an emulated
+/// processor. The tests in Python read it too, in `tests/patience.py`.
+const TIME_FACTOR: &str = "UNCIA_TEST_TIME_FACTOR";
+
+/// A bound of time, where everything takes as long as here.
+pub(crate) fn scaled(bound: Duration) -> Duration {
+    static FACTOR: OnceLock<f64> = OnceLock::new();
+    let factor = FACTOR.get_or_init(|| {
+        let given = std::env::var(TIME_FACTOR).unwrap_or_else(|_| "1".into());
+        given.parse().unwrap_or_else(|_| panic!("{TIME_FACTOR} is {given:?}, and no number"))
+    });
+    bound.mul_f64(*factor)
+}
+
 /// Long enough for a busy machine; no test waits for it unless something is wrong.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) fn patience() -> Duration {
+    scaled(Duration::from_secs(60))
+}
 
 struct Shared {
     runtime: tokio::runtime::Runtime,
@@ -230,7 +246,7 @@ impl Function {
             start_from: StartFrom::Fresh,
             architecture: uncia_worker::instance::Architecture::Polling,
             init_throttled: false,
-            init_timeout: PATIENCE,
+            init_timeout: patience(),
         };
         Self { spec, _folder: folder }
     }
@@ -277,7 +293,7 @@ pub(crate) fn request(payload: &str) -> Request {
         invocation: request_id.clone(),
         request_id,
         payload: Bytes::copy_from_slice(payload.as_bytes()),
-        timeout: PATIENCE,
+        timeout: patience(),
         head: None,
         passage: None,
         client_context: None,
@@ -287,7 +303,7 @@ pub(crate) fn request(payload: &str) -> Request {
 
 /// A request whose time is up soon.
 pub(crate) fn short_request(payload: &str) -> Request {
-    Request { timeout: Duration::from_millis(300), ..request(payload) }
+    Request { timeout: scaled(Duration::from_millis(300)), ..request(payload) }
 }
 
 /// The answer as JSON, or a panic with what happened instead.

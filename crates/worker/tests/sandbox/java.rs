@@ -98,34 +98,40 @@ public class Handlers {
 }
 "#;
 
-/// The classes of [`SOURCE`], compiled once with the client's own interfaces.
-fn classes() -> &'static Path {
-    static CLASSES: OnceLock<TempDir> = OnceLock::new();
-    let folder = CLASSES.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let source = folder.path().join("Handlers.java");
-        fs::write(&source, SOURCE).expect("a file");
-        let interfaces = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/java");
-        let output = Command::new("java")
-            .args(["-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none", "-implicit:none"])
-            .args(["--release", "17", "-parameters"])
-            .arg("-sourcepath")
-            .arg(interfaces)
-            .arg("-d")
-            .arg(folder.path().join("classes"))
-            .arg(&source)
-            .output()
-            .expect("a compiler");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        folder
-    });
-    // Statics are not dropped; what is left is in the folder for temporary files.
-    folder.path()
+/// The classes of a source, compiled with the client's own interfaces.
+fn compile(name: &str, source: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join(format!("{name}.java"));
+    fs::write(&file, source).expect("a file");
+    let interfaces = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/java");
+    let output = Command::new("java")
+        .args(["-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none", "-implicit:none"])
+        .args(["--release", "17", "-parameters"])
+        .arg("-sourcepath")
+        .arg(interfaces)
+        .arg("-d")
+        .arg(folder.path().join("classes"))
+        .arg(&file)
+        .output()
+        .expect("a compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    folder
 }
 
 fn java(handler: &str) -> Function {
+    // Compiled once. Statics are not dropped; what is left is in the folder for temporary files.
+    static CLASSES: OnceLock<TempDir> = OnceLock::new();
+    of_classes(CLASSES.get_or_init(|| compile("Handlers", SOURCE)), handler)
+}
+
+/// A function of a class of this name, and what it holds.
+pub(crate) fn java_of(name: &str, source: &str, handler: &str) -> Function {
+    of_classes(&compile(name, source), handler)
+}
+
+fn of_classes(compiled: &TempDir, handler: &str) -> Function {
     let function = Function::new("java", &[], handler).with(|spec| spec.memory_bytes = 512 * MIB);
-    let from = classes().join("classes");
+    let from = compiled.path().join("classes");
     for path in files(&from) {
         let to = function.spec.code.join(path.strip_prefix(&from).expect("below"));
         fs::create_dir_all(to.parent().expect("a parent")).expect("a folder");

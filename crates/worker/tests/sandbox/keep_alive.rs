@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use uncia_worker::instance::{Instance, Reply};
 
-use crate::fixture::{Function, Needs, PATIENCE, answer, control_groups, processes, request, test};
+use crate::fixture::{Function, Needs, answer, control_groups, patience, processes, request, test};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -74,7 +74,7 @@ async fn scaled_down() {
         if counted > first && used_since > ns(passed) / 50 + 10 * NS_PER_MS {
             break;
         }
-        assert!(passed < PATIENCE, "{used_since} ns in {passed:?} after {used} ns in {REST:?}");
+        assert!(passed < patience(), "{used_since} ns in {passed:?} after {used} ns in {REST:?}");
     }
     instance.stop(Duration::ZERO).await;
     assert!(instance.scale_down().is_err(), "there is nothing left to scale");
@@ -108,7 +108,7 @@ async fn background() {
             break (reply, wall, idle);
         }
         // Others may have the CPUs.
-        assert!(began.elapsed() < PATIENCE, "{idle} ns of CPU time in {:?}", began.elapsed());
+        assert!(began.elapsed() < patience(), "{idle} ns of CPU time in {:?}", began.elapsed());
     };
     // At most two CPUs at a time: nothing of the time before is in it.
     assert!(cpu_ns(&reply) <= 2 * wall, "{} ns in {wall} ns", cpu_ns(&reply));

@@ -13,6 +13,7 @@ mod java;
 mod keep_alive;
 mod lifecycle;
 mod metering;
+mod odd_errors;
 mod pool;
 mod pool_python;
 mod prepared;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     let mut tests: Vec<Trial> = Vec::new();
     tests.extend(running::tests());
     tests.extend(errors::tests());
+    tests.extend(odd_errors::tests());
     tests.extend(hostile::tests());
     tests.extend(images::tests());
     tests.extend(isolation::tests());

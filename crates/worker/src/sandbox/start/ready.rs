@@ -300,7 +300,8 @@ fn not_runnable(spec: &InstanceSpec, message: String) -> StartError {
 
 /// Takes an error object apart.
 fn init_error(header: Option<String>, payload: Bytes) -> StartError {
-    let object: serde_json::Value = serde_json::from_slice(&payload).unwrap_or_default();
+    let object: serde_json::Value =
+        serde_json::from_slice(&crate::json::well_formed(&payload)).unwrap_or_default();
     let text = |key: &str| object.get(key).and_then(|it| it.as_str()).map(str::to_owned);
     StartError::Init {
         error_type: text("errorType").or(header).unwrap_or_else(|| "Runtime.Unknown".into()),

@@ -16,6 +16,9 @@ final class Api {
     private static final String PREFIX = "/2018-06-01/runtime/";
     private static final int BUFFER = 65536;
 
+    /** A class may be named at any length, and a header has an end. */
+    private static final int MAX_KIND = 256;
+
     /** There is nobody at the other end any more. */
     static final class Gone extends Exception {
         private static final long serialVersionUID = 1;
@@ -76,7 +79,7 @@ final class Api {
     /** Only what fits a header: a class may be named in any script. */
     private static String ascii(String text) {
         StringBuilder plain = new StringBuilder();
-        for (int i = 0; i < text.length(); i++) {
+        for (int i = 0; i < Math.min(text.length(), MAX_KIND); i++) {
             char letter = text.charAt(i);
             plain.append(letter > ' ' && letter < 127 ? letter : '?');
         }

@@ -15,7 +15,9 @@ final class Errors {
 
     /** What the function has thrown, without what has been wrapped around it on the way. */
     static Throwable cause(Throwable error) {
-        boolean wrapped = error instanceof InvocationTargetException || error instanceof ExceptionInInitializerError;
+        // Not their subclasses, which are the function's own.
+        Class<?> type = error.getClass();
+        boolean wrapped = type == InvocationTargetException.class || type == ExceptionInInitializerError.class;
         return wrapped && error.getCause() != null ? cause(error.getCause()) : error;
     }
 
@@ -26,7 +28,15 @@ final class Errors {
         } catch (Throwable ignored) {
             // The function's own methods are called for that.
         }
-        return Json.write(describe(error, DEPTH));
+        try {
+            return Json.write(describe(error, DEPTH));
+        } catch (Throwable failed) {
+            Map<String, Object> bare = new LinkedHashMap<>();
+            bare.put("errorMessage", null);
+            bare.put("errorType", error.getClass().getName());
+            bare.put("stackTrace", new ArrayList<>());
+            return Json.write(bare);
+        }
     }
 
     private static Map<String, Object> describe(Throwable error, int depth) {

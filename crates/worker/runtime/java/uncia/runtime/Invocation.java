@@ -73,7 +73,8 @@ final class Invocation implements Context, LambdaLogger {
 
     @Override
     public void log(String message) {
-        System.out.print(message.endsWith("\n") ? message : message + "\n");
+        String text = String.valueOf(message);
+        System.out.print(text.endsWith("\n") ? text : text + "\n");
     }
 
     @Override

@@ -1,5 +1,6 @@
 package uncia.runtime;
 
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 
@@ -28,6 +29,14 @@ final class Main {
         } catch (Api.Gone gone) {
             // The worker has no more use for this instance. What the function has started does not keep it.
             Runtime.getRuntime().halt(0);
+        } catch (Throwable error) {
+            // The client itself has failed, such as for lack of memory. Else threads of the function would keep
+            // the process, and whoever waits for an answer.
+            try {
+                error.printStackTrace();
+            } finally {
+                Runtime.getRuntime().halt(1);
+            }
         }
     }
 
@@ -87,8 +96,16 @@ final class Main {
             }
             return request;
         } finally {
-            System.out.flush();
-            System.err.flush();
+            flush(System.out);
+            flush(System.err);
+        }
+    }
+
+    private static void flush(PrintStream stream) {
+        try {
+            stream.flush();
+        } catch (RuntimeException ignored) {
+            // The function has put another in its place, or none.
         }
     }
 }

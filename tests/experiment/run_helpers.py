@@ -11,6 +11,7 @@ from pathlib import Path
 import control_groups
 import pyarrow.parquet
 import yaml
+from patience import scaled
 
 from uncia.runs.folder import read_run
 
@@ -105,7 +106,7 @@ def finish(process: "subprocess.Popen[str]", timeout_s: float = 240) -> Ended:
 
 def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     """Wait until something holds while a command runs."""
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + scaled(180)
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "it never came to that"

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from patience import scaled
 from run_helpers import left_behind, wait_until
 
 from uncia import record
@@ -132,7 +133,7 @@ def test_a_suite_that_is_killed_goes_on_where_it_was(
 
     write(folder, long="500ms")
     process = uncia("suite", "run", folder, "--out", out, "--resume")
-    output, errors = process.communicate(timeout=240)
+    output, errors = process.communicate(timeout=scaled(240))
     assert process.returncode == 0, errors
     assert "fig1/only is whole" in errors
     again = yaml.safe_load((out / "fig1" / "only" / "run.yaml").read_text())

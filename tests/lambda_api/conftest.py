@@ -15,9 +15,10 @@ import boto3
 import control_groups
 import pytest
 from botocore.config import Config
+from patience import scaled
 
 ROLE = "arn:aws:iam::000000000000:role/any"
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = scaled(30)
 OK = "def handler(event, context):\n    return {'got': event}\n"
 
 
@@ -57,7 +58,7 @@ class Platform:
             region_name="us-east-1",
             aws_access_key_id="any",
             aws_secret_access_key="any",
-            config=Config(retries={"total_max_attempts": 1}, read_timeout=60, proxies={}),
+            config=Config(retries={"total_max_attempts": 1}, read_timeout=scaled(60), proxies={}),
         )
 
     def create(self, name: str, source: dict[str, str] | str = OK, **settings: Any) -> Any:
@@ -68,7 +69,7 @@ class Platform:
             "Role": ROLE,
             "Code": {"ZipFile": package(source)},
             "MemorySize": 256,
-            "Timeout": 50,
+            "Timeout": int(scaled(50)),
         }
         return self.client.create_function(**(arguments | settings))
 
@@ -88,7 +89,7 @@ class Platform:
         """End it, and return its exit code; a second call returns the same."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        self.process.wait(timeout=120)
+        self.process.wait(timeout=scaled(120))
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import scaled
 
 from .conftest import ROLE, Platform, package
 
@@ -42,7 +43,7 @@ class Cli:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=scaled(120),
         )
 
     def __call__(self, operation: str, *options: str) -> Any:

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from patience import scaled
 
 from .conftest import Platform, Serve
 
@@ -83,7 +84,7 @@ def test_packages_are_compiled_when_they_are_stored(serve: Serve) -> None:
     assert answer[3].startswith("/var/task/deep/__pycache__/inner.")
     platform.client.delete_function(FunctionName="f")
     # An instance may use it yet; it goes with the last.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + scaled(30)
     while compiled(platform.state) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert compiled(platform.state) == {}
@@ -237,7 +238,7 @@ def test_packages_of_an_earlier_version_are_compiled_at_the_next_start(serve: Se
     file.parent.rename(file.parent.with_name("python-3.0.0"))
     second = serve()
     assert second.invoke("f")[1] == 1
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + scaled(60)
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert file.exists()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
+from patience import scaled
 
 from .conftest import Serve, instances, package
 from .test_serving import wait_for
@@ -23,7 +24,7 @@ FUNCTIONS = "/2015-03-31/functions"
 def call(address: str, name: str) -> object:
     """Invokes over a connection of its own."""
     url = f"http://{address}{FUNCTIONS}/{name}/invocations"
-    with urllib.request.urlopen(url, b'{"n": 1}', timeout=50) as answer:
+    with urllib.request.urlopen(url, b'{"n": 1}', timeout=scaled(50)) as answer:
         return json.load(answer)
 
 
@@ -51,7 +52,9 @@ def crowd(address: str, idle: int = IDLE) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
         clients = []
         for beginning in beginnings:
-            client = stack.enter_context(socket.create_connection((host, int(port)), timeout=50))
+            client = stack.enter_context(
+                socket.create_connection((host, int(port)), timeout=scaled(50))
+            )
             client.sendall(beginning)
             clients.append(client)
         yield clients
@@ -94,7 +97,7 @@ def handler(event, context):
             keep.append(socket.create_connection((host, int(port)), timeout=5))
         except OSError:
             closed += 1
-    end = time.monotonic() + 20
+    end = time.monotonic() + scaled(20)
     poll = select.poll()
     for connection in keep:
         poll.register(connection, select.POLLIN)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import scaled
 
 from uncia import functions
 
@@ -99,7 +100,7 @@ def ask(
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection(platform.address, timeout=60)
+    connection = http.client.HTTPConnection(platform.address, timeout=scaled(60))
     connection.request(method, path, body, headers or {})
     answer = connection.getresponse()
     text = answer.read()

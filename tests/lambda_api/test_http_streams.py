@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from patience import scaled
 
 from .conftest import Platform, Serve
 from .test_http_server import _instances, _serving, ask, create, message
@@ -163,7 +164,7 @@ Server(("", int(os.environ["PORT"])), Handler).serve_forever()
 @contextmanager
 def asked(platform: Platform, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
     """The answer to a GET, of which nothing has been read."""
-    connection = http.client.HTTPConnection(platform.address, timeout=60)
+    connection = http.client.HTTPConnection(platform.address, timeout=scaled(60))
     connection.request("GET", path, headers=headers)
     yield connection.getresponse()
     connection.close()
@@ -205,7 +206,7 @@ def test_bodies_of_any_size_pass_in_little_memory(platform: Platform) -> None:
         assert sum(len(piece) for piece in iter(lambda: answer.read(65536), b"")) == size
     block = os.urandom(2**20)
     for chunked in (False, True):
-        connection = http.client.HTTPConnection(platform.address, timeout=120)
+        connection = http.client.HTTPConnection(platform.address, timeout=scaled(120))
         headers = {} if chunked else {"Content-Length": str(size)}
         blocks = (block for _ in range(size // len(block)))
         connection.request("POST", f"{url}/count", blocks, headers, encode_chunked=chunked)
@@ -238,7 +239,7 @@ def test_a_slow_client_slows_the_server_down(platform: Platform) -> None:
 def test_both_directions_flow_at_once(platform: Platform) -> None:
     url = create(platform, SERVER)
     host, port = platform.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=scaled(60)) as connection:
         head = f"POST {url}/echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.sendall(head.encode())
         seen = b""
@@ -256,7 +257,7 @@ def test_both_directions_flow_at_once(platform: Platform) -> None:
 def test_a_client_that_breaks_off_its_body_is_no_failure_of_the_server(platform: Platform) -> None:
     url = create(platform, SERVER)
     host, port = platform.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=scaled(60)) as connection:
         head = f"POST {url}/count HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
         connection.sendall(head.encode() + b"some")
         wait_for(lambda: _serving(platform) == 1)
@@ -270,7 +271,7 @@ def test_a_client_that_breaks_off_its_body_is_no_failure_of_the_server(platform:
 def test_an_answer_before_the_end_of_the_body_arrives(platform: Platform) -> None:
     url = create(platform, SERVER)
     host, port = platform.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=scaled(60)) as connection:
         head = f"POST {url}/early HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
         connection.sendall(head.encode() + b"some")
         seen = b""
@@ -335,7 +336,7 @@ class WebSocket:
 
     def __init__(self, platform: Platform, path: str, *, protocol: str = "websocket") -> None:
         host, port = platform.address.split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self.socket = socket.create_connection((host, int(port)), timeout=scaled(60))
         key = base64.b64encode(b"0123456789abcdef").decode()
         head = (
             f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, Upgrade\r\n"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from patience import scaled
 
 from uncia.functions.compiler import compile_c
 from uncia.functions.images import Execution, Image, Layer, lay_over, write_image
@@ -20,7 +21,7 @@ from uncia.functions.images.layout import LayerWriter
 
 from .conftest import ROLE, Platform, Serve
 
-PATIENCE_S = 60
+PATIENCE_S = scaled(60)
 BOOTSTRAP = Path(__file__).with_name("image_bootstrap.c")
 
 Files = dict[str, bytes]

@@ -6,13 +6,14 @@ import urllib.request
 from typing import Any
 
 import pytest
+from patience import scaled
 
 from .conftest import Platform, Serve
 from .test_serving import log, wait_for
 
 NS_PER_MS = 1_000_000
 REST_S = 2.0
-PATIENCE_S = 60.0
+PATIENCE_S = scaled(60.0)
 MUCH_NS = 200 * NS_PER_MS
 
 # Counts in the background from the first event on.

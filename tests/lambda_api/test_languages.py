@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from patience import scaled
 
 from uncia import functions
 from uncia.errors import UnciaError
@@ -81,7 +82,7 @@ def test_hello_starts_from_whatever_its_language_can(language: str, platform: Pl
                 platform.client.tag_resource(Resource=function["FunctionArn"], Tags=tag)
             continue
         platform.client.tag_resource(Resource=function["FunctionArn"], Tags=tag)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + scaled(120)
         wanted = {"restored"} if kind == "pool" else {"cold"}
         # A change ends what runs; the first from a pool is fresh.
         while platform.headers(name)["x-uncia-start"] not in wanted:

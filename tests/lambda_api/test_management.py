@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from patience import scaled
 
 from .conftest import OK, ROLE, Platform, Serve, package
 
@@ -229,7 +230,7 @@ def test_payload_limits(lasting: Platform) -> None:
 
 
 def raw(address: str, path: str, headers: dict[str, str]) -> int:
-    connection = http.client.HTTPConnection(address, timeout=60)
+    connection = http.client.HTTPConnection(address, timeout=scaled(60))
     try:
         connection.putrequest("GET", path, skip_host=True)
         for name, value in headers.items():
@@ -258,7 +259,7 @@ def test_bad_starts_are_sentences(serve: Serve, engine_binary: Path, tmp_path: P
 
     def start(*arguments: str | Path) -> tuple[int, str]:
         command = [engine_binary, "serve", *arguments]
-        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=scaled(120), check=False)
         assert done.stdout == b""
         line = done.stderr.decode().strip().splitlines()[-1]
         event = json.loads(line)

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from patience import scaled
 
 from .conftest import Platform
 from .test_http_server import ask, create
@@ -102,7 +103,7 @@ def frameworks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("frameworks")
     command = [uv, "pip", "install", "--quiet", "--target", str(folder), *REQUIREMENTS]
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        subprocess.run(command, check=True, capture_output=True, timeout=scaled(120))
     except (subprocess.SubprocessError, OSError) as error:
         pytest.skip(f"functions-framework and FastAPI cannot be installed: {error}")
     return folder

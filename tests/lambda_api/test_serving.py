@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 from botocore.exceptions import ClientError
+from patience import scaled
 
 from .conftest import OK, Platform, Serve, cgroups, instances, package
 
@@ -24,7 +25,7 @@ def log(platform: Platform, table: str = "invocations") -> list[dict[str, Any]]:
 
 
 def wait_for(condition: Any, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + scaled(timeout_s)
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.02)
@@ -130,7 +131,7 @@ import json, os, urllib.error, urllib.request
 def call(path, data=None):
     request = urllib.request.Request(os.environ["AWS_ENDPOINT_URL_LAMBDA"] + path, data)
     try:
-        with urllib.request.urlopen(request, timeout=50) as answer:
+        with urllib.request.urlopen(request, timeout=scaled(50)) as answer:
             return [answer.status, json.load(answer)]
     except urllib.error.HTTPError as error:
         return [error.code, None]

@@ -3,10 +3,12 @@
 import time
 from typing import Any
 
+from patience import scaled
+
 from .conftest import Serve
 from .test_serving import log
 
-PATIENCE_S = 90
+PATIENCE_S = scaled(90)
 
 
 def test_instances_are_kept_ready_without_a_request(serve: Serve) -> None:

@@ -8,6 +8,7 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
+from patience import scaled
 
 from .conftest import Platform, Serve
 
@@ -48,7 +49,7 @@ def say(address: str, request: bytes) -> bytes:
     """All that is answered until the connection is closed."""
     host, port = address.split(":")
     answer = b""
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=scaled(30)) as connection:
         connection.sendall(request)
         while piece := connection.recv(65536):
             answer += piece
@@ -78,7 +79,7 @@ def test_clients_smuggle_nothing(echo: Platform) -> None:
         b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 150_000 + b"\r\n",
     ):
         host, port = echo.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as connection:
+        with socket.create_connection((host, int(port)), timeout=scaled(30)) as connection:
             try:
                 connection.sendall(huge)
                 assert statuses(connection.recv(1000)) == [431]
@@ -93,7 +94,7 @@ import base64, os, socket
 
 def say(request):
     host, port = os.environ["AWS_LAMBDA_RUNTIME_API"].split(":")
-    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection = socket.create_connection((host, int(port)), timeout=scaled(30))
     answer = b""
     try:
         connection.sendall(request)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
+from patience import scaled
 
 from .conftest import Platform, Serve, cgroups, instances
 
@@ -24,7 +25,7 @@ def handler(event, context):
 
 def spawners(platform: Platform) -> list[int]:
     """The processes from which the platform starts instances, one for each CPU."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + scaled(60)
     while True:
         found = spawners_now(platform)
         # A copy that is being made has the name of the process that it is made from.

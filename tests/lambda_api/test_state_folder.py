@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 from botocore.exceptions import ClientError
+from patience import scaled
 
 from uncia.platforms import embedded
 
@@ -37,7 +38,7 @@ def refusal(binary: Path, state: Path) -> str:
     ended = subprocess.run(
         [str(binary), "serve", "--listen", "127.0.0.1:0", "--state", str(state)],
         capture_output=True,
-        timeout=60,
+        timeout=scaled(60),
         text=True,
         check=False,
     )
@@ -51,7 +52,7 @@ def test_clean_removes_the_groups_of_a_platform_whose_folder_is_gone(
 ) -> None:
     def clean(*options: str) -> str:
         process = uncia("clean", *options)
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=scaled(120))
         return said
 
     lives, dead = serve(state="lives"), serve(state="dead")

@@ -10,6 +10,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from patience import scaled
 
 from uncia.platforms.embedded import fetch_page
 
@@ -49,7 +50,7 @@ def client(platform: Platform) -> Any:
         # StartSyncExecution else goes to another host.
         config=Config(
             retries={"total_max_attempts": 1},
-            read_timeout=60,
+            read_timeout=scaled(60),
             proxies={},
             inject_host_prefix=False,
         ),
@@ -73,7 +74,7 @@ def create(states: Any, kind: str, name: str, definition: dict[str, Any]) -> str
 
 
 def wait(states: Any, execution: str) -> Any:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + scaled(60)
     while True:
         described = states.describe_execution(executionArn=execution)
         if described["status"] != "RUNNING":

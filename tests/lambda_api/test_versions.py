@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from patience import scaled
 
 from .conftest import Platform, Serve, package
 from .test_serving import log
 
-PATIENCE_S = 90
+PATIENCE_S = scaled(90)
 ARN = "arn:aws:lambda:us-east-1:000000000000:function:f"
 
 SOURCE = """

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import scaled
 
 from uncia.bandwidth.profiles.measure import Settings
 
@@ -74,7 +75,7 @@ def profile(
         input=json.dumps(settings.config(out, "run")),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=scaled(240),
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

@@ -71,6 +71,9 @@ fn setting(workers: usize, capacity: Resources, functions: Vec<FunctionSettings>
         starts: vec![0],
         until: None,
         interval: None,
+        latency: 0,
+        failures: Vec::new(),
+        random_failures: None,
     }
 }
 

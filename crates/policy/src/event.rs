@@ -16,6 +16,17 @@ pub enum End {
     Preempted,
 }
 
+/// What an instance uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// Which instance.
+    pub instance: InstanceId,
+    /// In micro-vCPU.
+    pub cpu: u64,
+    /// In bytes.
+    pub memory: u64,
+}
+
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {

@@ -2,19 +2,39 @@
 //!
 //! T. Cao and others, *Making Serverless Pay-For-Use a Reality with Leopard*, NSDI 2025, section 4.3.
 
-use crate::state::Phase;
-use crate::{FunctionView, InstanceView, Resources, WorkerView};
+use crate::state::statistics::Statistics;
+use crate::{FunctionSettings, FunctionView, Nanos, Resources, WorkerView};
 
-/// What an invocation of the function uses on average, by those that have ended. The prior, for a
-/// function without a past, is all that is allocated.
-pub(crate) fn expected(function: &FunctionView<'_>) -> Resources {
-    let allocation = function.settings().allocation;
-    let cpu = function.mean_cpu().zip(function.mean_duration()).and_then(|(cpu, duration)| {
-        (u128::from(cpu) * 1_000_000).checked_div(u128::from(duration))
-    });
-    Resources {
-        cpu: cpu.map_or(allocation.cpu, |cpu| (cpu as u64).min(allocation.cpu)),
-        memory: function.mean_memory().unwrap_or(allocation.memory).min(allocation.memory),
+/// What is expected of an invocation of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Expected {
+    /// What it uses on average, by those that have ended; all that is allocated where there is no past.
+    pub(crate) resources: Resources,
+    /// How long it takes on average; zero where there is no past.
+    pub(crate) duration: Nanos,
+    /// What it has for itself.
+    pub(crate) reservation: Resources,
+}
+
+impl Expected {
+    pub(crate) fn of(settings: &FunctionSettings, past: &Statistics) -> Self {
+        let allocation = settings.allocation;
+        let cpu = past.mean_cpu().zip(past.mean_duration()).and_then(|(cpu, duration)| {
+            match cpu.checked_mul(1_000_000) {
+                Some(product) => product.checked_div(duration),
+                None => (u128::from(cpu) * 1_000_000)
+                    .checked_div(u128::from(duration))
+                    .map(|rate| rate as u64),
+            }
+        });
+        Self {
+            resources: Resources {
+                cpu: cpu.map_or(allocation.cpu, |cpu| cpu.min(allocation.cpu)),
+                memory: past.mean_memory().unwrap_or(allocation.memory).min(allocation.memory),
+            },
+            duration: past.mean_duration().unwrap_or(0),
+            reservation: settings.reservation(),
+        }
     }
 }
 
@@ -29,55 +49,27 @@ pub(crate) fn is_unreserved(function: &FunctionView<'_>) -> bool {
 /// Batch work without one is taken where what is idle suffices for what is expected of it, where all that
 /// is expected of what runs is within the memory, and within the CPUs times `cpu_overcommit` percent. Who
 /// can be preempted is not taken from when somebody was until an invocation has ended there: it would be
-/// the next.
+/// the next. Nobody is taken whose memory may grow beyond the worker's.
 pub(crate) fn takes(worker: &WorkerView<'_>, function: &FunctionView<'_>) -> bool {
-    let mut serving = worker.members().filter(serves);
-    if function.settings().preemptible && worker.is_pressed() && serving.next().is_some() {
+    let (settings, capacity) = (function.settings(), worker.capacity().resources);
+    if settings.allocation.memory > capacity.memory
+        || settings.preemptible && worker.is_pressed() && worker.outlook().serving > 0
+    {
         return false;
     }
-    let capacity = worker.capacity().resources;
-    if !is_unreserved(function) || capacity == Resources::UNBOUNDED {
-        return true;
-    }
-    let next = expected(function);
-    let (mut used, mut all) = (next, next);
-    for instance in worker.members().filter(serves) {
-        let expected = expected(&instance.function());
-        // What has not been sampled yet has only just begun.
-        let sample = instance.used();
-        used += if sample == Resources::ZERO { expected } else { sample };
-        all += expected;
-    }
-    let percent = |cpu: u64, percent: u32| u128::from(cpu) * u128::from(percent);
-    used.fits(capacity)
-        && all.memory <= capacity.memory
-        && percent(all.cpu, 100) < percent(capacity.cpu, worker.parameters().cpu_overcommit)
-}
-
-/// Whether it serves, or will as soon as it is ready.
-fn serves(instance: &InstanceView<'_>) -> bool {
-    matches!(instance.phase(), Phase::Starting | Phase::Active | Phase::Preempting)
-}
-
-/// What remains to be done on the worker: of each invocation that it serves or is being started for, the
-/// mean duration times what `of` says that it takes of the worker, in millionths.
-pub(crate) fn load(worker: &WorkerView<'_>, of: impl Fn(&FunctionView<'_>) -> Resources) -> u128 {
-    let capacity = worker.capacity().resources;
-    let weigh = |instance: InstanceView<'_>| {
-        let function = instance.function();
-        let duration = u128::from(function.mean_duration().unwrap_or(0));
-        duration * u128::from(share(of(&function), capacity))
-    };
-    worker.members().filter(serves).map(weigh).sum()
+    !is_unreserved(function) || worker.spare().fits(function.expected().resources)
 }
 
 /// The sum of the shares of a worker's CPU and memory, in millionths.
-fn share(of: Resources, capacity: Resources) -> u64 {
+pub(crate) fn share(of: Resources, capacity: Resources) -> u64 {
     millionths(of.cpu, capacity.cpu) + millionths(of.memory, capacity.memory)
 }
 
 /// `part / whole` in millionths; at most one whole.
 pub(crate) fn millionths(part: u64, whole: u64) -> u64 {
-    let parts = u128::from(part) * 1_000_000;
-    parts.checked_div(u128::from(whole)).map_or(0, |parts| parts.min(1_000_000) as u64)
+    let parts = match part.checked_mul(1_000_000) {
+        Some(parts) => parts.checked_div(whole),
+        None => (u128::from(part) * 1_000_000).checked_div(whole.into()).map(|it| it.min(1_000_000) as u64),
+    };
+    parts.map_or(0, |parts| parts.min(1_000_000))
 }

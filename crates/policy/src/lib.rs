@@ -42,7 +42,7 @@ mod view;
 
 pub use budget::{Budget, Verdict};
 pub use decision::{CpuAssignment, CpuClass, Decision, Rejection, StopReason};
-pub use event::{End, Event};
+pub use event::{End, Event, Sample};
 pub use ids::{FunctionId, InstanceId, Nanos, RequestId, WorkerId};
 pub use parameters::Parameters;
 pub use policies::{Choice, Policies, PolicyNames, UnknownPolicy};

@@ -1,6 +1,7 @@
 //! What policies see of the state: read only, by function, worker and instance.
 
-use crate::leopard;
+use crate::leopard::{self, Expected};
+use crate::state::outlook::Outlook;
 use crate::state::rooms::{Room, Rooms};
 use crate::state::{Function, Instance, Phase, State, Worker, count_phase};
 use crate::{
@@ -78,6 +79,56 @@ impl<'a> View<'a> {
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
         let state = self.state;
         state.workers().map(move |slot| WorkerView::new(state, slot))
+    }
+
+    /// CPU of all workers, in micro-vCPU.
+    pub fn cpu(&self) -> u128 {
+        self.state.cpu
+    }
+
+    /// What their instances use of it, by their last samples.
+    pub fn used_cpu(&self) -> u128 {
+        self.state.used_cpu
+    }
+
+    /// Changes whenever a worker joins, leaves or has another capacity.
+    pub(crate) fn cluster_version(&self) -> u64 {
+        self.state.cluster_version
+    }
+
+    /// The slots of all workers, by id.
+    pub(crate) fn worker_slots(&self) -> impl Iterator<Item = usize> + use<'a> {
+        self.state.workers()
+    }
+
+    pub(crate) fn worker_at(&self, slot: usize) -> WorkerView<'a> {
+        WorkerView::new(self.state, slot)
+    }
+
+    /// The workers that take a new instance of the function, see [`WorkerView::takes`], in no order that
+    /// means anything, but the same in every run: quicker than to ask each.
+    pub fn takers(
+        &self,
+        function: &FunctionView<'a>,
+    ) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
+        let (state, function) = (self.state, *function);
+        let (room, expected) = (function.room(), function.expected().resources);
+        let cpu_overcommit = state.parameters.cpu_overcommit;
+        // What reserves nothing has room everywhere.
+        let is_unreserved = state.reserves_only && leopard::is_unreserved(&function);
+        let mut from = 0;
+        let workers = std::iter::from_fn(move || {
+            let (slots, workers) = (state.worker_loads.len(), &state.workers);
+            let slot = if is_unreserved {
+                state.spare.find(expected, from, slots, |slot| workers[slot].spare(cpu_overcommit))
+            } else {
+                let left = |slot: usize| workers[slot].room_after_eviction();
+                state.after_eviction.find(room, from, slots, left)
+            }?;
+            from = slot + 1;
+            Some(WorkerView::new(state, slot))
+        });
+        workers.filter(move |worker| worker.takes(&function))
     }
 
     /// Of the workers that take instances, those with the fewest requests in flight of all: quicker than
@@ -266,6 +317,15 @@ impl<'a> FunctionView<'a> {
         self.function.statistics.mean_memory()
     }
 
+    /// What is expected of an invocation.
+    pub(crate) fn expected(&self) -> Expected {
+        if self.state.expects {
+            self.function.extra.prospect.expected
+        } else {
+            Expected::of(&self.function.settings, &self.function.statistics)
+        }
+    }
+
     /// Mean time that the start of an instance took; None if none was ready yet.
     pub fn mean_initialization(&self) -> Option<Nanos> {
         self.function.extra.initialization.get()
@@ -301,9 +361,21 @@ impl<'a> WorkerView<'a> {
         &self.state.workers[self.slot]
     }
 
-    /// What is set for all functions.
-    pub(crate) fn parameters(&self) -> &'a Parameters {
-        &self.state.parameters
+    /// What is expected of what it serves.
+    pub(crate) fn outlook(&self) -> &'a Outlook {
+        #[cfg(debug_assertions)]
+        assert_eq!(self.worker().outlook, self.state.sum_up(self.slot), "what is kept is the sum");
+        &self.worker().outlook
+    }
+
+    /// What may still be expected of batch work without a reservation.
+    pub(crate) fn spare(&self) -> Room {
+        self.worker().spare(self.state.parameters.cpu_overcommit)
+    }
+
+    /// Idle instances on it that may be evicted.
+    pub(crate) fn evictable_instances(&self) -> u32 {
+        self.worker().evictable
     }
 
     /// Its name.
@@ -479,6 +551,11 @@ impl<'a> InstanceView<'a> {
     /// What it has of them for itself while it serves.
     pub fn reservation(&self) -> Resources {
         self.state.size(self.slot).reservation
+    }
+
+    /// Whether it may be evicted now.
+    pub fn is_evictable(&self) -> bool {
+        self.instance.is_evictable()
     }
 
     /// Whether it may be stopped while it serves.

@@ -25,6 +25,15 @@ pub enum SettingError {
     /// A worker without CPU or memory.
     #[error("workers[{0}]: has no CPU or no memory")]
     EmptyWorker(usize),
+    /// A worker with more CPU or memory than sums of are exact.
+    #[error("workers[{0}]: has more than 2^40 micro-vCPU or 2^50 bytes")]
+    HugeWorker(usize),
+    /// A failure of a worker that there is not.
+    #[error("failures[{0}]: there is no worker {1}")]
+    NoSuchWorker(usize, usize),
+    /// Times between failures, or until workers are back, of no length.
+    #[error("failures: times between them and until a worker is back must be longer than 0 ns")]
+    NoFailureTime,
     /// An instance that serves several requests at once.
     #[error(
         "functions[{0}] ({1}): concurrency {2}; a simulated instance serves one request at a time"
@@ -57,7 +66,7 @@ pub enum SettingError {
 }
 
 /// A time that is never reached, far from where sums overflow.
-const LATEST: u64 = i64::MAX as u64;
+pub(crate) const LATEST: u64 = i64::MAX as u64;
 
 pub(crate) fn check(setting: &Setting, trace: &Trace) -> Result<(), SettingError> {
     let rule = sharing::from_name(&setting.sharing)?;
@@ -76,6 +85,21 @@ pub(crate) fn check(setting: &Setting, trace: &Trace) -> Result<(), SettingError
     if let Some(index) = setting.workers.iter().position(|it| it.cpu == 0 || it.memory == 0) {
         return Err(SettingError::EmptyWorker(index));
     }
+    let is_huge = |it: &Resources| it.cpu > 1 << 40 || it.memory > 1 << 50;
+    if let Some(index) = setting.workers.iter().position(is_huge) {
+        return Err(SettingError::HugeWorker(index));
+    }
+    for (index, failure) in setting.failures.iter().enumerate() {
+        if failure.worker >= setting.workers.len() {
+            return Err(SettingError::NoSuchWorker(index, failure.worker));
+        }
+    }
+    let mut times = setting.failures.iter().map(|failure| failure.lasts);
+    if times.any(|lasts| lasts == 0)
+        || setting.random_failures.is_some_and(|(works, lasts)| works == 0 || lasts == 0)
+    {
+        return Err(SettingError::NoFailureTime);
+    }
     for (index, function) in setting.functions.iter().enumerate() {
         let (settings, name) = (&function.settings, || function.name.clone());
         if settings.concurrency > 1 {
@@ -90,9 +114,9 @@ pub(crate) fn check(setting: &Setting, trace: &Trace) -> Result<(), SettingError
     }
     let mut last = 0;
     for (index, invocation) in trace.invocations.iter().enumerate() {
-        let Some(function) = setting.functions.get(invocation.function) else {
-            let functions = setting.functions.len();
-            return Err(SettingError::UnknownFunction(index, invocation.function, functions));
+        let Some(function) = setting.functions.get(invocation.function as usize) else {
+            let (function, functions) = (invocation.function as usize, setting.functions.len());
+            return Err(SettingError::UnknownFunction(index, function, functions));
         };
         if invocation.arrival < last {
             return Err(SettingError::OutOfOrder(index));

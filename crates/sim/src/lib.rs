@@ -18,22 +18,25 @@
 //! to one nanosecond of its rate more.
 //!
 //! An instance holds what its last phase held while it idles. A start takes its time, and neither CPU
-//! nor memory. Nothing is sent over a network, and decisions take no time.
+//! nor memory. A request is known to the policies a fixed time after it arrived; decisions take no time
+//! and are carried out at once. A worker that fails is gone with all that runs there, which begins again
+//! elsewhere, and comes back empty.
 
 #![forbid(unsafe_code)]
 
 mod check;
 mod engine;
 mod events;
+mod running;
 mod setting;
 mod totals;
 mod worker;
 
 pub use check::SettingError;
 pub use engine::{Failed, Summary, simulate};
-pub use setting::{Function, Invocation, Outcome, Phase, Setting, Trace};
+pub use running::Meter;
+pub use setting::{Failure, Function, Invocation, Outcome, Phase, Setting, Trace};
 pub use totals::{Integral, Totals};
-pub use worker::Meter;
 
 use uncia_policy::Nanos;
 
@@ -84,6 +87,15 @@ pub struct Run {
     pub meter: Meter,
 }
 
+/// Why an instance is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    /// It was stopped.
+    Stopped(uncia_policy::StopReason),
+    /// Its worker failed.
+    WorkerFailed,
+}
+
 /// The life of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
@@ -98,7 +110,7 @@ pub struct Life {
     /// When it was ready; None if it never was.
     pub initialized: Option<Nanos>,
     /// When it was gone, and why; None if it was there to the end.
-    pub ended: Option<(Nanos, uncia_policy::StopReason)>,
+    pub ended: Option<(Nanos, Gone)>,
     /// Requests that it was given.
     pub invocations: u64,
     /// Intervals in which it served nothing.

@@ -16,14 +16,14 @@ pub struct Phase {
 /// A request and what it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invocation {
-    /// The position of its function in [`Setting::functions`].
-    pub function: usize,
     /// When it arrives.
     pub arrival: Nanos,
     /// Its first phase in [`Trace::phases`].
     pub first_phase: usize,
-    /// How many there are; none takes no time.
-    pub phases: usize,
+    /// The position of its function in [`Setting::functions`].
+    pub function: u32,
+    /// How many phases there are; none takes no time.
+    pub phases: u32,
 }
 
 /// Invocations in the order of their arrivals, and the phases of all of them.
@@ -40,12 +40,17 @@ impl Trace {
     pub fn push(&mut self, function: usize, arrival: Nanos, phases: &[Phase]) {
         let first_phase = self.phases.len();
         self.phases.extend_from_slice(phases);
-        self.invocations.push(Invocation { function, arrival, first_phase, phases: phases.len() });
+        self.invocations.push(Invocation {
+            arrival,
+            first_phase,
+            function: function.try_into().unwrap_or(u32::MAX),
+            phases: phases.len().try_into().expect("less than 2^32 phases"),
+        });
     }
 
     /// The phases of an invocation.
     pub fn phases(&self, invocation: &Invocation) -> &[Phase] {
-        &self.phases[invocation.first_phase..][..invocation.phases]
+        &self.phases[invocation.first_phase..][..invocation.phases as usize]
     }
 }
 
@@ -79,6 +84,24 @@ pub struct Setting {
     pub until: Option<Nanos>,
     /// How often workers give account; None does so at the end alone.
     pub interval: Option<Nanos>,
+    /// How long a request takes from its arrival until the policies know of it.
+    pub latency: Nanos,
+    /// Failures of workers at known times.
+    pub failures: Vec<Failure>,
+    /// Failures at random: each worker works for an exponential time of the first mean, and is gone for
+    /// one of the second.
+    pub random_failures: Option<(Nanos, Nanos)>,
+}
+
+/// A worker is gone for a while, with all that runs there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// Which worker.
+    pub worker: usize,
+    /// When it goes.
+    pub at: Nanos,
+    /// For how long. It comes back empty.
+    pub lasts: Nanos,
 }
 
 /// What became of an attempt.
@@ -88,6 +111,8 @@ pub enum Outcome {
     Ok,
     /// It was stopped, and waits again.
     Preempted,
+    /// Its worker failed, and it waits again.
+    Lost,
     /// It was turned away.
     Rejected(Rejection),
 }

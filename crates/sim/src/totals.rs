@@ -2,8 +2,6 @@
 
 use std::ops::{Add, Sub};
 
-use uncia_policy::Resources;
-
 /// Micro-vCPU x ns, or bytes x ns.
 pub type Integral = u128;
 
@@ -53,15 +51,6 @@ impl Totals {
     /// CPU that was used.
     pub fn cpu_used(&self) -> Integral {
         self.cpu_own + self.cpu_borrowed
-    }
-
-    /// Those of a worker that is there for so many nanoseconds.
-    pub(crate) fn of_capacity(capacity: Resources, time: u64) -> Self {
-        Self {
-            cpu_capacity: Integral::from(capacity.cpu) * Integral::from(time),
-            memory_capacity: Integral::from(capacity.memory) * Integral::from(time),
-            ..Self::default()
-        }
     }
 }
 

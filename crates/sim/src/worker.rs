@@ -1,172 +1,75 @@
-//! A worker: what runs on it, at which rates, and what it has used.
+//! A worker: what runs on it, at which rates, and what becomes of its cores and memory.
 
-use uncia_policy::sharing::{Claim, Grant, Sharing, divide, time_for};
-use uncia_policy::{FunctionSettings, InstanceId, Nanos, Resources};
+use uncia_policy::sharing::{Claim, Grant, Sharing, divide};
+use uncia_policy::{FunctionSettings, InstanceId, Nanos, Resources, Sample};
 
+use crate::running::Running;
 use crate::setting::Phase;
 use crate::totals::{Integral, Totals};
 
-/// What an attempt has used: micro-vCPU x ns, bytes x ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Meter {
-    /// CPU of its own reservation.
-    pub cpu_own: Integral,
-    /// CPU beyond that.
-    pub cpu_borrowed: Integral,
-    /// CPU of its reservation that others used.
-    pub cpu_lent: Integral,
-    /// Memory that it used.
-    pub memory: Integral,
-    /// Memory that was reserved for it and used by others.
-    pub memory_lent: Integral,
-    /// The most bytes that it used.
-    pub memory_peak: u64,
-}
-
-impl Meter {
-    /// CPU that it used.
-    pub fn cpu(&self) -> Integral {
-        self.cpu_own + self.cpu_borrowed
-    }
-}
-
-/// An attempt that runs.
-#[derive(Debug, Clone)]
-pub(crate) struct Running {
-    pub(crate) invocation: usize,
-    pub(crate) instance: InstanceId,
-    pub(crate) attempt: u32,
-    pub(crate) arrived: Nanos,
-    pub(crate) initialization: Option<Nanos>,
-    pub(crate) started: Nanos,
-    /// Positions of the phase after the current one, and after its last.
-    pub(crate) next_phase: usize,
-    pub(crate) last_phase: usize,
-    pub(crate) meter: Meter,
-    /// Bytes that it uses.
-    pub(crate) memory: u64,
-    /// What the scheduler was last told that it uses.
-    pub(crate) sampled: (u64, u64),
-    /// CPU x ns until the phase ends, or ns if it sleeps.
-    left: u128,
-    claim: Claim,
-    grant: Grant,
-    /// Bytes that are reserved for it; None if its memory may be taken.
-    reserved_memory: Option<u64>,
-    lent_memory: u64,
-}
-
-impl Running {
-    /// One whose first phase begins, or that has none.
-    pub(crate) fn new(
-        settings: &FunctionSettings,
-        invocation: usize,
-        instance: InstanceId,
-        phases: std::ops::Range<usize>,
-    ) -> Self {
-        Self {
-            invocation,
-            instance,
-            attempt: 1,
-            arrived: 0,
-            initialization: None,
-            started: 0,
-            next_phase: phases.start,
-            last_phase: phases.end,
-            meter: Meter::default(),
-            memory: 0,
-            sampled: (0, 0),
-            left: 0,
-            claim: Claim {
-                demand: 0,
-                cap: settings.allocation.cpu,
-                reserved: settings.reservation().cpu,
-            },
-            grant: Grant::default(),
-            reserved_memory: (!settings.preemptible).then_some(settings.allocation.memory),
-            lent_memory: 0,
-        }
-    }
-
-    /// Begins the next phase; false if there is none.
-    pub(crate) fn enter_next(&mut self, phases: &[Phase]) -> bool {
-        if self.next_phase == self.last_phase {
-            return false;
-        }
-        let phase = &phases[self.next_phase];
-        self.next_phase += 1;
-        self.claim.demand = phase.cpu;
-        self.left = u128::from(phase.duration) * u128::from(phase.cpu.max(1));
-        self.memory = phase.memory;
-        self.meter.memory_peak = self.meter.memory_peak.max(phase.memory);
-        true
-    }
-
-    /// Micro-vCPU that it runs on.
-    pub(crate) fn rate(&self) -> u64 {
-        self.grant.total()
-    }
-
-    /// By how much less is left of its phase after each nanosecond.
-    fn progress(&self) -> u64 {
-        if self.claim.demand == 0 { 1 } else { self.rate() }
-    }
-
-    /// Whether its phase has ended.
-    pub(crate) fn is_due(&self) -> bool {
-        self.left == 0
-    }
-
-    fn advance(&mut self, time: Nanos) {
-        let time = Integral::from(time);
-        let over = |rate: u64| Integral::from(rate) * time;
-        let meter = &mut self.meter;
-        meter.cpu_own += over(self.grant.own);
-        meter.cpu_borrowed += over(self.grant.borrowed);
-        meter.cpu_lent += over(self.grant.lent);
-        meter.memory += over(self.memory);
-        meter.memory_lent += over(self.lent_memory);
-        self.left = self.left.saturating_sub(over(self.progress()));
-    }
-}
+/// The end of a phase that is not known yet, or never comes.
+const UNKNOWN: Nanos = Nanos::MAX;
 
 /// What is constant between two changes on a worker, in micro-vCPU and bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rates {
-    reserved: Resources,
     own: u64,
     borrowed: u64,
     lent: u64,
-    memory: u64,
     lent_memory: u64,
+    reserved: Resources,
+    memory: u64,
+    idle_memory: u64,
 }
 
+/// A worker. What runs on it is in several vectors in the same order, that of the beginnings: each
+/// change looks at what everybody wants and gets, and at few of the attempts themselves.
 pub(crate) struct Worker {
     pub(crate) capacity: Resources,
-    pub(crate) running: Vec<Running>,
-    /// Bytes that its idle instances hold.
-    pub(crate) idle_memory: u64,
-    /// How often what runs has changed.
-    pub(crate) change: u64,
-    /// Whether it has since the cores were divided.
+    /// Whether it has not failed.
+    pub(crate) is_up: bool,
+    /// Whether what runs has changed since the cores were divided.
     pub(crate) is_changed: bool,
     pub(crate) totals: Totals,
+    /// Bytes that its idle instances hold.
+    idle_memory: u64,
     /// Up to when all is accounted for.
     now: Nanos,
     rates: Rates,
+    /// Sums over what runs: what is reserved, bytes used, and those of them that may be taken.
+    reserved: Resources,
+    memory: u64,
+    preemptible_memory: u64,
+    instances: Vec<InstanceId>,
+    claims: Vec<Claim>,
+    grants: Vec<Grant>,
+    ends: Vec<Nanos>,
+    /// Where the attempts are.
+    slots: Vec<u32>,
+    attempts: Vec<Running>,
+    free: Vec<u32>,
 }
 
 impl Worker {
     pub(crate) fn new(capacity: Resources) -> Self {
         Self {
             capacity,
-            running: Vec::new(),
-            idle_memory: 0,
-            change: 0,
+            is_up: true,
             is_changed: false,
             totals: Totals::default(),
+            idle_memory: 0,
             now: 0,
             rates: Rates::default(),
+            reserved: Resources::ZERO,
+            memory: 0,
+            preemptible_memory: 0,
+            instances: Vec::new(),
+            claims: Vec::new(),
+            grants: Vec::new(),
+            ends: Vec::new(),
+            slots: Vec::new(),
+            attempts: Vec::new(),
+            free: Vec::new(),
         }
     }
 
@@ -177,85 +80,194 @@ impl Worker {
             return;
         }
         self.now = now;
-        for running in &mut self.running {
-            running.advance(time);
-        }
         let (rates, span) = (&self.rates, Integral::from(time));
         let over = |rate: u64| Integral::from(rate) * span;
-        self.totals = self.totals
-            + Totals {
-                cpu_reserved: over(rates.reserved.cpu),
-                cpu_own: over(rates.own),
-                cpu_borrowed: over(rates.borrowed),
-                cpu_lent: over(rates.lent),
-                memory_reserved: over(rates.reserved.memory),
-                memory_used: over(rates.memory),
-                memory_idle: over(self.idle_memory),
-                memory_lent: over(rates.lent_memory),
-                ..Totals::of_capacity(self.capacity, time)
-            };
+        let totals = &mut self.totals;
+        if self.is_up {
+            totals.cpu_capacity += over(self.capacity.cpu);
+            totals.memory_capacity += over(self.capacity.memory);
+        }
+        totals.cpu_reserved += over(rates.reserved.cpu);
+        totals.cpu_own += over(rates.own);
+        totals.cpu_borrowed += over(rates.borrowed);
+        totals.cpu_lent += over(rates.lent);
+        totals.memory_reserved += over(rates.reserved.memory);
+        totals.memory_used += over(rates.memory);
+        totals.memory_idle += over(rates.idle_memory);
+        totals.memory_lent += over(rates.lent_memory);
+    }
+
+    /// Takes note of bytes that an idle instance holds, or holds no more.
+    pub(crate) fn add_idle_memory(&mut self, bytes: u64) {
+        self.idle_memory += bytes;
+    }
+
+    pub(crate) fn remove_idle_memory(&mut self, bytes: u64) {
+        self.idle_memory -= bytes;
+    }
+
+    /// How many attempts run.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The position of what an instance serves.
+    pub(crate) fn position(&self, instance: InstanceId) -> Option<usize> {
+        self.instances.iter().position(|known| *known == instance)
+    }
+
+    /// The first position from `from` on at which a phase has ended.
+    pub(crate) fn ended(&self, from: usize) -> Option<usize> {
+        self.ends[from..].iter().position(|end| *end <= self.now).map(|index| from + index)
+    }
+
+    /// Adds an attempt that begins now.
+    pub(crate) fn push(
+        &mut self,
+        mut attempt: Running,
+        settings: &FunctionSettings,
+        phases: &[Phase],
+    ) {
+        let demand = attempt.enter_next(phases).unwrap_or(0);
+        let reserved = settings.reservation();
+        self.reserved.cpu += reserved.cpu;
+        self.reserved.memory += attempt.reserved_memory.unwrap_or(0);
+        self.add_memory(&attempt);
+        self.instances.push(attempt.instance);
+        self.claims.push(Claim { demand, cap: settings.allocation.cpu, reserved: reserved.cpu });
+        self.grants.push(Grant::default());
+        self.ends.push(UNKNOWN);
+        let slot = if let Some(slot) = self.free.pop() {
+            self.attempts[slot as usize] = attempt;
+            slot
+        } else {
+            self.attempts.push(attempt);
+            self.attempts.len() as u32 - 1
+        };
+        self.slots.push(slot);
+    }
+
+    /// Begins the next phase of the attempt at a position; false if there is none.
+    pub(crate) fn enter_next(&mut self, position: usize, phases: &[Phase]) -> bool {
+        let attempt = &mut self.attempts[self.slots[position] as usize];
+        attempt.advance(self.now, &self.grants[position]);
+        let before = attempt.memory;
+        let Some(demand) = attempt.enter_next(phases) else { return false };
+        let after = attempt.memory;
+        self.claims[position].demand = demand;
+        self.ends[position] = UNKNOWN;
+        self.memory = self.memory - before + after;
+        if attempt.reserved_memory.is_none() {
+            self.preemptible_memory = self.preemptible_memory - before + after;
+        }
+        true
+    }
+
+    /// Takes out the attempt at a position, accounted for up to now.
+    pub(crate) fn remove(&mut self, position: usize) -> Running {
+        let slot = self.slots.remove(position);
+        let (grant, claim) = (self.grants.remove(position), self.claims.remove(position));
+        self.instances.remove(position);
+        self.ends.remove(position);
+        self.free.push(slot);
+        let mut attempt = self.attempts[slot as usize].clone();
+        attempt.advance(self.now, &grant);
+        self.reserved.cpu -= claim.reserved;
+        self.reserved.memory -= attempt.reserved_memory.unwrap_or(0);
+        self.memory -= attempt.memory;
+        if attempt.reserved_memory.is_none() {
+            self.preemptible_memory -= attempt.memory;
+        }
+        attempt
+    }
+
+    fn add_memory(&mut self, attempt: &Running) {
+        self.memory += attempt.memory;
+        if attempt.reserved_memory.is_none() {
+            self.preemptible_memory += attempt.memory;
+        }
     }
 
     /// Bytes that are used beyond those that there are.
     pub(crate) fn excess(&self) -> u64 {
-        let running: u64 = self.running.iter().map(|running| running.memory).sum();
-        (running + self.idle_memory).saturating_sub(self.capacity.memory)
+        (self.memory + self.idle_memory).saturating_sub(self.capacity.memory)
     }
 
-    /// Divides cores and memory anew; in how long the first phase ends then, if one does.
+    /// Divides cores and memory anew; when the first phase ends then, if one does.
     pub(crate) fn divide(
         &mut self,
         sharing: &mut dyn Sharing,
         scratch: &mut Scratch,
     ) -> Option<Nanos> {
-        let Scratch { claims, grants, parties } = scratch;
-        claims.clear();
-        claims.extend(self.running.iter().map(|running| running.claim));
-        sharing.share(self.capacity.cpu, claims, grants);
-        let mut rates = Rates::default();
-        let mut preemptible = 0;
-        for (running, grant) in self.running.iter_mut().zip(grants.iter()) {
-            running.grant = *grant;
-            running.lent_memory = 0;
+        let Scratch { grants, parties } = scratch;
+        sharing.share(self.capacity.cpu, &self.claims, grants);
+        let lent_before = self.rates.lent_memory;
+        let mut rates = Rates {
+            reserved: self.reserved,
+            memory: self.memory,
+            idle_memory: self.idle_memory,
+            ..Rates::default()
+        };
+        for (position, grant) in grants.iter().enumerate() {
             rates.own += grant.own;
             rates.borrowed += grant.borrowed;
             rates.lent += grant.lent;
-            rates.memory += running.memory;
-            rates.reserved.cpu += running.claim.reserved;
-            match running.reserved_memory {
-                Some(reserved) => rates.reserved.memory += reserved,
-                None => preemptible += running.memory,
+            let before = &mut self.grants[position];
+            if before != grant || self.ends[position] == UNKNOWN {
+                let attempt = &mut self.attempts[self.slots[position] as usize];
+                attempt.advance(self.now, before);
+                *before = *grant;
+                self.ends[position] = attempt.end(self.now, grant).unwrap_or(UNKNOWN);
             }
         }
         // What preemptible invocations use beyond the memory that is nobody's is lent by those who have
         // more reserved than they use, each in proportion to that.
-        let unreserved = self.capacity.memory.saturating_sub(rates.reserved.memory);
-        let lent = preemptible.saturating_sub(unreserved);
-        if lent > 0 {
-            parties.clear();
-            for (index, running) in self.running.iter().enumerate() {
-                let idle =
-                    running.reserved_memory.map_or(0, |it| it.saturating_sub(running.memory));
-                if idle > 0 {
-                    parties.push((idle, idle, index));
-                }
-            }
-            divide(lent, parties, |index, share| {
-                self.running[index].lent_memory = share;
-                rates.lent_memory += share;
-            });
+        let unreserved = self.capacity.memory.saturating_sub(self.reserved.memory);
+        let lent = self.preemptible_memory.saturating_sub(unreserved);
+        if lent > 0 || lent_before > 0 {
+            rates.lent_memory = self.lend_memory(lent, parties);
         }
         self.rates = rates;
-        self.change += 1;
         self.is_changed = false;
-        self.running.iter().filter_map(|running| time_for(running.left, running.progress())).min()
+        self.ends.iter().copied().min().filter(|end| *end < UNKNOWN)
+    }
+
+    /// Has so much memory be lent; how much is.
+    fn lend_memory(&mut self, lent: u64, parties: &mut Vec<(u64, u64, usize)>) -> u64 {
+        let Self { slots, attempts, grants, now, .. } = self;
+        parties.clear();
+        for (position, slot) in slots.iter().enumerate() {
+            let attempt = &mut attempts[*slot as usize];
+            attempt.advance(*now, &grants[position]);
+            attempt.lent_memory = 0;
+            let idle = attempt.reserved_memory.map_or(0, |it| it.saturating_sub(attempt.memory));
+            if idle > 0 {
+                parties.push((idle, idle, position));
+            }
+        }
+        let mut sum = 0;
+        divide(lent, parties, |position, share| {
+            attempts[slots[position] as usize].lent_memory = share;
+            sum += share;
+        });
+        sum
+    }
+
+    /// Appends what attempts use to `samples`, where that has changed.
+    pub(crate) fn sample(&mut self, samples: &mut Vec<Sample>) {
+        for (position, slot) in self.slots.iter().enumerate() {
+            let attempt = &mut self.attempts[*slot as usize];
+            let (cpu, memory) = (self.grants[position].total(), attempt.memory);
+            if std::mem::replace(&mut attempt.sampled, (cpu, memory)) != (cpu, memory) {
+                samples.push(Sample { instance: attempt.instance, cpu, memory });
+            }
+        }
     }
 }
 
 /// Memory that is used again.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    claims: Vec<Claim>,
     grants: Vec<Grant>,
     parties: Vec<(u64, u64, usize)>,
 }

@@ -6,7 +6,7 @@ mod common;
 use common::{MS, Rows, SECOND, VCPU, busy, function, run, setting};
 use proptest::prelude::*;
 use uncia_policy::{FunctionSettings, Nanos, Policies, Qos, Resources, StopReason, sharing};
-use uncia_sim::{Failed, Outcome, Phase, Setting, SettingError, Trace, simulate};
+use uncia_sim::{Failed, Failure, Gone, Outcome, Phase, Setting, SettingError, Trace, simulate};
 
 const MEMORY: u64 = 100;
 
@@ -91,10 +91,10 @@ fn memory_that_is_needed_is_taken_from_preemptible_work() {
     assert_eq!(attempts, expected);
     let gone: Vec<_> = rows.lives.iter().filter_map(|life| life.ended).collect();
     let expected = [
-        (14 * MS, StopReason::Evicted),
-        (14 * MS, StopReason::Preempted),
+        (14 * MS, Gone::Stopped(StopReason::Evicted)),
+        (14 * MS, Gone::Stopped(StopReason::Preempted)),
         // What the interactive function holds, idle, when the preempted request runs again.
-        (24 * MS, StopReason::Evicted),
+        (24 * MS, Gone::Stopped(StopReason::Evicted)),
     ];
     assert_eq!(gone, expected);
 }
@@ -143,6 +143,14 @@ fn what_cannot_be_simulated_is_a_sentence() {
     let long = Phase { duration: u64::MAX / 2, ..busy(1) };
     let error = refused(&|_, trace| trace.push(0, 5, &[long, long]));
     assert!(error.contains("292 years"), "{error}");
+    let error = refused(&|setting, _| setting.workers[0].memory = u64::MAX);
+    assert!(error.starts_with("workers[0]: has more than"), "{error}");
+    let error = refused(&|setting, _| {
+        setting.failures.push(Failure { worker: 1, at: 0, lasts: 1 });
+    });
+    assert_eq!(error, "failures[0]: there is no worker 1");
+    let error = refused(&|setting, _| setting.random_failures = Some((0, 1)));
+    assert!(error.contains("longer than 0 ns"), "{error}");
     let error = refused(&|setting, _| setting.workers.clear());
     assert_eq!(error, "there is no worker");
 }
@@ -216,6 +224,11 @@ fn case() -> impl Strategy<Value = (Setting, Trace)> {
             }
             (setting.sharing, setting.starts) = (rule.to_owned(), starts);
             setting.interval = Some(interval);
+            if interval % 3 == 0 {
+                // Now and then a worker fails, for about as long.
+                setting.random_failures = Some((40 * MS, 2 * interval));
+                setting.latency = interval / 10;
+            }
             (Just(setting), trace(&functions))
         },
     )
@@ -231,6 +244,105 @@ proptest! {
         prop_assert_eq!(first.0.unfinished, 0);
         // Memory never runs out on any worker at any time: `simulate` fails if it does.
     }
+}
+
+/// A phase of two days is no reason to give up, while workers give account every hour.
+#[test]
+fn what_runs_for_days_is_not_stuck() {
+    let mut setting = setting(&[(1, MEMORY)], &[function(1, 10)]);
+    setting.interval = Some(3_600 * SECOND);
+    let day = 24 * 3_600 * SECOND;
+    let mut trace = Trace::default();
+    trace.push(0, 0, &[busy(2 * day)]);
+    trace.push(0, 0, &[busy(2 * day)]);
+    let (summary, _) = run(&setting, &trace);
+    assert_eq!((summary.served, summary.end), (2, 4 * day));
+}
+
+/// What would take longer than time can be counted is an error, not an endless loop.
+#[test]
+fn what_never_ends_is_an_error() {
+    let mut slow = function(1, 10);
+    slow.allocation.cpu = 1;
+    let mut setting = setting(&[(1, MEMORY)], &[slow]);
+    let mut trace = Trace::default();
+    trace.push(0, 0, &[Phase { duration: 200 * 24 * 3_600 * SECOND, cpu: VCPU, memory: 1 }]);
+    setting.interval = Some(3_600 * 24 * 365 * SECOND);
+    let error = simulate(&setting, &trace, &mut Rows::default());
+    assert!(matches!(error, Err(Failed::Endless { requests: 1 } | Failed::Stuck { .. })), "{error:?}");
+}
+
+/// Batch work that no small worker can hold runs on the large one, however little it reserves.
+#[test]
+fn preemptible_work_goes_where_its_memory_fits() {
+    let mut setting = setting(&[(4, 50), (4, MEMORY)], &[batch(1, 80)]);
+    leopard(&mut setting);
+    let hold = |memory| Phase { duration: 10 * MS, cpu: VCPU, memory };
+    let mut trace = Trace::default();
+    // A past of little memory, so that much is not expected.
+    for at in 0..20 {
+        trace.push(0, at * SECOND, &[hold(1)]);
+    }
+    for at in 20..40 {
+        trace.push(0, at * SECOND, &[hold(1), hold(80)]);
+    }
+    let (summary, rows) = run(&setting, &trace);
+    assert_eq!((summary.served, summary.preempted), (40, 0));
+    assert!(rows.served.iter().all(|served| served.run.as_ref().unwrap().worker == 1));
+}
+
+/// A worker fails with what it serves, which begins again on the other, or once it is back.
+#[test]
+fn what_a_failed_worker_served_begins_again() {
+    let mut setting = setting(&[(1, MEMORY), (1, MEMORY)], &[function(1, 10)]);
+    setting.failures = vec![
+        Failure { worker: 0, at: 5 * MS, lasts: 100 * MS },
+        Failure { worker: 1, at: 15 * MS, lasts: 10 * MS },
+        // It is gone already, for as long as that was to last.
+        Failure { worker: 0, at: 50 * MS, lasts: SECOND },
+    ];
+    let mut trace = Trace::default();
+    trace.push(0, 0, &[busy(10 * MS)]);
+    let (summary, rows) = run(&setting, &trace);
+    let attempts: Vec<_> = rows
+        .served
+        .iter()
+        .map(|it| (it.attempt, it.outcome, it.arrived, it.run.as_ref().unwrap()))
+        .map(|(attempt, outcome, since, run)| (attempt, outcome, since, run.worker, run.ended))
+        .collect();
+    let expected = [
+        (1, Outcome::Lost, 0, 0, 5 * MS),
+        // The other worker takes it at once, and fails as it ends: what was planned first comes first.
+        (2, Outcome::Lost, 5 * MS, 1, 15 * MS),
+        (3, Outcome::Ok, 15 * MS, 1, 35 * MS),
+    ];
+    assert_eq!(attempts, expected);
+    assert_eq!((summary.lost, summary.failures), (2, 2));
+    let gone: Vec<_> = rows.lives.iter().map(|life| life.ended).collect();
+    let failed = |at| Some((at, Gone::WorkerFailed));
+    assert_eq!(gone, [failed(5 * MS), failed(15 * MS), None]);
+    // One worker was there for 5 ms, the other for all but 10.
+    assert_eq!(summary.totals.cpu_capacity, u128::from(VCPU * (5 + 25) * MS));
+}
+
+/// Each request takes its time until the policies know of it.
+#[test]
+fn the_control_plane_takes_its_time() {
+    let mut setting = setting(&[(1, MEMORY)], &[function(1, 10)]);
+    setting.latency = 3 * MS;
+    let mut trace = Trace::default();
+    trace.push(0, 0, &[busy(10 * MS)]);
+    trace.push(0, MS, &[busy(10 * MS)]);
+    let (_, rows) = run(&setting, &trace);
+    let times: Vec<_> = rows
+        .served
+        .iter()
+        .map(|it| (it.arrived, it.run.as_ref().unwrap().started, it.run.as_ref().unwrap().ended))
+        .collect();
+    assert_eq!(times, [(0, 3 * MS, 13 * MS), (MS, 13 * MS, 23 * MS)]);
+    setting.until = Some(2 * MS);
+    let (summary, _) = run(&setting, &trace);
+    assert_eq!((summary.arrived, summary.unfinished, summary.in_system), (2, 2, u128::from(3 * MS)));
 }
 
 #[test]

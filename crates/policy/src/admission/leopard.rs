@@ -57,8 +57,7 @@ impl Admission for Leopard {
         if settings.qos == Qos::Batch && view.is_interactive_waiting() {
             return Ruling::Wait(WaitFor::Class);
         }
-        let mut with_room = view.with_room_after_eviction(function.room());
-        if !with_room.any(|worker| worker.takes_again(function)) {
+        if view.takers(function).next().is_none() {
             Ruling::Wait(WaitFor::Class)
         } else if function.instances() >= settings.max_instances && function.in_flight() > 0 {
             Ruling::Wait(WaitFor::Function)

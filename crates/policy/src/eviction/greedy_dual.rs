@@ -8,19 +8,70 @@
 //!
 //! Greedy-Dual-Size-Frequency as in Fuerst and Sharma, *FaasCache: Keeping Serverless Computing Alive with
 //! Greedy-Dual Caching*, ASPLOS 2021, section 4.1. Active instances, where they may be taken, go as under
-//! `least-recently-used`. A choice looks at all idle instances of the worker.
+//! `least-recently-used`.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 
 use rustc_hash::FxHashMap;
 
 use super::{Eviction, Victims};
-use crate::{FunctionId, InstanceId, InstanceView, Random, View, WorkerId};
+use crate::{FunctionId, InstanceId, InstanceView, Random, View, WorkerId, WorkerView};
+
+/// More outdated entries of a worker than this, and than valid ones, are removed at once.
+const MAX_OUTDATED: usize = 64;
 
 /// Evicts what costs least.
 #[derive(Debug, Default)]
 pub struct GreedyDual {
-    clocks: FxHashMap<WorkerId, f64>,
-    priorities: FxHashMap<InstanceId, (FunctionId, f64)>,
+    workers: FxHashMap<WorkerId, Queue>,
+    instances: FxHashMap<InstanceId, Standing>,
     functions: FxHashMap<FunctionId, Uses>,
+    /// How often an instance became idle.
+    idled: u64,
+}
+
+/// The idle instances of a worker, and others that were, the cheapest first.
+#[derive(Debug, Default)]
+struct Queue {
+    clock: f64,
+    entries: BinaryHeap<Entry>,
+}
+
+/// An instance as it became idle; outdated if it did so again.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    priority: f64,
+    idled: u64,
+    instance: InstanceId,
+}
+
+impl Ord for Entry {
+    /// The one to evict is the greatest: the cheapest, and of equals the longest idle.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.priority.total_cmp(&self.priority).then(other.idled.cmp(&self.idled))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Entry {}
+
+/// What is known of an instance that was idle at least once.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    function: FunctionId,
+    idled: u64,
 }
 
 /// A function's instances that were idle at least once, and its arrivals before the first of them.
@@ -35,10 +86,24 @@ pub fn policy() -> Box<dyn Eviction> {
     Box::new(GreedyDual::default())
 }
 
+/// Whether the instance of an entry idles since then, and may be evicted.
+fn is_valid(view: View<'_>, instances: &FxHashMap<InstanceId, Standing>, entry: &Entry) -> bool {
+    view.instance(entry.instance).is_some_and(|instance| instance.is_evictable())
+        && instances.get(&entry.instance).is_some_and(|known| known.idled == entry.idled)
+}
+
 impl GreedyDual {
-    fn priority(&self, id: InstanceId) -> f64 {
-        // One that never became idle by itself, such as on another schedule, is the first to go.
-        self.priorities.get(&id).map_or(0.0, |(_, priority)| *priority)
+    /// The idle instance to evict from a worker.
+    fn cheapest(&mut self, view: View<'_>, worker: WorkerId) -> Option<InstanceId> {
+        let queue = self.workers.get_mut(&worker)?;
+        while let Some(entry) = queue.entries.peek() {
+            if is_valid(view, &self.instances, entry) {
+                queue.clock = entry.priority;
+                return Some(entry.instance);
+            }
+            queue.entries.pop();
+        }
+        None
     }
 }
 
@@ -50,27 +115,21 @@ impl Eviction for GreedyDual {
         worker: WorkerId,
         victims: Victims,
     ) -> Option<InstanceId> {
-        let known = view.worker(worker)?;
-        let active = || known.active().next_back().map(|instance| instance.id());
-        let cheapest = known
-            .idle()
-            .map(|instance| (self.priority(instance.id()), instance.id()))
-            // Of equals the longest idle, which comes first.
-            .min_by(|(a, _), (b, _)| a.total_cmp(b));
-        match (victims, cheapest) {
-            (Victims::Active, _) | (Victims::Any, None) => active(),
-            (_, Some((priority, id))) => {
-                self.clocks.insert(worker, priority);
-                Some(id)
-            }
-            (Victims::Idle, None) => None,
+        let active = |worker: WorkerView<'_>| Some(worker.active().next_back()?.id());
+        let idle = if victims == Victims::Active { None } else { self.cheapest(view, worker) };
+        if idle.is_none() && victims != Victims::Idle {
+            active(view.worker(worker)?)
+        } else {
+            idle
         }
     }
 
-    fn on_idle(&mut self, _: View<'_>, instance: &InstanceView<'_>) {
-        let function = instance.function();
+    fn on_idle(&mut self, view: View<'_>, instance: &InstanceView<'_>) {
+        let (function, worker) = (instance.function(), instance.worker());
         let (id, arrivals) = (function.id(), function.arrivals());
-        let is_new = !self.priorities.contains_key(&instance.id());
+        self.idled += 1;
+        let standing = Standing { function: id, idled: self.idled };
+        let is_new = self.instances.insert(instance.id(), standing).is_none();
         let uses = self.functions.entry(id).or_insert_with(|| Uses {
             instances: 0,
             arrivals_before: arrivals.saturating_sub(instance.served()),
@@ -79,12 +138,16 @@ impl Eviction for GreedyDual {
         let frequency = (arrivals - uses.arrivals_before) as f64;
         let cost = function.mean_initialization().unwrap_or(0) as f64;
         let size = instance.allocation().memory.max(1) as f64;
-        let clock = self.clocks.get(&instance.worker().id()).copied().unwrap_or(0.0);
-        self.priorities.insert(instance.id(), (id, clock + frequency * cost / size));
+        let queue = self.workers.entry(worker.id()).or_default();
+        let priority = queue.clock + frequency * cost / size;
+        queue.entries.push(Entry { priority, idled: self.idled, instance: instance.id() });
+        if queue.entries.len() > 2 * worker.evictable_instances() as usize + MAX_OUTDATED {
+            queue.entries.retain(|entry| is_valid(view, &self.instances, entry));
+        }
     }
 
     fn on_gone(&mut self, instance: InstanceId) {
-        let Some((function, _)) = self.priorities.remove(&instance) else { return };
+        let Some(Standing { function, .. }) = self.instances.remove(&instance) else { return };
         if let Some(uses) = self.functions.get_mut(&function) {
             uses.instances -= 1;
             if uses.instances == 0 {

@@ -33,7 +33,8 @@ pub trait Eviction: Send {
         victims: Victims,
     ) -> Option<InstanceId>;
 
-    /// Takes note of an instance that has become idle; for policies that keep an order of their own.
+    /// Takes note of an instance that has become idle, or that idles and may be evicted from now on; for
+    /// policies that keep an order of their own.
     fn on_idle(&mut self, view: View<'_>, instance: &InstanceView<'_>) {
         let _ = (view, instance);
     }

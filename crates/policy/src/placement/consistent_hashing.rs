@@ -4,16 +4,54 @@
 //! Ravishankar 1998), so that functions are spread evenly, and a worker that joins or leaves moves no
 //! others than its own.
 
+use rustc_hash::FxHashMap;
+
 use super::Placement;
-use crate::{FunctionId, FunctionView, Random, View, WorkerId, WorkerView};
+use crate::{FunctionId, FunctionView, Random, View, WorkerId};
+
+/// Positions of workers that are remembered for all functions together.
+const REMEMBERED: usize = 1 << 22;
 
 /// Places by hashes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ConsistentHashing;
+#[derive(Debug, Default)]
+pub struct ConsistentHashing {
+    orders: Orders,
+}
 
 /// Makes the policy.
 pub fn policy() -> Box<dyn Placement> {
-    Box::new(ConsistentHashing)
+    Box::new(ConsistentHashing::default())
+}
+
+/// The functions' orders of the workers, remembered until those change.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    version: u64,
+    orders: FxHashMap<FunctionId, Box<[u32]>>,
+}
+
+impl Orders {
+    /// The slots of the workers in the function's order, its home first.
+    pub(crate) fn of(&mut self, view: View<'_>, function: FunctionId) -> &[u32] {
+        let version = view.cluster_version();
+        if self.version != version {
+            self.version = version;
+            self.orders.clear();
+        }
+        if let Some(one) = self.orders.values().next()
+            && self.orders.len() * one.len().max(1) > REMEMBERED
+            && !self.orders.contains_key(&function)
+        {
+            self.orders.clear();
+        }
+        self.orders.entry(function).or_insert_with(|| {
+            let mut slots: Vec<_> = view.worker_slots().map(|slot| slot as u32).collect();
+            slots.sort_by_cached_key(|slot| {
+                distance(function, view.worker_at(*slot as usize).id())
+            });
+            slots.into_boxed_slice()
+        })
+    }
 }
 
 /// A number that looks random, of which each decides the other (the finalizer of SplitMix64).
@@ -36,10 +74,9 @@ impl Placement for ConsistentHashing {
         _: &mut Random,
         function: &FunctionView<'_>,
     ) -> Option<WorkerId> {
-        let mut workers: Vec<_> = view.workers().collect();
-        workers.sort_by_key(|worker| distance(function.id(), worker.id()));
-        let first = workers.iter().find(|worker| worker.takes(function));
-        first.map(WorkerView::id)
+        let order = self.orders.of(view, function.id());
+        let mut workers = order.iter().map(|slot| view.worker_at(*slot as usize));
+        workers.find(|worker| worker.takes(function)).map(|worker| worker.id())
     }
 }
 

@@ -25,11 +25,9 @@ impl Placement for LeastLoaded {
         let rank = |worker: &WorkerView<'_>| {
             (worker.in_flight(), !worker.has_room(allocation), worker.instances(), worker.id())
         };
-        let with_room =
-            || view.with_room_after_eviction(allocation).filter(|it| it.takes_again(function));
         // Mostly one of those with the least load of all has room.
         let least_loaded = view.least_loaded().filter(has_room).min_by_key(rank);
-        let best = least_loaded.or_else(|| with_room().min_by_key(rank));
+        let best = least_loaded.or_else(|| view.takers(function).min_by_key(rank));
         best.map(|worker| worker.id())
     }
 }

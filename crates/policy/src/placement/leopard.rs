@@ -14,17 +14,22 @@
 //! nor the switch, nor units.
 
 use super::Placement;
-use super::consistent_hashing::distance;
-use crate::leopard::{self, millionths};
-use crate::{FunctionView, Qos, Random, View, WorkerId, WorkerView};
+use super::consistent_hashing::Orders;
+use crate::leopard::millionths;
+use crate::{FunctionView, Qos, Random, Resources, View, WorkerId, WorkerView};
 
 /// Places by score.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Leopard;
+#[derive(Debug, Default)]
+pub struct Leopard {
+    orders: Orders,
+    /// The least that a worker has of each, in a cluster of this version.
+    smallest: Resources,
+    version: u64,
+}
 
 /// Makes the policy.
 pub fn policy() -> Box<dyn Placement> {
-    Box::new(Leopard)
+    Box::new(Leopard::default())
 }
 
 /// What the function reserves against what the worker has free, in millionths.
@@ -35,8 +40,60 @@ fn align(worker: &WorkerView<'_>, function: &FunctionView<'_>) -> u64 {
     product(needs.cpu, free.cpu, capacity.cpu) + product(needs.memory, free.memory, capacity.memory)
 }
 
+impl Leopard {
+    /// The least CPU and the least memory of a worker.
+    fn smallest(&mut self, view: View<'_>) -> Resources {
+        if self.version != view.cluster_version() {
+            self.version = view.cluster_version();
+            let least = |a: Resources, b: Resources| Resources {
+                cpu: a.cpu.min(b.cpu),
+                memory: a.memory.min(b.memory),
+            };
+            let capacities = view.workers().map(|worker| worker.capacity().resources);
+            self.smallest = capacities.fold(Resources::UNBOUNDED, least);
+        }
+        self.smallest
+    }
+
+    /// The worker with the largest score; of equals the first in the function's order.
+    fn by_score<'a>(
+        &mut self,
+        view: View<'a>,
+        function: &FunctionView<'_>,
+    ) -> Option<WorkerView<'a>> {
+        let (smallest, needs) = (self.smallest(view), function.settings().reservation());
+        // A worker with nothing reserved aligns best.
+        let best_align =
+            millionths(needs.cpu, smallest.cpu) + millionths(needs.memory, smallest.memory);
+        let order = self.orders.of(view, function.id());
+        let last = (order.len() as u64).saturating_sub(1);
+        let weight = u64::from(view.parameters().locality_weight);
+        let mut best: Option<(u64, WorkerView<'_>)> = None;
+        for (position, slot) in order.iter().enumerate() {
+            let locality = weight * millionths(last - position as u64, last.max(1));
+            let score = best.map(|(score, _)| score);
+            if score.is_some_and(|score| score >= best_align * 100 + locality) {
+                break;
+            }
+            let worker = view.worker_at(*slot as usize);
+            if !worker.takes(function) {
+                continue;
+            }
+            let mine = align(&worker, function) * 100 + locality;
+            if score.is_none_or(|score| mine > score) {
+                best = Some((mine, worker));
+            }
+        }
+        best.map(|(_, worker)| worker)
+    }
+}
+
 impl Placement for Leopard {
     fn reads_samples(&self) -> bool {
+        true
+    }
+
+    fn reads_expectations(&self) -> bool {
         true
     }
 
@@ -46,32 +103,16 @@ impl Placement for Leopard {
         _: &mut Random,
         function: &FunctionView<'_>,
     ) -> Option<WorkerId> {
-        let parameters = view.parameters();
-        let mut workers: Vec<_> = view.workers().collect();
-        let (mut used, mut capacity) = (0, 0);
-        for worker in &workers {
-            used += u128::from(worker.used().cpu);
-            capacity += u128::from(worker.capacity().resources.cpu);
-        }
-        let takes = |worker: &&WorkerView<'_>| worker.takes(function);
-        let best = if used * 100 >= capacity * u128::from(parameters.high_load) {
-            let load = |worker: &&WorkerView<'_>| match function.settings().qos {
-                Qos::Interactive => leopard::load(worker, |it| it.settings().reservation()),
-                Qos::Batch => leopard::load(worker, leopard::expected),
+        let high_load = u128::from(view.parameters().high_load);
+        let best = if view.used_cpu() * 100 >= view.cpu() * high_load {
+            let load = |worker: &WorkerView<'_>| match function.settings().qos {
+                Qos::Interactive => worker.outlook().reserved_load,
+                Qos::Batch => worker.outlook().expected_load,
             };
-            workers.iter().filter(takes).min_by_key(|worker| (load(worker), worker.id()))
+            view.takers(function).min_by_key(|worker| (load(worker), worker.id()))
         } else {
-            workers.sort_by_key(|worker| distance(function.id(), worker.id()));
-            let all = workers.len() as u64;
-            let weight = u64::from(parameters.locality_weight);
-            let score = |position: usize, worker: &WorkerView<'_>| {
-                let locality = millionths(all - 1 - position as u64, (all - 1).max(1));
-                align(worker, function) * 100 + weight * locality
-            };
-            let scored = workers.iter().enumerate().filter(|(_, worker)| takes(worker));
-            // Of equals the first in the order.
-            scored.rev().max_by_key(|(position, worker)| score(*position, worker)).map(|it| it.1)
+            self.by_score(view, function)
         };
-        best.map(WorkerView::id)
+        best.map(|worker| worker.id())
     }
 }

@@ -11,6 +11,11 @@ pub trait Placement: Send {
         false
     }
 
+    /// Whether it reads what is expected of workers.
+    fn reads_expectations(&self) -> bool {
+        false
+    }
+
     /// The worker for one more instance of the function. Idle instances on it are evicted if it has
     /// no room otherwise. A policy that never lets more be allocated than there is names only
     /// workers that have room after eviction. None if there is no such worker now: the start waits.

@@ -55,7 +55,7 @@ impl Scheduler {
         if end == End::Survives && instance.phase == Phase::Active && instance.retiring.is_none() {
             let key = instance.serving[index].key;
             let is_idle = self.state.end(slot, index);
-            self.state.functions[function].statistics.on_end(usage);
+            self.state.on_end(function, usage);
             self.leave(function, key);
             if is_idle {
                 self.idle(slot, out);
@@ -66,7 +66,7 @@ impl Scheduler {
             self.readmit(function, request, out);
         } else {
             let request = self.take_served(slot, index);
-            self.state.functions[function].statistics.on_end(usage);
+            self.state.on_end(function, usage);
             self.leave(function, request.key);
             let instance = &self.state.instances[slot];
             match (end, instance.phase, instance.retiring) {
@@ -135,12 +135,10 @@ impl Scheduler {
     ) {
         let Some(slot) = self.state.instance(id) else { return };
         let size = self.state.size(slot);
+        let used = Resources { cpu, memory };
+        let before = self.state.set_used(slot, used);
         let instance = &self.state.instances[slot];
         let worker = &mut self.state.workers[instance.worker()];
-        let used = Resources { cpu, memory };
-        let before = std::mem::replace(&mut self.state.extras[slot].used, used);
-        worker.used -= before;
-        worker.used += used;
         worker.freeing = worker.freeing.saturating_sub(instance.freeing(&size, before));
         worker.freeing = worker.freeing.saturating_add(instance.freeing(&size, used));
         // Who waits for what others leave idle may go on.

@@ -18,7 +18,7 @@ use crate::state::timer::NEVER;
 use crate::state::{Function, State};
 use crate::{
     Counts, CpuAssignment, Decision, Event, FunctionId, FunctionSettings, InstanceId, Nanos,
-    Parameters, Policies, Random, StopReason, View,
+    Parameters, Policies, Random, Sample, StopReason, View,
 };
 use timers::Timers;
 
@@ -72,7 +72,11 @@ impl Scheduler {
             starts_ahead: policies.scaling.starts_ahead(),
             prewarms: policies.retention.prewarms(),
             random: Random::seed_from_u64(seed),
-            state: State::new(parameters, policies.admission.reserves_only()),
+            state: State::new(
+                parameters,
+                policies.admission.reserves_only(),
+                policies.admission.reserves_only() || policies.placement.reads_expectations(),
+            ),
             policies,
             timers: Timers::default(),
             next_tick: NEVER,
@@ -89,8 +93,7 @@ impl Scheduler {
     /// idled for its keep-alive time serves no more. An event about an instance, function or worker
     /// that the scheduler does not know (any more) is none.
     pub fn on_event(&mut self, now: Nanos, event: &Event, out: &mut Vec<Decision>) {
-        self.state.now = self.state.now.max(now);
-        self.run_timers(out);
+        self.begin(now, out);
         match *event {
             Event::WorkerJoined { worker, capacity } => self.join(worker, capacity, out),
             Event::WorkerGone { worker } => self.lose_worker(worker, out),
@@ -122,6 +125,30 @@ impl Scheduler {
             Event::Wake => {}
             Event::Shutdown => self.shut_down(out),
         }
+        self.conclude(out);
+    }
+
+    /// The same for samples of several instances, taken at the same time: what follows is decided once all
+    /// are known, not in between, where some would count by what they use now and others by what they
+    /// used before.
+    pub fn on_samples(&mut self, now: Nanos, samples: &[Sample], out: &mut Vec<Decision>) {
+        self.begin(now, out);
+        for sample in samples {
+            self.sampled(sample.instance, sample.cpu, sample.memory, out);
+        }
+        self.conclude(out);
+    }
+
+    /// Passes to the time of an event, and does what was due by then.
+    #[inline]
+    fn begin(&mut self, now: Nanos, out: &mut Vec<Decision>) {
+        self.state.now = self.state.now.max(now);
+        self.run_timers(out);
+    }
+
+    /// Does what else follows from an event.
+    #[inline]
+    fn conclude(&mut self, out: &mut Vec<Decision>) {
         self.run_timers(out);
         while std::mem::take(&mut self.is_room_new) && self.state.is_anything_waiting() {
             self.start_parked(out);

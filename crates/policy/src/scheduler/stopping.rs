@@ -104,6 +104,10 @@ impl Scheduler {
         }
         if self.state.instances[slot].phase == Phase::Idle {
             self.plan(slot);
+            if changes && kept {
+                let view = View::new(&self.state);
+                self.policies.eviction.on_idle(view, &view.instance_at(slot));
+            }
         }
     }
 

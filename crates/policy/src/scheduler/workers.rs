@@ -6,10 +6,9 @@ impl Scheduler {
     pub(super) fn join(&mut self, id: WorkerId, capacity: Capacity, out: &mut Vec<Decision>) {
         match self.state.worker(id) {
             Some(slot) => {
-                let worker = &mut self.state.workers[slot];
-                self.state.limit -= u64::from(worker.capacity.max_instances);
-                worker.capacity = capacity;
-                self.state.on_room(slot);
+                let before = self.state.workers[slot].capacity;
+                self.state.limit -= u64::from(before.max_instances);
+                self.state.set_capacity(slot, capacity);
                 self.shrink(slot, out);
             }
             None => self.state.add_worker(id, capacity),

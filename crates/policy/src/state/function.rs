@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::admission::{Candidate, WaitFor};
 use crate::state::list::{List, OfFunction};
 use crate::state::most_kept;
+use crate::state::outlook::Prospect;
 use crate::state::statistics::{Mean, Statistics};
 use crate::{FunctionId, FunctionSettings, InstanceId, Nanos, RequestId};
 
@@ -103,6 +104,8 @@ pub(crate) struct FunctionExtra {
     pub(crate) parked_at: Key,
     /// Times that starts of instances took.
     pub(crate) initialization: Mean,
+    /// What is expected of its invocations, where policies read that.
+    pub(crate) prospect: Prospect,
     /// All its instances, in no order.
     pub(crate) members: Vec<u32>,
 }
@@ -124,6 +127,7 @@ impl Function {
             spare: BTreeMap::new(),
             parked_at: Key::LAST,
             initialization: Mean::default(),
+            prospect: Prospect::default(),
             members: Vec::new(),
         };
         Self {

@@ -7,6 +7,7 @@ pub(crate) mod function;
 mod index;
 pub(crate) mod instance;
 pub(crate) mod list;
+pub(crate) mod outlook;
 pub(crate) mod rooms;
 pub(crate) mod slots;
 pub(crate) mod statistics;
@@ -55,7 +56,7 @@ pub struct Counts {
 const SLOT_BITS: u32 = 24;
 
 /// The slot in an instance's name, whether it is known or not.
-fn slot_of(id: InstanceId) -> usize {
+pub(crate) fn slot_of(id: InstanceId) -> usize {
     (id.0 & ((1 << SLOT_BITS) - 1)) as usize
 }
 
@@ -66,6 +67,8 @@ pub(crate) struct State {
     pub(crate) parameters: Parameters,
     /// Whether instances take up what is reserved for them alone.
     pub(crate) reserves_only: bool,
+    /// Whether what is expected of workers is kept up to date.
+    pub(crate) expects: bool,
     pub(crate) functions: Slots<Function>,
     pub(crate) instances: Slots<Instance>,
     /// By the instances' slots.
@@ -80,6 +83,13 @@ pub(crate) struct State {
     /// preempted.
     pub(crate) after_eviction: Rooms,
     pub(crate) after_preemption: Rooms,
+    /// What may still be expected of batch work on the workers, likewise.
+    pub(crate) spare: Rooms,
+    /// CPU of all workers, and what instances use of it by their samples, in micro-vCPU.
+    pub(crate) cpu: u128,
+    pub(crate) used_cpu: u128,
+    /// Changes whenever a worker joins, leaves or has another capacity.
+    pub(crate) cluster_version: u64,
     functions_by_id: Index,
     /// The workers' slots, by id.
     workers_by_id: Vec<(WorkerId, usize)>,
@@ -113,8 +123,8 @@ pub(crate) fn nine_tenths(limit: u64) -> u64 {
 }
 
 impl State {
-    pub(crate) fn new(parameters: Parameters, reserves_only: bool) -> Self {
-        Self { parameters, reserves_only, ..Self::default() }
+    pub(crate) fn new(parameters: Parameters, reserves_only: bool, expects: bool) -> Self {
+        Self { parameters, reserves_only, expects, ..Self::default() }
     }
 
     pub(crate) fn function(&self, id: FunctionId) -> Option<usize> {
@@ -155,10 +165,10 @@ impl State {
     }
 
     pub(crate) fn add_worker(&mut self, id: WorkerId, capacity: Capacity) {
-        let slot = self.workers.insert(Worker::new(id, capacity));
+        let slot = self.workers.insert(Worker::new(id, Capacity::NONE));
         self.worker_loads.resize(self.worker_loads.len().max(slot + 1), 0);
         self.worker_loads[slot] = 0;
-        self.on_room(slot);
+        self.set_capacity(slot, capacity);
         self.workers_by_id.push((id, slot));
         self.workers_by_id.sort_unstable();
     }
@@ -167,7 +177,7 @@ impl State {
     pub(crate) fn hide_worker(&mut self, id: WorkerId) -> Option<usize> {
         let slot = self.worker(id)?;
         self.limit -= u64::from(self.workers[slot].capacity.max_instances);
-        self.workers[slot].capacity = Capacity::NONE;
+        self.set_capacity(slot, Capacity::NONE);
         self.workers_by_id.retain(|(known, _)| *known != id);
         Some(slot)
     }
@@ -194,6 +204,7 @@ impl State {
         let id = function.extra.id;
         let slot = self.functions.insert(function);
         self.functions_by_id.insert(id, slot);
+        self.expect_anew(slot);
         slot
     }
 
@@ -253,6 +264,7 @@ impl State {
             }
         }
         function.settings = settings;
+        self.expect_anew(slot);
     }
 
     /// The size of an instance.
@@ -319,6 +331,7 @@ impl State {
         }
         let worker = &mut self.workers[instance.worker()];
         worker.used -= extra.used;
+        self.used_cpu -= u128::from(extra.used.cpu);
         worker.members.swap_remove(extra.worker_index as usize);
         if let Some(&moved) = worker.members.get(extra.worker_index as usize) {
             self.extras[moved as usize].worker_index = extra.worker_index;

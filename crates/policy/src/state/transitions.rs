@@ -59,6 +59,9 @@ impl State {
         } else {
             function.available.move_to_end(slot, &mut self.instances);
         }
+        if was_idle {
+            self.count_serving(slot);
+        }
         Begun { was_idle, resume }
     }
 
@@ -66,6 +69,9 @@ impl State {
     /// then.
     pub(crate) fn end(&mut self, slot: usize, index: usize) -> bool {
         let size = self.size(slot);
+        if self.instances[slot].serving.len() == 1 {
+            self.discount_serving(slot);
+        }
         let instance = &mut self.instances[slot];
         let function = &mut self.functions[instance.function()];
         let worker_slot = instance.worker();
@@ -158,6 +164,7 @@ impl State {
         if instance.takes_room() {
             self.take_room(slot, &size);
         }
+        self.count_serving(slot);
         let instance = &self.instances[slot];
         if instance.may_give_up_room() {
             self.on_room(instance.worker());
@@ -188,6 +195,7 @@ impl State {
 
     /// The worker's part of [`Self::unlink`].
     pub(crate) fn unlink_worker(&mut self, slot: usize) {
+        self.discount_serving(slot);
         let size = self.size(slot);
         let instance = &self.instances[slot];
         let extra = &self.extras[slot];

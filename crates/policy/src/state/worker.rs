@@ -1,6 +1,7 @@
 //! What is known of a worker.
 
 use crate::state::list::{List, OfWorker};
+use crate::state::outlook::Outlook;
 use crate::state::rooms::Room;
 use crate::{Capacity, Resources, WorkerId};
 
@@ -33,6 +34,8 @@ pub(crate) struct Worker {
     pub(crate) freeing: u64,
     /// What instances use, by their last samples.
     pub(crate) used: Resources,
+    /// What is expected of what it serves, where policies read that.
+    pub(crate) outlook: Outlook,
     pub(crate) id: WorkerId,
     /// All its instances, in no order.
     pub(crate) members: Vec<u32>,
@@ -61,6 +64,7 @@ impl Worker {
             is_pressed: false,
             freeing: 0,
             used: Resources::ZERO,
+            outlook: Outlook::default(),
             idle: List::default(),
             active: List::default(),
             members: Vec::new(),

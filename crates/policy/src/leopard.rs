@@ -69,7 +69,9 @@ pub(crate) fn share(of: Resources, capacity: Resources) -> u64 {
 pub(crate) fn millionths(part: u64, whole: u64) -> u64 {
     let parts = match part.checked_mul(1_000_000) {
         Some(parts) => parts.checked_div(whole),
-        None => (u128::from(part) * 1_000_000).checked_div(whole.into()).map(|it| it.min(1_000_000) as u64),
+        None => (u128::from(part) * 1_000_000)
+            .checked_div(whole.into())
+            .map(|it| it.min(1_000_000) as u64),
     };
     parts.map_or(0, |parts| parts.min(1_000_000))
 }

@@ -75,6 +75,8 @@ pub struct Served {
 pub struct Run {
     /// The number of its instance, in the order of starts, from 0.
     pub instance: usize,
+    /// A small number that no other instance has as long as this one is there.
+    pub slot: usize,
     /// Where that is.
     pub worker: usize,
     /// How long the start of the instance took, if it was the instance's first request.

@@ -269,7 +269,10 @@ fn what_never_ends_is_an_error() {
     trace.push(0, 0, &[Phase { duration: 200 * 24 * 3_600 * SECOND, cpu: VCPU, memory: 1 }]);
     setting.interval = Some(3_600 * 24 * 365 * SECOND);
     let error = simulate(&setting, &trace, &mut Rows::default());
-    assert!(matches!(error, Err(Failed::Endless { requests: 1 } | Failed::Stuck { .. })), "{error:?}");
+    assert!(
+        matches!(error, Err(Failed::Endless { requests: 1 } | Failed::Stuck { .. })),
+        "{error:?}"
+    );
 }
 
 /// Batch work that no small worker can hold runs on the large one, however little it reserves.
@@ -342,7 +345,10 @@ fn the_control_plane_takes_its_time() {
     assert_eq!(times, [(0, 3 * MS, 13 * MS), (MS, 13 * MS, 23 * MS)]);
     setting.until = Some(2 * MS);
     let (summary, _) = run(&setting, &trace);
-    assert_eq!((summary.arrived, summary.unfinished, summary.in_system), (2, 2, u128::from(3 * MS)));
+    assert_eq!(
+        (summary.arrived, summary.unfinished, summary.in_system),
+        (2, 2, u128::from(3 * MS))
+    );
 }
 
 #[test]

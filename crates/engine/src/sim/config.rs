@@ -8,7 +8,9 @@ use uncia_arrivals::{Gap, Process, RandomStream};
 use uncia_policy::{
     FunctionSettings, Nanos, Parameters, PolicyNames, Qos, Resources, UnknownPolicy,
 };
-use uncia_sim::{Function, Phase, Setting, Trace};
+use uncia_sim::{Failure, Function, Phase, Setting, Trace};
+
+use super::requests;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,6 +32,31 @@ pub(super) struct Configuration {
     starts_ns: Vec<Nanos>,
     until_ns: Option<Nanos>,
     interval_ns: Option<Nanos>,
+    /// From the arrival of a request until the policies know of it.
+    #[serde(default)]
+    latency_ns: Nanos,
+    #[serde(default)]
+    failures: Vec<FailureOf>,
+    random_failures: Option<RandomFailures>,
+    /// An Arrow IPC stream of requests, instead of those that functions draw.
+    requests: Option<PathBuf>,
+}
+
+/// A worker is gone for a while.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FailureOf {
+    worker: usize,
+    at_ns: Nanos,
+    lasts_ns: Nanos,
+}
+
+/// Means of exponential times.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RandomFailures {
+    works_ns: Nanos,
+    lasts_ns: Nanos,
 }
 
 /// Workers that are alike.
@@ -53,7 +80,9 @@ struct FunctionOf {
     preemptible: bool,
     qos: QosOf,
     keep_alive_ns: Nanos,
-    arrivals: Process,
+    /// None where requests come from a file.
+    arrivals: Option<Process>,
+    #[serde(default)]
     phases: Vec<PhaseOf>,
 }
 
@@ -108,8 +137,15 @@ impl Configuration {
             starts: self.starts_ns.clone(),
             until: self.until_ns,
             interval: self.interval_ns,
+            latency: self.latency_ns,
+            failures: self.failures.iter().map(FailureOf::failure).collect(),
+            random_failures: self.random_failures.as_ref().map(|it| (it.works_ns, it.lasts_ns)),
         };
-        Ok((setting, self.trace()?))
+        let trace = match &self.requests {
+            Some(path) => requests::read(path, self.functions.len())?,
+            None => self.trace()?,
+        };
+        Ok((setting, trace))
     }
 
     fn policies(&self) -> Result<PolicyNames, String> {
@@ -135,7 +171,10 @@ impl Configuration {
         for (index, function) in self.functions.iter().enumerate() {
             function.validate().map_err(|error| format!("functions[{index}]: {error}"))?;
             let stream = RandomStream::new(self.seed, &function.name);
-            let arrivals = function.arrivals.arrivals(stream.part(0));
+            let Some(arrivals) = &function.arrivals else {
+                return Err(format!("functions[{index}]: has no arrivals"));
+            };
+            let arrivals = arrivals.arrivals(stream.part(0));
             requests.extend(arrivals.map(|arrival| (arrival.offset as Nanos, index)));
         }
         requests.sort_unstable();
@@ -159,6 +198,12 @@ impl Configuration {
     }
 }
 
+impl FailureOf {
+    fn failure(&self) -> Failure {
+        Failure { worker: self.worker, at: self.at_ns, lasts: self.lasts_ns }
+    }
+}
+
 impl FunctionOf {
     fn function(&self) -> Function {
         let qos = match self.qos {
@@ -177,7 +222,9 @@ impl FunctionOf {
     }
 
     fn validate(&self) -> Result<(), String> {
-        self.arrivals.validate().map_err(|error| format!("arrivals: {error}"))?;
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.validate().map_err(|error| format!("arrivals: {error}"))?;
+        }
         for (index, phase) in self.phases.iter().enumerate() {
             phase
                 .duration

@@ -3,10 +3,12 @@
 //! Each function has arrivals and phases; what is drawn for it depends on the seed and its name alone.
 
 mod config;
+mod requests;
 mod rows;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use serde_json::json;
 use uncia_sim::{Failed, simulate};
@@ -28,6 +30,7 @@ pub(crate) fn run(config: &Path) -> ExitCode {
         Ok(rows) => rows,
         Err(error) => return output::fail(&error.to_string(), FAILED),
     };
+    let began = Instant::now();
     let summary = match simulate(&setting, &trace, &mut rows) {
         Ok(summary) => summary,
         Err(error @ Failed::Setting(_)) => return output::fail(&error.to_string(), BAD_INPUT),
@@ -45,10 +48,14 @@ pub(crate) fn run(config: &Path) -> ExitCode {
         "arrived": summary.arrived,
         "served": summary.served,
         "preempted": summary.preempted,
+        "lost": summary.lost,
         "rejected": summary.rejected,
         "unfinished": summary.unfinished,
         "starts": summary.starts,
+        "failures": summary.failures,
+        "cpu_offered": summary.cpu_offered.to_string(),
         "in_system": summary.in_system.to_string(),
+        "wall_s": began.elapsed().as_secs_f64(),
         "totals": {
             "cpu_capacity": totals.cpu_capacity.to_string(),
             "cpu_reserved": totals.cpu_reserved.to_string(),

@@ -2,28 +2,76 @@
 
 use std::sync::Arc;
 
-use uncia_policy::{Qos, Rejection, StopReason};
-use uncia_record::{Epoch, Instance, Invocation, Machine, RecordError, StreamWriter, Text};
-use uncia_sim::{Integral, Interval, Life, Outcome, Run, Served, Setting, Sink, Trace};
+use uncia_policy::{Qos, Rejection, Resources, StopReason};
+use uncia_record::{
+    Epoch, Instance, Invocation, InvocationBuilder, Machine, RecordError, StreamWriter, Text,
+};
+use uncia_sim::{Gone, Integral, Interval, Life, Outcome, Run, Served, Setting, Sink, Trace};
 
 use super::config::Configuration;
 
 const PLATFORM: &str = "simulated";
-const MICRO: Integral = 1_000_000;
+const MICRO: u64 = 1_000_000;
 
-/// Writes rows to the three tables.
-pub(super) struct Rows<'a> {
-    setting: &'a Setting,
-    trace: &'a Trace,
+/// Words that rows repeat.
+struct Words {
     run: Text,
     experiment: Text,
     platform: Text,
-    functions: Vec<Text>,
+    cold: Text,
+    warm: Text,
+    ok: Text,
+    preempted: Text,
+    throttled: Text,
+    interactive: Text,
+    batch: Text,
+}
+
+impl Words {
+    fn new(configuration: &Configuration) -> Self {
+        Self {
+            run: text(&configuration.run),
+            experiment: text(&configuration.experiment),
+            platform: text(PLATFORM),
+            cold: text("cold"),
+            warm: text("warm"),
+            ok: text("ok"),
+            preempted: text("preempted"),
+            throttled: text("throttled"),
+            interactive: text("interactive"),
+            batch: text("batch"),
+        }
+    }
+}
+
+/// What all rows of a function have in common.
+struct FunctionWords {
+    name: Text,
+    qos: Text,
+    allocation: Resources,
+    reserved_cpu: u64,
+    spot_cpu: u64,
+    preemptible: bool,
+}
+
+/// Writes rows to the three tables.
+pub(super) struct Rows<'a> {
+    trace: &'a Trace,
+    words: Words,
+    functions: Vec<FunctionWords>,
     workers: Vec<Text>,
+    /// The number and name of the last instance in each slot.
+    instances: Vec<(usize, Text)>,
+    /// What the ids of invocations begin with.
+    prefix: String,
+    written: u64,
     invocations: StreamWriter<Invocation>,
-    instances: StreamWriter<Instance>,
+    lives: StreamWriter<Instance>,
     machine: StreamWriter<Machine>,
 }
+
+/// So many rows are written between two looks at the clock.
+const ROWS_PER_TICK: u64 = 1_024;
 
 fn text(words: &str) -> Text {
     Arc::from(words)
@@ -35,30 +83,58 @@ fn whole(integral: Integral) -> i64 {
 }
 
 fn time(ns: u64) -> i64 {
-    whole(Integral::from(ns))
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+/// `integral / by`; most fit in 64 bits, which is much quicker.
+fn quotient(integral: Integral, by: u64) -> Option<i64> {
+    match u64::try_from(integral) {
+        Ok(integral) => integral.checked_div(by).map(time),
+        Err(_) => integral.checked_div(by.into()).map(whole),
+    }
+}
+
+/// Nanoseconds of a whole vCPU.
+fn cpu_time(integral: Integral) -> i64 {
+    quotient(integral, MICRO).unwrap_or(0)
 }
 
 impl<'a> Rows<'a> {
     /// Creates the tables, which must not exist yet.
     pub(super) fn create(
         configuration: &Configuration,
-        setting: &'a Setting,
+        setting: &Setting,
         trace: &'a Trace,
     ) -> Result<Self, RecordError> {
         let file = |name: &str| configuration.output.join(name);
+        let words = Words::new(configuration);
+        let functions = setting.functions.iter().map(|function| {
+            let settings = &function.settings;
+            FunctionWords {
+                name: text(&function.name),
+                qos: match settings.qos {
+                    Qos::Interactive => words.interactive.clone(),
+                    Qos::Batch => words.batch.clone(),
+                },
+                allocation: settings.allocation,
+                reserved_cpu: settings.reservation().cpu,
+                spot_cpu: settings.spot_cpu.min(settings.allocation.cpu),
+                preemptible: settings.preemptible,
+            }
+        });
         Ok(Self {
-            setting,
             trace,
-            run: text(&configuration.run),
-            experiment: text(&configuration.experiment),
-            platform: text(PLATFORM),
-            functions: setting.functions.iter().map(|it| text(&it.name)).collect(),
+            functions: functions.collect(),
             // Each experiment has a cluster of its own, and rows of `machine` name no experiment.
             workers: (0..setting.workers.len())
                 .map(|it| text(&format!("{}-worker-{it}", configuration.experiment)))
                 .collect(),
+            words,
+            instances: Vec::new(),
+            prefix: format!("{}-", configuration.experiment),
+            written: 0,
             invocations: StreamWriter::create(&file("invocations.arrows"), Epoch::UNIX)?,
-            instances: StreamWriter::create(&file("instances.arrows"), Epoch::UNIX)?,
+            lives: StreamWriter::create(&file("instances.arrows"), Epoch::UNIX)?,
             machine: StreamWriter::create(&file("machine.arrows"), Epoch::UNIX)?,
         })
     }
@@ -66,39 +142,55 @@ impl<'a> Rows<'a> {
     /// Writes what remains.
     pub(super) fn close(self) -> Result<(), RecordError> {
         self.invocations.close()?;
-        self.instances.close()?;
+        self.lives.close()?;
         self.machine.close()?;
         Ok(())
     }
 
-    fn instance(&self, number: usize) -> Text {
-        text(&format!("{}-{number}", self.experiment))
+    /// The name of the instance that is in a slot now.
+    fn name(&mut self, slot: usize, number: usize) -> Text {
+        if self.instances.len() <= slot {
+            self.instances.resize(slot + 1, (usize::MAX, self.words.cold.clone()));
+        }
+        let known = &mut self.instances[slot];
+        if known.0 != number {
+            *known = (number, text(&format!("{}{number}", self.prefix)));
+        }
+        known.1.clone()
     }
+}
 
-    /// The columns of an attempt that ran.
-    fn ran(&self, row: &mut Invocation, run: &Run, queued_since: u64) {
-        let meter = &run.meter;
-        let execution = run.ended - run.started;
-        let over_time =
-            |integral: Integral| integral.checked_div(Integral::from(execution)).map(whole);
-        row.instance = Some(self.instance(run.instance));
-        row.worker = Some(self.workers[run.worker].clone());
-        row.shared = Some(false);
-        row.start = Some(text(if run.initialization.is_some() { "cold" } else { "warm" }));
-        row.started = Some(time(run.started));
-        row.ended = Some(time(run.ended));
-        row.initialization = run.initialization.map(time);
-        row.queued = Some(time(run.started - queued_since - run.initialization.unwrap_or(0)));
-        row.execution = Some(time(execution));
-        row.cpu_user = Some(whole(meter.cpu() / MICRO));
-        row.cpu_system = Some(0);
-        row.memory_avg = over_time(meter.memory);
-        row.memory_peak = Some(time(meter.memory_peak));
-        let reserved = Integral::from(row.reserved_cpu.unwrap_or(0).cast_unsigned());
-        row.reserved_cpu_time = Some(whole(reserved * Integral::from(execution) / MICRO));
-        row.borrowed_cpu_time = Some(whole(meter.cpu_borrowed / MICRO));
-        row.lent_cpu_time = Some(whole(meter.cpu_lent / MICRO));
-        row.lent_memory_avg = over_time(meter.memory_lent);
+/// The columns of an attempt that ran.
+fn set_run(
+    to: &mut InvocationBuilder,
+    row: usize,
+    run: &Run,
+    queued_since: u64,
+    function: &FunctionWords,
+) {
+    let meter = &run.meter;
+    let execution = run.ended - run.started;
+    to.shared.set(row, false);
+    to.started.set(row, time(run.started));
+    to.ended.set(row, time(run.ended));
+    if let Some(initialization) = run.initialization {
+        to.initialization.set(row, time(initialization));
+    }
+    let queued = run.started - queued_since - run.initialization.unwrap_or(0);
+    to.queued.set(row, time(queued));
+    to.execution.set(row, time(execution));
+    to.cpu_user.set(row, cpu_time(meter.cpu()));
+    to.cpu_system.set(row, 0);
+    if let Some(average) = quotient(meter.memory, execution) {
+        to.memory_avg.set(row, average);
+    }
+    to.memory_peak.set(row, time(meter.memory_peak));
+    let reserved = Integral::from(function.reserved_cpu) * Integral::from(execution);
+    to.reserved_cpu_time.set(row, cpu_time(reserved));
+    to.borrowed_cpu_time.set(row, cpu_time(meter.cpu_borrowed));
+    to.lent_cpu_time.set(row, cpu_time(meter.cpu_lent));
+    if let Some(average) = quotient(meter.memory_lent, execution) {
+        to.lent_memory_avg.set(row, average);
     }
 }
 
@@ -106,64 +198,72 @@ impl Sink for Rows<'_> {
     type Error = RecordError;
 
     fn served(&mut self, served: &Served) -> Result<(), RecordError> {
+        let instance = served.run.as_ref().map(|run| self.name(run.slot, run.instance));
         let invocation = &self.trace.invocations[served.invocation];
-        let settings = &self.setting.functions[invocation.function].settings;
+        let function = &self.functions[invocation.function as usize];
+        let (words, workers, prefix) = (&self.words, &self.workers, &self.prefix);
         let (outcome, error) = match served.outcome {
-            Outcome::Ok => ("ok", None),
-            Outcome::Preempted => ("preempted", Some("its room was needed")),
-            Outcome::Rejected(reason) => ("throttled", Some(rejected(reason))),
+            Outcome::Ok => (&words.ok, None),
+            Outcome::Preempted => (&words.preempted, Some("its room was needed")),
+            Outcome::Lost => (&words.preempted, Some("its worker failed")),
+            Outcome::Rejected(reason) => (&words.throttled, Some(rejected(reason))),
         };
-        let mut row = Invocation {
-            run: Some(self.run.clone()),
-            experiment: Some(self.experiment.clone()),
-            platform: Some(self.platform.clone()),
-            function: self.functions[invocation.function].clone(),
-            invocation: format!("{}-{}", self.experiment, served.invocation),
-            attempt: i64::from(served.attempt),
-            open_loop: Some(true),
-            scheduled: Some(time(invocation.arrival)),
-            // Once: what is preempted waits again in the platform.
-            sent: Some(time(invocation.arrival)),
-            outcome: text(outcome),
-            error: error.map(str::to_owned),
-            allocated_cpu: Some(time(settings.allocation.cpu)),
-            allocated_memory: Some(time(settings.allocation.memory)),
-            reserved_cpu: Some(time(settings.reservation().cpu)),
-            spot_cpu: Some(time(settings.spot_cpu.min(settings.allocation.cpu))),
-            preemptible: Some(settings.preemptible),
-            qos: Some(text(match settings.qos {
-                Qos::Interactive => "interactive",
-                Qos::Batch => "batch",
-            })),
-            ..Invocation::default()
-        };
-        if let Some(run) = &served.run {
-            self.ran(&mut row, run, served.arrived);
-            row.received = (served.outcome == Outcome::Ok).then_some(time(run.ended));
-        }
-        self.invocations.push(&row)
+        self.invocations.push_with(|to, row| {
+            to.run.set(row, &words.run);
+            to.experiment.set(row, &words.experiment);
+            to.platform.set(row, &words.platform);
+            to.function.set(row, &function.name);
+            to.invocation.set_numbered(row, prefix, served.invocation as u64);
+            to.attempt.set(row, i64::from(served.attempt));
+            to.open_loop.set(row, true);
+            to.scheduled.set(row, time(invocation.arrival));
+            // Once: what is stopped waits again in the platform.
+            to.sent.set(row, time(invocation.arrival));
+            to.outcome.set(row, outcome);
+            if let Some(error) = error {
+                to.error.set(row, error);
+            }
+            to.allocated_cpu.set(row, time(function.allocation.cpu));
+            to.allocated_memory.set(row, time(function.allocation.memory));
+            to.reserved_cpu.set(row, time(function.reserved_cpu));
+            to.spot_cpu.set(row, time(function.spot_cpu));
+            to.preemptible.set(row, function.preemptible);
+            to.qos.set(row, &function.qos);
+            if let (Some(run), Some(instance)) = (&served.run, &instance) {
+                let is_cold = run.initialization.is_some();
+                to.instance.set(row, instance);
+                to.worker.set(row, &workers[run.worker]);
+                to.start.set(row, if is_cold { &words.cold } else { &words.warm });
+                set_run(to, row, run, served.arrived, function);
+                if served.outcome == Outcome::Ok {
+                    to.received.set(row, time(run.ended));
+                }
+            }
+        })?;
+        self.written += 1;
+        if self.written.is_multiple_of(ROWS_PER_TICK) { self.invocations.tick() } else { Ok(()) }
     }
 
     fn instance(&mut self, life: &Life) -> Result<(), RecordError> {
-        let settings = &self.setting.functions[life.function].settings;
+        let function = &self.functions[life.function];
         let row = Instance {
-            run: Some(self.run.clone()),
-            platform: Some(self.platform.clone()),
-            function: self.functions[life.function].clone(),
-            instance: Self::instance(self, life.instance),
+            run: Some(self.words.run.clone()),
+            platform: Some(self.words.platform.clone()),
+            function: function.name.clone(),
+            instance: text(&format!("{}{}", self.prefix, life.instance)),
             worker: Some(self.workers[life.worker].clone()),
             started: time(life.started),
             initialized: life.initialized.map(time),
             ended: life.ended.map(|(at, _)| time(at)),
             end_reason: life.ended.map(|(_, reason)| text(end_reason(reason))),
-            start: Some(text("cold")),
-            allocated_cpu: Some(time(settings.allocation.cpu)),
-            allocated_memory: Some(time(settings.allocation.memory)),
+            start: Some(self.words.cold.clone()),
+            allocated_cpu: Some(time(function.allocation.cpu)),
+            allocated_memory: Some(time(function.allocation.memory)),
             invocations: Some(time(life.invocations)),
             idle: Some(life.idle.iter().map(|(start, end)| (time(*start), time(*end))).collect()),
             idle_cpu: Some(0),
         };
-        self.instances.push(&row)
+        self.lives.push(&row)
     }
 
     fn interval(&mut self, interval: &Interval) -> Result<(), RecordError> {
@@ -181,7 +281,7 @@ impl Sink for Rows<'_> {
         ];
         for (counter, integral) in counters {
             let row = Machine {
-                run: Some(self.run.clone()),
+                run: Some(self.words.run.clone()),
                 time: time(interval.end),
                 counter: text(counter),
                 cgroup: None,
@@ -204,14 +304,15 @@ fn rejected(reason: Rejection) -> &'static str {
     }
 }
 
-fn end_reason(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::KeepAlive => "keep_alive",
-        StopReason::ScaledDown => "scaled_down",
-        StopReason::Evicted => "evicted",
-        StopReason::Preempted => "preempted",
-        StopReason::Update => "update",
-        StopReason::Delete => "delete",
-        StopReason::Shutdown => "shutdown",
+fn end_reason(gone: Gone) -> &'static str {
+    match gone {
+        Gone::WorkerFailed => "crash",
+        Gone::Stopped(StopReason::KeepAlive) => "keep_alive",
+        Gone::Stopped(StopReason::ScaledDown) => "scaled_down",
+        Gone::Stopped(StopReason::Evicted) => "evicted",
+        Gone::Stopped(StopReason::Preempted) => "preempted",
+        Gone::Stopped(StopReason::Update) => "update",
+        Gone::Stopped(StopReason::Delete) => "delete",
+        Gone::Stopped(StopReason::Shutdown) => "shutdown",
     }
 }

@@ -117,11 +117,7 @@ impl Eviction for GreedyDual {
     ) -> Option<InstanceId> {
         let active = |worker: WorkerView<'_>| Some(worker.active().next_back()?.id());
         let idle = if victims == Victims::Active { None } else { self.cheapest(view, worker) };
-        if idle.is_none() && victims != Victims::Idle {
-            active(view.worker(worker)?)
-        } else {
-            idle
-        }
+        if idle.is_none() && victims != Victims::Idle { active(view.worker(worker)?) } else { idle }
     }
 
     fn on_idle(&mut self, view: View<'_>, instance: &InstanceView<'_>) {

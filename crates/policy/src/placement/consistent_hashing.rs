@@ -46,9 +46,8 @@ impl Orders {
         }
         self.orders.entry(function).or_insert_with(|| {
             let mut slots: Vec<_> = view.worker_slots().map(|slot| slot as u32).collect();
-            slots.sort_by_cached_key(|slot| {
-                distance(function, view.worker_at(*slot as usize).id())
-            });
+            slots
+                .sort_by_cached_key(|slot| distance(function, view.worker_at(*slot as usize).id()));
             slots.into_boxed_slice()
         })
     }

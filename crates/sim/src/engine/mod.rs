@@ -227,8 +227,7 @@ impl<'a, S: Sink> Simulation<'a, S> {
     /// Has the scheduler use a worker from now on.
     fn join(&mut self, index: usize) -> Result<(), Failed<S::Error>> {
         // Instances are bounded by CPU and memory, not by their number.
-        let capacity =
-            Capacity { resources: self.setting.workers[index], max_instances: 1 << 20 };
+        let capacity = Capacity { resources: self.setting.workers[index], max_instances: 1 << 20 };
         self.report(Event::WorkerJoined { worker: WorkerId(index as u32), capacity })
     }
 

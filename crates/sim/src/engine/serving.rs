@@ -102,8 +102,7 @@ impl<S: Sink> Simulation<'_, S> {
         if self.instances.len() <= id.slot() {
             self.instances.resize_with(id.slot() + 1, || None);
         }
-        self.instances[id.slot()] =
-            Some(Instance { id, life, idle_since: None, idle_memory: 0 });
+        self.instances[id.slot()] = Some(Instance { id, life, idle_since: None, idle_memory: 0 });
     }
 
     /// An instance has started.
@@ -174,7 +173,8 @@ impl<S: Sink> Simulation<'_, S> {
         let duration = self.now - started;
         let life = self.instance(running.instance).map(|it| (it.life.instance, it.life.worker));
         let (instance, worker) = life.unwrap_or_default();
-        let run = Run { instance, worker, initialization, started, ended: self.now, meter };
+        let (slot, ended) = (running.instance.slot(), self.now);
+        let run = Run { instance, slot, worker, initialization, started, ended, meter };
         let served = Served { invocation, attempt, outcome, arrived, run: Some(run) };
         self.sink.served(&served).map_err(Failed::Sink)?;
         Ok(Usage {

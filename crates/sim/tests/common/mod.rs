@@ -137,7 +137,7 @@ fn check_books(setting: &Setting, trace: &Trace, summary: &Summary, rows: &Rows)
             .iter()
             .map(|phase| Integral::from(phase.duration) * Integral::from(phase.cpu))
             .sum();
-        let phases = trace.invocations[served.invocation].phases as Integral;
+        let phases = Integral::from(trace.invocations[served.invocation].phases);
         if served.outcome == Outcome::Ok {
             // At most a nanosecond of what it runs on more, a phase.
             let rounding = phases * Integral::from(capacity);

@@ -1,10 +1,13 @@
 """Profiles of providers: what ships, files of users, and a platform that serves like one."""
 
+import concurrent.futures
+import io
 import json
 import signal
 import subprocess
 import time
 import urllib.request
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,6 +187,93 @@ def test_what_runs_while_idle_is_the_providers(
     assert process.returncode == 0
     for warning in profiles.get(name).warnings():
         assert f"warning: {warning}\n" in errors
+
+
+# Answers to /meet come only when two of them have been asked for.
+MEETING = """\
+import http.server, os, threading
+
+meeting = threading.Barrier(2)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        meeting.wait(50)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+
+http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
+
+def _zip(**files: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"{name}.py", text)
+    return buffer.getvalue()
+
+
+def test_servers_serve_several_requests_at_a_time_as_on_the_provider(
+    uncia: Uncia, tmp_path: Path
+) -> None:
+    process = uncia(
+        *("serve", "--json", "--listen", "127.0.0.1:0", "--state", tmp_path / "s"),
+        *("--like", "gcp"),
+    )
+    assert process.stdout is not None
+    try:
+        client = embedded.client(json.loads(process.stdout.readline())["address"])
+
+        def create(name: str, handler: str, source: str, **tags: str) -> dict[str, str]:
+            created = client.create_function(
+                FunctionName=name,
+                Runtime="python3.11",
+                Role="arn:aws:iam::000000000000:role/any",
+                Handler=handler,
+                Timeout=60,
+                Code={"ZipFile": _zip(main=source)},
+                Tags={f"uncia:{key}": value for key, value in tags.items()},
+            )
+            headers: dict[str, str] = created["ResponseMetadata"]["HTTPHeaders"]
+            return headers
+
+        # Nothing but the name of its file says that it is a server.
+        headers = create("server", "main.py", MEETING)
+        assert headers["x-uncia-architecture"] == "http"
+        assert "x-uncia-warning" not in headers
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(lambda _: client.invoke(FunctionName="server"), range(2)))
+        instances = {it["ResponseMetadata"]["HTTPHeaders"]["x-uncia-instance"] for it in answers}
+        assert len(instances) == 1
+
+        handler = "def handler(event, context):\n    return event\n"
+        headers = create("handler", "main.handler", handler)
+        assert headers["x-uncia-architecture"] == "polling"
+        assert 'its handler "main.handler" names no HTTP server' in headers["x-uncia-warning"]
+        assert "FunctionError" not in client.invoke(FunctionName="handler")
+        # One that says so itself is no surprise, and a limit of its own counts.
+        assert "x-uncia-warning" not in create(
+            "polls", "main.handler", handler, architecture="polling"
+        )
+        create("few", "main.py", MEETING, concurrency="3")
+        refused = client.exceptions.InvalidParameterValueException
+        with pytest.raises(refused, match="uncia:concurrency must be 1"):
+            create("wrong", "main.handler", handler, concurrency="3")
+        changed = client.update_function_configuration(
+            FunctionName="server", Handler="main.meeting"
+        )
+        assert changed["ResponseMetadata"]["HTTPHeaders"]["x-uncia-architecture"] == "polling"
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0
+    warned = [line for line in errors.splitlines() if "names no HTTP server" in line]
+    assert len(warned) == 2
 
 
 @pytest.mark.usefixtures("state_home")

@@ -94,6 +94,18 @@ impl ImageConfig {
     }
 }
 
+/// How instances get their requests on this platform unless their function says so itself: one whose handler
+/// names a server's file as the platform's configuration says, and any other by polling. None for an image.
+pub(crate) fn default_architecture(
+    config: &Config,
+    runtime: Runtime,
+    handler: Option<&str>,
+) -> Architecture {
+    let is_server = handler.is_some_and(|handler| runtime.definition().is_server(handler));
+    let platforms = config.function_defaults.serving().architecture;
+    platforms.filter(|_| is_server).unwrap_or_default()
+}
+
 impl Configuration {
     /// Stands for a configuration that was stored and cannot be read.
     pub(crate) fn unreadable() -> Self {
@@ -212,8 +224,37 @@ impl Function {
     }
 
     /// How its instances get their requests.
-    pub(crate) fn architecture(&self) -> Architecture {
-        self.overrides.serving().architecture
+    pub(crate) fn architecture(&self, config: &Config) -> Architecture {
+        let own = self.overrides.serving().architecture;
+        own.unwrap_or_else(|| self.default_architecture(config))
+    }
+
+    /// How they get them unless the function says so itself.
+    pub(crate) fn default_architecture(&self, config: &Config) -> Architecture {
+        let handler = &self.configuration.handler;
+        let handler = self.configuration.image.is_none().then_some(handler.as_str());
+        default_architecture(config, self.runtime(), handler)
+    }
+
+    /// Why it polls where the platform's functions are servers, if it does and has not said so itself: a
+    /// sentence without its name.
+    pub(crate) fn why_it_polls(&self, config: &Config) -> Option<String> {
+        let platforms = config.function_defaults.serving().architecture;
+        let says = self.overrides.serving().architecture.is_some();
+        if platforms != Some(Architecture::Http)
+            || says
+            || self.architecture(config) == Architecture::Http
+        {
+            return None;
+        }
+        let what = match &self.configuration.image {
+            Some(_) => "an image does not say whether it is an HTTP server".to_owned(),
+            None => format!("its handler \"{}\" names no HTTP server", self.configuration.handler),
+        };
+        Some(format!(
+            "it polls, and an instance of it serves one request at a time: {what}. If it is one, give it \
+             the setting architecture: http; or polling, if it is to poll"
+        ))
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
@@ -222,7 +263,7 @@ impl Function {
 
     /// The CPU allocated in micro-vCPU.
     pub(crate) fn cpu_micro(&self) -> u64 {
-        let mut settings = self.base_settings();
+        let mut settings = self.base_settings(Architecture::Polling);
         self.overrides.apply(&mut Target::of_policy(&mut settings));
         settings.allocation.cpu
     }
@@ -233,9 +274,10 @@ impl Function {
 
     /// What the policies know of it.
     pub(crate) fn settings(&self, config: &Config) -> FunctionSettings {
-        let mut settings = self.base_settings();
+        let architecture = self.architecture(config);
+        let mut settings = self.base_settings(architecture);
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_policy(&mut settings));
-        if self.architecture() == Architecture::Http {
+        if architecture == Architecture::Http {
             // The limit is one of instances, and each serves several; reserved concurrency counts
             // requests.
             settings.max_in_flight = u32::MAX;
@@ -245,8 +287,12 @@ impl Function {
             settings.max_instances = instances;
             let reserved = self.configuration.reserved_concurrency.unwrap_or(u32::MAX);
             settings.max_in_flight = instances.saturating_mul(settings.concurrency).min(reserved);
-        } else if settings.max_in_flight == u32::MAX {
-            settings.max_in_flight = config.max_instances;
+        } else {
+            // What the platform's configuration says is for servers.
+            settings.concurrency = 1;
+            if settings.max_in_flight == u32::MAX {
+                settings.max_in_flight = config.max_instances;
+            }
         }
         if self.version.is_some() {
             // The tag keeps instances of `$LATEST` ready; each version would keep as many more.
@@ -256,12 +302,12 @@ impl Function {
     }
 
     /// What Lambda's own words set: CPU in proportion to memory, and reserved concurrency.
-    fn base_settings(&self) -> FunctionSettings {
+    fn base_settings(&self, architecture: Architecture) -> FunctionSettings {
         let cpu = (self.configuration.memory_mb * MICRO_VCPU + MB_PER_VCPU / 2) / MB_PER_VCPU;
         FunctionSettings {
             max_in_flight: self.configuration.reserved_concurrency.unwrap_or(u32::MAX),
             allocation: Resources { cpu, memory: self.memory_bytes() },
-            concurrency: match self.architecture() {
+            concurrency: match architecture {
                 Architecture::Polling => 1,
                 Architecture::Http => SERVER_CONCURRENCY,
             },
@@ -310,6 +356,7 @@ impl Function {
             init_throttled: false,
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));
+        spec.architecture = self.architecture(config);
         if spec.architecture == Architecture::Http && spec.start_from.needs_polling() {
             // What the platform's configuration says for functions that poll.
             spec.start_from = StartFrom::Prepared;

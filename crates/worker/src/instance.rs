@@ -43,6 +43,16 @@ pub enum Architecture {
     Http,
 }
 
+impl Architecture {
+    /// As the setting has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Polling => "polling",
+            Self::Http => "http",
+        }
+    }
+}
+
 /// What an instance is started from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartFrom {

@@ -145,9 +145,15 @@ impl Worker {
         self.api.address
     }
 
-    /// What does not hold on this machine, and what the log has lost, a sentence each.
+    /// What does not hold on this machine, what the log has lost, and which functions are served otherwise
+    /// than the configuration says, a sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        self.api.warnings()
+        let mut warnings = self.api.warnings();
+        for function in self.api.registry.all() {
+            let why = function.why_it_polls(&self.api.config);
+            warnings.extend(why.map(|why| format!("the function {}: {why}", function.name)));
+        }
+        warnings
     }
 
     /// Resolves with a sentence when the platform cannot go on.

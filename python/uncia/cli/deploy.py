@@ -272,6 +272,8 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Value]:
 
 
 def _print(deployed: Deployed, as_json: bool) -> None:
+    if deployed.warning:
+        typer.echo(f"warning: {deployed.name}: {deployed.warning}", err=True)
     if as_json:
         typer.echo(
             json.dumps(

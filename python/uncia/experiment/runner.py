@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -301,15 +301,6 @@ class Execution:
         if not missing:
             return
         self.reporter.note(self._deploying(missing))
-        functions = [self.plan.deployments[key].function for key in missing]
-        events = adapter(self.plan.platform).CAPABILITIES.http_events
-        # An HTTP server gets the request itself.
-        polling = any(getattr(it, "architecture", None) != "http" for it in functions)
-        if events and polling and not self.deployed:
-            self.reporter.note(
-                "Their URLs deliver HTTP events: handlers get the parameters as JSON in"
-                ' event["body"].'
-            )
         specs = Specs(self.sources, self.description.packages)
         prefix = "u" + self.description.run[-6:]
         for number, (key, plan) in enumerate(self.plan.deployments.items()):
@@ -322,7 +313,24 @@ class Execution:
                 # Noted before the endpoint is asked for, so that an interruption removes it too.
                 placeholder = (deployment, Target(""))
                 self.deployed[key].append(placeholder)
+                self._warn(f"{plan.alias}: {warning}" for warning in deployment.warnings)
                 self.deployed[key][-1] = (deployment, platform.endpoint(deployment))
+        events = adapter(self.plan.platform).CAPABILITIES.http_events
+        # An HTTP server gets the request itself.
+        made = [deployment for key in missing for deployment, _ in self.deployed[key]]
+        polling = any(it.detail.get("architecture") != "http" for it in made)
+        if events and polling and not since:
+            self.reporter.note(
+                "Their URLs deliver HTTP events: handlers get the parameters as JSON in"
+                ' event["body"].'
+            )
+
+    def _warn(self, warnings: Iterable[str]) -> None:
+        """Say what has not been said before, now and in the report."""
+        for warning in warnings:
+            if warning not in self.description.warnings:
+                self.description.warnings.append(warning)
+                self.reporter.note(f"Warning: {warning}")
 
     def _drive(self, position: int, experiment: ExperimentPlan) -> None:
         """Send one experiment's requests; its rows go into a part of their own."""

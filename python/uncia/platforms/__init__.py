@@ -80,10 +80,14 @@ class FunctionSpec:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A deployed function, under the name that it has on the platform."""
+    """A deployed function, under the name that it has on the platform.
+
+    ``warnings`` are what the platform says of how it serves it, a sentence each.
+    """
 
     name: str
     detail: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

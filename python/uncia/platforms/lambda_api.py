@@ -93,7 +93,12 @@ class LambdaApi:
             url = self._client.create_function_url_config(
                 FunctionName=function.name, AuthType="NONE"
             )
-        return Deployment(function.name, {"arn": created["FunctionArn"], "url": url["FunctionUrl"]})
+        detail = {"arn": created["FunctionArn"], "url": url["FunctionUrl"]}
+        # Said by the embedded platform alone.
+        headers = created["ResponseMetadata"]["HTTPHeaders"]
+        detail["architecture"] = headers.get("x-uncia-architecture", "polling")
+        warning = headers.get("x-uncia-warning")
+        return Deployment(function.name, detail, () if warning is None else (warning,))
 
     def endpoint(self, deployment: Deployment) -> Target:
         """Return the function's URL."""

@@ -47,6 +47,7 @@ class Deployed:
         memory: in bytes.
         timeout: in nanoseconds.
         code_bytes: of its package.
+        warning: what the platform says of how it serves the function; "" if nothing.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Deployed:
     memory: int
     timeout: int
     code_bytes: int
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,10 @@ class Served:
             memory=int(configuration["MemorySize"]) * MIB,
             timeout=int(configuration["Timeout"]) * NS_PER_S,
             code_bytes=int(configuration["CodeSize"]),
+            # Of one that has not changed, which was said when it did.
+            warning=configuration.get("ResponseMetadata", {"HTTPHeaders": {}})["HTTPHeaders"].get(
+                "x-uncia-warning", ""
+            ),
         )
 
     def _update(self, request: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::s3::{self, Object};
 use crate::function::{Configuration, Overrides};
-use crate::instance::{Host, Runtime};
+use crate::instance::{Architecture, Host, Runtime};
 
 const MEMORY_MB: std::ops::RangeInclusive<u64> = 128..=10_240;
 const TIMEOUT_S: std::ops::RangeInclusive<u64> = 1..=900;
@@ -365,17 +365,20 @@ pub(super) fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), ApiError
     }
 }
 
-/// Reads the settings among the tags, which must fit the runtime, or the image if there is one.
+/// Reads the settings among the tags, which must fit the runtime, or the image if there is one. `default`:
+/// how the function is served unless they say so.
 pub(super) fn settings(
     tags: &BTreeMap<String, String>,
     runtime: Runtime,
     is_image: bool,
+    default: Architecture,
 ) -> Result<Overrides, ApiError> {
     let overrides = Overrides::parse(tags).map_err(ApiError::invalid)?;
     if let Some(refusal) = overrides.refusal_of_image().filter(|_| is_image) {
         return Err(ApiError::invalid(refusal));
     }
-    overrides.refusal(runtime).map_or(Ok(overrides), |refusal| Err(ApiError::invalid(refusal)))
+    let refusal = overrides.refusal(runtime, default);
+    refusal.map_or(Ok(overrides), |refusal| Err(ApiError::invalid(refusal)))
 }
 
 pub(super) fn check_architectures(given: Option<&[String]>) -> Result<String, ApiError> {

@@ -16,15 +16,20 @@ use super::forms::{
 };
 use super::route::query_values;
 use super::versions::{self, Reference, Target, find_version};
-use super::{ARN_PREFIX, Api, images, layers, pages};
+use super::{ARN_PREFIX, Api, images, invoke, layers, pages};
 use crate::clock;
-use crate::function::{Configuration, Function, ImageConfig, ImageUse};
+use crate::function::{Configuration, Function, ImageConfig, ImageUse, default_architecture};
 use crate::ids;
 use crate::instance::Runtime;
 use crate::layer::Layers;
 use crate::published::LATEST;
 use crate::sandbox::SeenAt;
 use crate::store::{Code, check_handler};
+
+/// How a function that was configured gets its requests.
+const ARCHITECTURE_HEADER: &str = "x-uncia-architecture";
+/// What whoever configures it should know.
+const WARNING_HEADER: &str = "x-uncia-warning";
 
 const DEFAULT_TIMEOUT_S: u64 = 3;
 const DEFAULT_MEMORY_MB: u64 = 128;
@@ -117,7 +122,8 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     let runtime = check_runtime(&identifier, &api.host)?;
     let tags = form.Tags.unwrap_or_default();
     check_tags(&tags)?;
-    let overrides = forms::settings(&tags, runtime, is_image)?;
+    let default = default_architecture(&api.config, runtime, handler.as_deref());
+    let overrides = forms::settings(&tags, runtime, is_image, default)?;
     let mut configuration = Configuration {
         runtime: identifier,
         handler: String::new(),
@@ -178,7 +184,8 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     let function = changes.put(function, |function| api.dispatcher.configure(function))?;
     drop(changes);
     expect(api, &function);
-    Ok(json_answer(StatusCode::CREATED, &describe_published(api, &function, version)?))
+    let body = describe_published(api, &function, version)?;
+    Ok(with_architecture(api, &function, json_answer(StatusCode::CREATED, &body)))
 }
 
 pub(super) fn update_code(
@@ -285,11 +292,24 @@ pub(super) fn update_configuration(
             let code = function.code.folder();
             check_handler(&code, layers.as_deref(), runtime, identifier, handler)?;
             // Not every runtime can be started in every way.
-            forms::settings(&function.tags, runtime, false)?;
+            let default = function.default_architecture(&api.config);
+            forms::settings(&function.tags, runtime, false, default)?;
         }
         Ok(())
     })?;
-    Ok(json_answer(StatusCode::OK, &describe(api, &function)))
+    Ok(with_architecture(api, &function, json_answer(StatusCode::OK, &describe(api, &function))))
+}
+
+/// The answer to who has configured a function, which says how it is served, with a warning if that is
+/// otherwise than the platform's functions are.
+fn with_architecture(api: &Api, function: &Function, mut answer: Answer) -> Answer {
+    let architecture = function.architecture(&api.config).name();
+    invoke::put(answer.headers_mut(), ARCHITECTURE_HEADER, architecture);
+    if let Some(why) = function.why_it_polls(&api.config) {
+        tracing::warn!(function = &*function.name, "{why}");
+        invoke::put(answer.headers_mut(), WARNING_HEADER, &why);
+    }
+    answer
 }
 
 pub(super) fn get(api: &Api, reference: &str, query: &str) -> Result<Answer, ApiError> {

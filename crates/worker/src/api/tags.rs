@@ -40,7 +40,8 @@ fn set(
         check_tags(&function.tags)?;
         function.overrides = {
             let is_image = function.configuration.image.is_some();
-            settings(&function.tags, function.runtime(), is_image)?
+            let default = function.default_architecture(&api.config);
+            settings(&function.tags, function.runtime(), is_image, default)?
         };
         Ok(())
     })?;

@@ -123,7 +123,9 @@ fn describe(api: &Api, function: &Function) -> Result<Value, ApiError> {
 /// The function behind a path, if that is the URL of one that is an HTTP server.
 pub(super) fn server(api: &Api, path: &str) -> Option<Arc<Function>> {
     let id = path.strip_prefix("/url/")?.split('/').next()?;
-    api.registry.by_url(id).filter(|function| function.architecture() == Architecture::Http)
+    api.registry
+        .by_url(id)
+        .filter(|function| function.architecture(&api.config) == Architecture::Http)
 }
 
 /// Serves a request to the URL of a function that polls.

@@ -76,7 +76,7 @@ pub(crate) struct Target<'a> {
 /// How an instance serves, as far as that is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Serving {
-    pub architecture: Architecture,
+    pub architecture: Option<Architecture>,
     /// Requests at a time.
     pub concurrency: Option<u32>,
 }
@@ -110,7 +110,7 @@ impl<'a> Target<'a> {
     pub(crate) fn architecture(&mut self, value: Architecture) {
         self.instance(|spec| spec.architecture = value);
         if let Some(serving) = self.serving.as_deref_mut() {
-            serving.architecture = value;
+            serving.architecture = Some(value);
         }
     }
 
@@ -179,10 +179,16 @@ impl Setting {
 }
 
 impl Serving {
-    /// Why a function of this runtime cannot be served so, if it cannot: a sentence.
-    fn refusal(self, runtime: Runtime, start_from: StartFrom) -> Option<String> {
+    /// Why a function of this runtime cannot be served so, if it cannot: a sentence. `default`: how it is
+    /// served unless it says so itself.
+    fn refusal(
+        self,
+        runtime: Runtime,
+        start_from: StartFrom,
+        default: Architecture,
+    ) -> Option<String> {
         let (name, tag) = (runtime.name(), format!("{TAG_PREFIX}architecture"));
-        match self.architecture {
+        match self.architecture.unwrap_or(default) {
             Architecture::Polling if self.concurrency.is_some_and(|count| count > 1) => {
                 Some(format!(
                     "The tag {TAG_PREFIX}concurrency must be 1 without the tag {tag} set to http: a \
@@ -235,10 +241,11 @@ impl Overrides {
         Ok(overrides)
     }
 
-    /// Why a function of this runtime cannot have these settings, if it cannot: a sentence.
-    pub(crate) fn refusal(&self, runtime: Runtime) -> Option<String> {
+    /// Why a function of this runtime cannot have these settings, if it cannot: a sentence. `default`: how
+    /// it is served unless it says so itself.
+    pub(crate) fn refusal(&self, runtime: Runtime, default: Architecture) -> Option<String> {
         let start_from = self.start_from();
-        if let Some(refusal) = self.serving().refusal(runtime, start_from) {
+        if let Some(refusal) = self.serving().refusal(runtime, start_from, default) {
             return Some(refusal);
         }
         let reason = start_from.refusal(runtime)?;
@@ -264,7 +271,7 @@ impl Overrides {
         start_from
     }
 
-    /// How an instance serves.
+    /// How an instance serves, as far as that is set here.
     pub(crate) fn serving(&self) -> Serving {
         let mut serving = Serving::default();
         self.apply(&mut Target { serving: Some(&mut serving), ..Target::default() });
@@ -319,7 +326,7 @@ fn starts_of(runtime: Runtime) -> Vec<&'static str> {
     let fits = |word: &&'static str| {
         let tag = (format!("{TAG_PREFIX}start-from"), (*word).to_owned());
         let set = Overrides::parse(&BTreeMap::from([tag]));
-        set.is_ok_and(|overrides| overrides.refusal(runtime).is_none())
+        set.is_ok_and(|overrides| overrides.refusal(runtime, Architecture::Polling).is_none())
     };
     start_choices().into_iter().filter(fits).collect()
 }

@@ -155,6 +155,12 @@ pub(crate) trait RuntimeDefinition: Sync {
         false
     }
 
+    /// Whether a handler is that of a server: the name of its file, with its ending. Where it does not say,
+    /// since programs and classes are named alike, it is not.
+    fn is_server(&self, _handler: &str) -> bool {
+        false
+    }
+
     /// The command that starts a server which the package holds: the interpreter, its options, and the
     /// handler as a file of the package. `command` is the root's. The package's own program by default.
     fn server(&self, command: &[String], _spec: &InstanceSpec) -> Vec<String> {

@@ -104,6 +104,10 @@ impl RuntimeDefinition for Definition {
         true
     }
 
+    fn is_server(&self, handler: &str) -> bool {
+        [".js", ".mjs", ".cjs"].iter().any(|ending| handler.ends_with(ending))
+    }
+
     fn server(&self, command: &[String], spec: &InstanceSpec) -> Vec<String> {
         [command, &heap_limit(spec), &[format!("{TASK}/{}", spec.handler)]].concat()
     }

@@ -152,6 +152,10 @@ impl RuntimeDefinition for Definition {
         true
     }
 
+    fn is_server(&self, handler: &str) -> bool {
+        [".py"].iter().any(|ending| handler.ends_with(ending))
+    }
+
     fn server(&self, command: &[String], spec: &InstanceSpec) -> Vec<String> {
         // Instead of the client, which is the last word.
         let interpreter = &command[..command.len().saturating_sub(1)];

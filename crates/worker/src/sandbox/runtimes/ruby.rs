@@ -95,6 +95,10 @@ impl RuntimeDefinition for Definition {
         true
     }
 
+    fn is_server(&self, handler: &str) -> bool {
+        [".rb"].iter().any(|ending| handler.ends_with(ending))
+    }
+
     fn server(&self, command: &[String], spec: &InstanceSpec) -> Vec<String> {
         // Instead of the client, and with gems: a server has time.
         let interpreter = &command[..1];

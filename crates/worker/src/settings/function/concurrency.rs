@@ -12,5 +12,5 @@ pub(crate) static SETTING: Setting = Setting {
         set: |to, count| to.concurrency(to_u32(count)),
     },
     default: Default::Derived("1, or 80 with the architecture http"),
-    scope: Scope::Function { platform_key: None, replaces_instances: true },
+    scope: Scope::Function { platform_key: Some("concurrency"), replaces_instances: true },
 };

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Amount, Kind, Parser, Reader, State, Target, Text, Until};
 use crate::choice::{Rule, timestamp};
-use crate::error::DefinitionError;
+use crate::error::{DefinitionError, names};
 use crate::path::Path;
 use crate::retry::{BACKOFF_RATE, Catcher, INTERVAL_S, MAX_ATTEMPTS, Retrier};
 
@@ -223,14 +223,15 @@ fn text(reader: &mut Reader<'_>, key: &str, path: &str) -> Result<Text, Definiti
 
 fn retriers(reader: &mut Reader<'_>) -> Result<Vec<Retrier>, DefinitionError> {
     let values = reader.array("Retry")?.unwrap_or_default();
-    let parse = |value: &Value| {
+    let parse = |(index, value): (usize, &Value)| {
+        let is_last = index + 1 == values.len();
         let mut retrier = Reader::new(format!("{}, Retry", reader.at()), value)?;
         retrier.ignore(&["Comment"]);
         if retrier.text("JitterStrategy")?.is_some_and(|strategy| strategy != "NONE") {
             return Err(retrier.invalid("JitterStrategy", "is not NONE"));
         }
         let parsed = Retrier {
-            errors: errors(&mut retrier)?,
+            errors: errors(&mut retrier, is_last)?,
             interval_s: seconds(&mut retrier, "IntervalSeconds")?.unwrap_or(INTERVAL_S),
             max_attempts: retrier.whole_number("MaxAttempts")?.unwrap_or(MAX_ATTEMPTS),
             backoff_rate: retrier.number("BackoffRate")?.unwrap_or(BACKOFF_RATE),
@@ -242,7 +243,7 @@ fn retriers(reader: &mut Reader<'_>) -> Result<Vec<Retrier>, DefinitionError> {
         retrier.finish()?;
         Ok(parsed)
     };
-    values.iter().map(parse).collect()
+    values.iter().enumerate().map(parse).collect()
 }
 
 /// Seconds of a pause, 1 at least: without one a state that always fails would never let go.
@@ -258,28 +259,41 @@ fn catchers(
     find: &dyn Fn(&Reader<'_>, &str, &str) -> Found,
 ) -> Result<Vec<Catcher>, DefinitionError> {
     let values = reader.array("Catch")?.unwrap_or_default();
-    let parse = |value: &Value| {
+    let parse = |(index, value): (usize, &Value)| {
+        let is_last = index + 1 == values.len();
         let mut catcher = Reader::new(format!("{}, Catch", reader.at()), value)?;
         catcher.ignore(&["Comment"]);
         let target = catcher.text("Next")?.ok_or_else(|| catcher.missing("Next"))?;
         let parsed = Catcher {
-            errors: errors(&mut catcher)?,
+            errors: errors(&mut catcher, is_last)?,
             next: find(&catcher, "Next", target)?,
             result_path: catcher.reference("ResultPath")?,
         };
         catcher.finish()?;
         Ok(parsed)
     };
-    values.iter().map(parse).collect()
+    values.iter().enumerate().map(parse).collect()
 }
 
-fn errors(reader: &mut Reader<'_>) -> Result<Vec<String>, DefinitionError> {
-    let names = reader.array("ErrorEquals")?.filter(|names| !names.is_empty());
-    let names = names.ok_or_else(|| reader.missing("ErrorEquals"))?;
+/// The names of errors. What stands for all of them stands alone and in the last, as nothing after it
+/// would ever be reached (*Amazon States Language*, Errors).
+fn errors(reader: &mut Reader<'_>, is_last: bool) -> Result<Vec<String>, DefinitionError> {
+    let values = reader.array("ErrorEquals")?.filter(|names| !names.is_empty());
+    let values = values.ok_or_else(|| reader.missing("ErrorEquals"))?;
     let text = |name: &Value| {
         name.as_str()
             .map(str::to_owned)
             .ok_or_else(|| reader.invalid("ErrorEquals", "holds no names"))
     };
-    names.iter().map(text).collect()
+    let errors = values.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    let has_all = errors.iter().any(|name| name == names::ALL);
+    if has_all && errors.len() > 1 {
+        let problem = format!("has other names beside {}", names::ALL);
+        return Err(reader.invalid("ErrorEquals", problem));
+    }
+    if has_all && !is_last {
+        let problem = format!("is {}, and others come after it", names::ALL);
+        return Err(reader.invalid("ErrorEquals", problem));
+    }
+    Ok(errors)
 }

@@ -84,6 +84,20 @@ fn what_is_wrong_is_refused_by_state_and_key() {
             "state S, Catch: there is no state T, which Next names",
         ),
         (
+            json!({"Retry": [{"ErrorEquals": ["States.ALL", "E"]}]}),
+            "state S, Retry: ErrorEquals has other names beside States.ALL",
+        ),
+        (
+            json!({"Retry": [{"ErrorEquals": ["States.ALL"]}, {"ErrorEquals": ["E"]}]}),
+            "state S, Retry: ErrorEquals is States.ALL, and others come after it",
+        ),
+        (
+            json!({"Catch": [
+                {"ErrorEquals": ["States.ALL"], "Next": "S"}, {"ErrorEquals": ["E"], "Next": "S"},
+            ]}),
+            "state S, Catch: ErrorEquals is States.ALL, and others come after it",
+        ),
+        (
             json!({"Resource": "arn:aws:states:::lambda:invoke"}),
             "state S: Parameters, FunctionName is missing",
         ),

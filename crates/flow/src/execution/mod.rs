@@ -1,6 +1,7 @@
 //! Executions: what happened goes in, what is to be done comes out.
 
 mod branch;
+mod children;
 mod data;
 mod history;
 mod steps;

@@ -76,6 +76,8 @@ pub enum Decision {
         function: String,
         /// What it is given.
         payload: Value,
+        /// The name of the state that it is the task of.
+        state: String,
     },
     /// The answer of an invocation is no longer wanted.
     Cancel {

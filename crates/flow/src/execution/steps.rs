@@ -101,7 +101,7 @@ impl Execution {
         };
         let outcome = match &state.kind {
             Kind::Task { target, timeout } => {
-                self.invoke(turn, name, target, timeout, &raw, effective, &context)?;
+                self.invoke(turn, name, state, target, timeout, &raw, effective, &context)?;
                 Outcome::Waits
             }
             Kind::Pass { result } => Outcome::Result(result.clone().unwrap_or(effective)),
@@ -171,6 +171,7 @@ impl Execution {
         &mut self,
         turn: &mut Turn<'_>,
         name: u64,
+        state: &State,
         target: &Target,
         timeout: &Amount,
         raw: &Value,
@@ -195,7 +196,8 @@ impl Execution {
         let scheduled = History::new("LambdaFunctionScheduled").function(&function).data(&shared);
         self.record_of(turn, name, scheduled);
         let payload = Arc::unwrap_or_clone(shared);
-        turn.out.push(Decision::Invoke { task, function, payload });
+        let state = state.name.clone();
+        turn.out.push(Decision::Invoke { task, function, payload, state });
         let timer = timeout.map(|seconds| {
             let at = turn.now + nanoseconds(seconds);
             self.set_timer(turn, at, Purpose::Timeout(name))

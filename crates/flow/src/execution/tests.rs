@@ -54,7 +54,7 @@ impl Driver {
             self.execution.on_event(self.now, event, &mut out);
             for decision in &out {
                 match decision.clone() {
-                    Decision::Invoke { task, function, payload } => {
+                    Decision::Invoke { task, function, payload, .. } => {
                         self.invoked.push((function.clone(), payload.clone()));
                         invocations.push((task, function, payload));
                     }

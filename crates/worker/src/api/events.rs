@@ -30,6 +30,7 @@ pub(super) async fn accept(
         request_id: names.request_id,
         invocation: names.invocation,
         parent: names.parent,
+        stage: names.stage,
         attempt: 0,
         failures: 0,
         payload,

@@ -30,6 +30,8 @@ const MAX_EVENT_BYTES: usize = 256 * 1024;
 pub(super) const INVOCATION_HEADER: &str = "x-uncia-invocation";
 /// Names the invocation that causes this one.
 pub(super) const PARENT_HEADER: &str = "x-uncia-parent";
+/// Names the stage of a chain that it is.
+const STAGE_HEADER: &str = "x-uncia-stage";
 /// Lambda's limit for the client context, in base64.
 const MAX_CLIENT_CONTEXT: usize = 3_583;
 /// Longest name that a client may give an invocation.
@@ -40,6 +42,7 @@ pub(super) struct Names {
     pub request_id: String,
     pub invocation: String,
     pub parent: Option<String>,
+    pub stage: Option<String>,
 }
 
 impl Names {
@@ -58,7 +61,8 @@ impl Names {
             Ok(Some(text.to_owned()))
         };
         let invocation = named(INVOCATION_HEADER)?.unwrap_or_else(|| request_id.clone());
-        Ok(Self { invocation, parent: named(PARENT_HEADER)?, request_id })
+        let (parent, stage) = (named(PARENT_HEADER)?, named(STAGE_HEADER)?);
+        Ok(Self { invocation, parent, stage, request_id })
     }
 }
 
@@ -88,6 +92,7 @@ pub(super) async fn run(
         request_id: names.request_id,
         invocation: names.invocation,
         parent: names.parent,
+        stage: names.stage,
         payload,
         head,
         passage,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -12,12 +12,14 @@ use uncia_flow::{Failure, Status};
 
 use super::Api;
 use super::error::{Answer, ApiError, json_answer};
-use super::invoke::{self, Call, Names};
+use super::invoke::{self, Call, INVOCATION_HEADER, Names};
 use super::versions::find_version;
 use crate::clock::{epoch_seconds, monotonic_ns, unix_ns};
 use crate::failure;
 use crate::ids;
-use crate::machines::{ExecutionRow, Invoke, Kind, MACHINE_ARN, Machine, MachineError, Machines};
+use crate::machines::{
+    ExecutionRow, Hop, Invoke, Kind, MACHINE_ARN, Machine, MachineError, Machines, Start,
+};
 
 /// What the header says before the operation's name.
 pub(super) const TARGET: &str = "AWSStepFunctions.";
@@ -52,7 +54,10 @@ impl From<MachineError> for Refusal {
 pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Answer {
     let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok());
     let operation = target.and_then(|target| target.strip_prefix(TARGET)).unwrap_or_default();
-    let (status, value) = match carry_out(&api.machines, operation, body).await {
+    let carried_out = carry_out(&api.machines, operation, head, body).await;
+    let is_measured = head.headers.contains_key(INVOCATION_HEADER);
+    let ended = carried_out.as_ref().ok().filter(|_| is_measured).map(Ended::of);
+    let (status, value) = match carried_out {
         Ok(value) => (StatusCode::OK, value),
         Err(Refusal(kind, message)) => {
             let status = if kind == "InternalFailure" {
@@ -66,17 +71,49 @@ pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Answer 
     let mut answer = json_answer(status, &value);
     let content_type = HeaderValue::from_static("application/x-amz-json-1.0");
     answer.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
+    if let Some(ended) = ended {
+        ended.describe(answer.headers_mut());
+    }
     answer
+}
+
+/// How an execution that was waited for ended, for a client that measures.
+struct Ended {
+    /// As rows have it; none: the answer is of another operation.
+    outcome: Option<&'static str>,
+    failure: Value,
+}
+
+impl Ended {
+    fn of(answer: &Value) -> Self {
+        let outcome = match answer["status"].as_str() {
+            Some("SUCCEEDED") => Some("ok"),
+            Some("TIMED_OUT") => Some("timeout"),
+            Some("FAILED") => Some("function_error"),
+            _ => None,
+        };
+        let failure = json!({"errorType": answer["error"], "errorMessage": answer["cause"]});
+        Self { outcome, failure }
+    }
+
+    fn describe(&self, headers: &mut HeaderMap) {
+        let Some(outcome) = self.outcome else { return };
+        invoke::put(headers, "x-uncia-outcome", outcome);
+        if outcome != "ok" {
+            invoke::put_error(headers, self.failure.to_string().as_bytes());
+        }
+    }
 }
 
 async fn carry_out(
     machines: &Arc<Machines>,
     operation: &str,
+    head: &Parts,
     body: Bytes,
 ) -> Result<Value, Refusal> {
     match operation {
-        "StartExecution" => return start(machines, read(&body)?).await,
-        "StartSyncExecution" => return start_sync(machines, read(&body)?).await,
+        "StartExecution" => return start(machines, request(head, &body)?).await,
+        "StartSyncExecution" => return start_sync(machines, request(head, &body)?).await,
         _ => {}
     }
     let (machines, operation) = (machines.clone(), operation.to_owned());
@@ -177,7 +214,7 @@ struct Update {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(non_snake_case)]
-struct Start {
+struct StartRequest {
     stateMachineArn: String,
     name: Option<String>,
     input: Option<String>,
@@ -271,7 +308,7 @@ fn update(machines: &Machines, request: Update) -> Result<Value, Refusal> {
 }
 
 /// The input of an execution, which is JSON.
-fn input(request: &Start) -> Result<String, Refusal> {
+fn input(request: &StartRequest) -> Result<String, Refusal> {
     let input = request.input.clone().unwrap_or_else(|| "{}".to_owned());
     match crate::json::check(input.as_bytes()) {
         Ok(()) => Ok(input),
@@ -281,22 +318,31 @@ fn input(request: &Start) -> Result<String, Refusal> {
     }
 }
 
-async fn start(machines: &Arc<Machines>, request: Start) -> Result<Value, Refusal> {
+/// Reads which execution is asked for.
+fn request(head: &Parts, body: &[u8]) -> Result<Start, Refusal> {
+    let request: StartRequest = read(body)?;
     let input = input(&request)?;
     if let Some(name) = &request.name {
         check_name(name)?;
     }
-    let (arn, started) = machines.start(request.stateMachineArn, request.name, input).await?;
+    let names = Names::of(&head.headers).map_err(|error| invalid(error.message))?;
+    let is_named = head.headers.contains_key(INVOCATION_HEADER);
+    Ok(Start {
+        machine: request.stateMachineArn,
+        name: request.name,
+        input,
+        invocation: is_named.then_some(names.invocation),
+    })
+}
+
+async fn start(machines: &Arc<Machines>, request: Start) -> Result<Value, Refusal> {
+    let (arn, started) = machines.start(request).await?;
     Ok(json!({ "executionArn": arn, "startDate": epoch_seconds(started.into()) }))
 }
 
 async fn start_sync(machines: &Arc<Machines>, request: Start) -> Result<Value, Refusal> {
-    let input = input(&request)?;
-    if let Some(name) = &request.name {
-        check_name(name)?;
-    }
-    let machine = request.stateMachineArn.clone();
-    let begun = machines.start_sync(machine, request.name, input.clone()).await?;
+    let (machine, input) = (request.machine.clone(), request.input.clone());
+    let begun = machines.start_sync(request).await?;
     let began = monotonic_ns();
     let status = begun.ended.await;
     // By the monotonic clock, so that a step of the other is not billed.
@@ -307,7 +353,7 @@ async fn start_sync(machines: &Arc<Machines>, request: Start) -> Result<Value, R
     let milliseconds = billed_milliseconds(took);
     let mut value = json!({
         "executionArn": begun.arn,
-        "stateMachineArn": request.stateMachineArn,
+        "stateMachineArn": machine,
         "name": begun.name,
         "startDate": epoch_seconds(begun.started.into()),
         "stopDate": epoch_seconds(stopped.into()),
@@ -415,11 +461,11 @@ fn describe_execution(row: &ExecutionRow) -> Value {
 
 /// Invokes functions of this platform for executions.
 pub(crate) fn invoker(api: Arc<std::sync::OnceLock<Arc<Api>>>) -> Invoke {
-    Arc::new(move |function, payload, execution| {
+    Arc::new(move |function, payload, hop| {
         let api = api.clone();
         Box::pin(async move {
             match api.get() {
-                Some(api) => invoke_function(api, &function, payload, execution).await,
+                Some(api) => invoke_function(api, &function, payload, hop).await,
                 None => Err(of_api(&ApiError::unavailable("The platform is starting"))),
             }
         })
@@ -430,11 +476,16 @@ async fn invoke_function(
     api: &Arc<Api>,
     function: &str,
     payload: Bytes,
-    execution: String,
+    hop: Hop,
 ) -> Result<Value, Failure> {
     let target = find_version(api, function, "").map_err(|error| of_api(&error))?;
     let request_id = ids::uuid();
-    let names = Names { invocation: request_id.clone(), parent: Some(execution), request_id };
+    let names = Names {
+        invocation: request_id.clone(),
+        parent: Some(hop.cause),
+        stage: Some(hop.stage),
+        request_id,
+    };
     let call = Call { target, names, payload, head: None, client_context: None };
     let completion = invoke::run(api, call, None).await;
     let completion = completion.map_err(|error| of_api(&error))?;

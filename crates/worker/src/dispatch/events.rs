@@ -40,6 +40,7 @@ pub(super) struct QueuedEvent {
     pub request_id: Arc<str>,
     pub invocation: Arc<str>,
     pub parent: Option<Arc<str>>,
+    pub stage: Option<Arc<str>>,
     /// Since when it waits for its first attempt.
     pub accepted: Option<Moment>,
     /// The number of the last attempt that has a row.
@@ -166,6 +167,7 @@ mod tests {
             request_id: Arc::from("r"),
             invocation: Arc::from("i"),
             parent: None,
+            stage: None,
             accepted: None,
             attempt: 0,
             failures: 0,

@@ -62,6 +62,8 @@ pub(crate) struct Submission {
     pub invocation: String,
     /// The request that caused this one.
     pub parent: Option<String>,
+    /// The stage of a chain that it is.
+    pub stage: Option<String>,
     pub payload: Bytes,
     /// The head of an HTTP request, if it is for a server.
     pub head: Option<Arc<HttpHead>>,
@@ -210,6 +212,7 @@ impl Dispatcher {
             request_id: Arc::from(event.request_id),
             invocation: Arc::from(event.invocation),
             parent: event.parent.map(Arc::from),
+            stage: event.stage.map(Arc::from),
             accepted: Some(Moment::now()),
             attempt: event.attempt,
             failures: event.failures,
@@ -239,6 +242,7 @@ impl Dispatcher {
                 request_id: Arc::from(event.request_id),
                 invocation: Arc::from(event.invocation),
                 parent: event.parent.map(Arc::from),
+                stage: event.stage.map(Arc::from),
                 accepted: (event.attempt == 0).then(|| now.plus(-waited)),
                 attempt: event.attempt,
                 failures: event.failures,

@@ -24,6 +24,8 @@ pub(super) struct PendingRequest {
     pub invocation: Arc<str>,
     /// The request that caused this one.
     pub parent: Option<Arc<str>>,
+    /// The stage of a chain that it is.
+    pub stage: Option<Arc<str>>,
     pub client_context: Option<Arc<str>>,
     /// The ARN that it was invoked by, where that is not the version's own.
     pub invoked_arn: Option<Arc<str>>,
@@ -59,6 +61,7 @@ impl PendingRequest {
             request_id: event.request_id.clone(),
             invocation: event.invocation.clone(),
             parent: event.parent.clone(),
+            stage: event.stage.clone(),
             client_context: event.client_context.clone(),
             invoked_arn: None,
             payload: event.payload.take(),

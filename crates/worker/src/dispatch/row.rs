@@ -56,6 +56,7 @@ fn base(request: &PendingRequest, function: &Function) -> Invocation {
         request_id: Some(request.request_id.to_string()),
         attempt: request.attempt,
         parent: request.parent.as_deref().map(str::to_owned),
+        stage: request.stage.clone(),
         request_bytes: request_bytes(request),
         allocated_cpu: i64::try_from(function.cpu_micro()).ok(),
         allocated_memory: i64::try_from(function.memory_bytes()).ok(),

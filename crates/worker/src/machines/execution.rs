@@ -11,7 +11,7 @@ use uncia_flow::{
     Decision, Event, Execution, Failure, Nanos, Settings, StateMachine, Status, TaskId, TimerId,
 };
 
-use super::Invoke;
+use super::{Hop, Invoke};
 use super::history::Log;
 use crate::clock::Moment;
 
@@ -54,15 +54,15 @@ impl Drop for Outstanding {
     }
 }
 
-/// Runs an execution to its end. Functions that are no longer waited for run to theirs, as on Lambda.
+/// Runs an execution to its end; `cause` is the parent of its invocations. Functions that are no longer waited for run to theirs, as on Lambda.
 pub(super) async fn run(
     machine: StateMachine,
     settings: Settings,
     input: &str,
     running: &Running,
+    cause: &str,
     invoke: &Invoke,
 ) -> Status {
-    let name = settings.name.clone();
     let mut execution = Execution::new(machine, settings);
     let mut outstanding = Outstanding::default();
     let (answers, mut answered) = mpsc::unbounded_channel();
@@ -80,8 +80,9 @@ pub(super) async fn run(
         execution.on_event(now(), event, &mut decisions);
         for decision in decisions {
             match decision {
-                Decision::Invoke { task, function, payload } => {
-                    let answer = invoke(function, Bytes::from(payload.to_string()), name.clone());
+                Decision::Invoke { task, function, payload, state } => {
+                    let hop = Hop { cause: cause.to_owned(), stage: state };
+                    let answer = invoke(function, Bytes::from(payload.to_string()), hop);
                     let answers = answers.clone();
                     let handle = tokio::spawn(async move {
                         // Whoever waits may have ended.
@@ -178,7 +179,7 @@ mod tests {
         let machine = StateMachine::parse(definition).unwrap();
         let settings = Settings::new("arn:e", "e", "arn:m", "m");
         let invoke: Invoke = Arc::new(|_, _, _| Box::pin(std::future::pending()));
-        run(machine, settings, "{}", running, &invoke).await
+        run(machine, settings, "{}", running, "e", &invoke).await
     }
 
     #[tokio::test(start_paused = true)]

@@ -34,9 +34,18 @@ const MAX_RUNNING: usize = 1_000;
 /// How long an execution of an express machine may take, in seconds.
 const EXPRESS_TIMEOUT_S: u64 = 300;
 
-/// Invokes a function by name or ARN, as the hop of an execution with this name; the answer is JSON.
+/// What the rows of a function that an execution invokes say of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hop {
+    /// What caused it.
+    pub cause: String,
+    /// The state's name.
+    pub stage: String,
+}
+
+/// Invokes a function by name or ARN, as a hop of an execution; the answer is JSON.
 pub(crate) type Invoke = Arc<
-    dyn Fn(String, Bytes, String) -> Pin<Box<dyn Future<Output = Result<Value, Failure>> + Send>>
+    dyn Fn(String, Bytes, Hop) -> Pin<Box<dyn Future<Output = Result<Value, Failure>> + Send>>
         + Send
         + Sync,
 >;
@@ -72,6 +81,19 @@ pub(crate) struct Machines {
     running: Mutex<HashMap<String, Arc<Running>>>,
     /// Bytes of data between states, at most.
     data_limit: usize,
+}
+
+/// A request for an execution.
+pub(crate) struct Start {
+    /// The ARN of its machine.
+    pub machine: String,
+    /// Its name; none: one is made.
+    pub name: Option<String>,
+    /// JSON.
+    pub input: String,
+    /// What the client calls the request: the parent of the execution's invocations. None: the
+    /// execution's name.
+    pub invocation: Option<String>,
 }
 
 /// An execution that has begun.
@@ -151,24 +173,21 @@ impl Machines {
     /// the same input is that one.
     pub(crate) async fn start(
         self: &Arc<Self>,
-        arn: String,
-        name: Option<String>,
-        input: String,
+        start: Start,
     ) -> Result<(String, i64), MachineError> {
         let machines = self.clone();
         // Whoever asked may go away meanwhile: what is in the database is carried out all the same.
-        let begun = tokio::spawn(machines.begin(arn, name, input)).await;
+        let begun = tokio::spawn(machines.begin(start)).await;
         begun.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
     async fn begin(
         self: Arc<Self>,
-        arn: String,
-        name: Option<String>,
-        input: String,
+        start: Start,
     ) -> Result<(String, i64), MachineError> {
+        let Start { machine, name, input, invocation } = start;
         let stored =
-            self.clone().blocking(move |machines| machines.store(&arn, name, input)).await?;
+            self.clone().blocking(move |machines| machines.store(&machine, name, input)).await?;
         let Stored { machine, definition, row, room } = match stored {
             Ok(stored) => stored,
             Err(row) => return Ok((row.arn, row.started)),
@@ -176,7 +195,7 @@ impl Machines {
         let (execution, started) = (row.arn.clone(), row.started);
         let running = Arc::new(Running::new(machine.kind == Kind::Standard));
         self.lock().insert(execution.clone(), running.clone());
-        let run = self.run(&machine, definition, row, running.clone());
+        let run = self.run(&machine, definition, row, invocation, running.clone());
         tokio::spawn(async move {
             let (row, status) = run.await;
             let arn = row.arn.clone();
@@ -230,10 +249,9 @@ impl Machines {
     /// Begins an execution of an express machine, of which nothing is kept.
     pub(crate) async fn start_sync(
         self: &Arc<Self>,
-        arn: String,
-        name: Option<String>,
-        input: String,
+        start: Start,
     ) -> Result<Begun, MachineError> {
+        let Start { machine: arn, name, input, invocation } = start;
         let machine = self.clone().blocking(move |machines| machines.find(&arn)).await?;
         if machine.kind != Kind::Express {
             return Err(MachineError::WrongKind);
@@ -258,7 +276,7 @@ impl Machines {
         let started = row.started;
         let running = Arc::new(Running::new(false));
         self.lock().insert(execution.clone(), running.clone());
-        let run = self.run(&machine, definition, row, running);
+        let run = self.run(&machine, definition, row, invocation, running);
         let (answer, ended) = oneshot::channel();
         let machines = self.clone();
         tokio::spawn(async move {
@@ -277,6 +295,7 @@ impl Machines {
         machine: &Machine,
         definition: StateMachine,
         row: ExecutionRow,
+        invocation: Option<String>,
         running: Arc<Running>,
     ) -> impl Future<Output = (ExecutionRow, Status)> + Send + use<> {
         let mut settings = Settings::new(
@@ -292,7 +311,9 @@ impl Machines {
         };
         let invoke = self.invoke.clone();
         async move {
-            let status = execution::run(definition, settings, &row.input, &running, &invoke).await;
+            let cause = invocation.as_deref().unwrap_or(&row.name);
+            let status =
+                execution::run(definition, settings, &row.input, &running, cause, &invoke).await;
             (row, status)
         }
     }

@@ -21,6 +21,8 @@ pub(crate) struct Event<P> {
     pub invocation: String,
     /// The invocation that it was sent from.
     pub parent: Option<String>,
+    /// The stage of a chain that it is.
+    pub stage: Option<String>,
     /// The number of the last attempt that wrote a row; 0 before the first.
     pub attempt: i64,
     /// Attempts that ran and failed.

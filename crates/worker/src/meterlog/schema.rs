@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 7, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 8, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
@@ -45,8 +45,7 @@ const INSTANCES: &str = "
 
 /// Ids of intervals are in the order of their writing, so that the oldest can go first. Of those that
 /// are not kept, `merged_idle` has the sum of their lengths and the end of the last.
-/// The payload comes last, so that reading the other columns does not read it.
-const INTERVALS_AND_EVENTS: &str = "
+const INTERVALS: &str = "
     CREATE TABLE idle_intervals (
         id INTEGER PRIMARY KEY,
         instance TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
@@ -55,12 +54,16 @@ const INTERVALS_AND_EVENTS: &str = "
     CREATE TABLE merged_idle (
         instance TEXT PRIMARY KEY, last_end INTEGER NOT NULL, total INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
+";
+
+/// The payload comes last, so that reading the other columns does not read it.
+const EVENTS: &str = "
     CREATE TABLE events (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         function TEXT NOT NULL, function_key TEXT NOT NULL, request_id TEXT NOT NULL,
         invocation TEXT NOT NULL, parent TEXT, attempt INTEGER NOT NULL,
         failures INTEGER NOT NULL, client_context TEXT, accepted INTEGER NOT NULL,
-        payload BLOB NOT NULL
+        stage TEXT, payload BLOB NOT NULL
     ) STRICT;
 ";
 
@@ -86,9 +89,13 @@ const JOURNAL_FILES: &str = "
 ";
 
 /// Whether requests overlapped; before version 7 none did.
-const SHARED: &str = "
-    ALTER TABLE invocations ADD COLUMN shared INTEGER;
-    PRAGMA user_version = 7;
+const SHARED: &str = "ALTER TABLE invocations ADD COLUMN shared INTEGER";
+const FIRST_SHARED: i64 = 7;
+
+/// The stages of chains.
+const STAGES: &str = "
+    ALTER TABLE invocations ADD COLUMN stage TEXT;
+    PRAGMA user_version = 8;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -104,7 +111,8 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
         0 => {
             transaction.execute_batch(INVOCATIONS_AND_SPANS)?;
             transaction.execute_batch(INSTANCES)?;
-            transaction.execute_batch(INTERVALS_AND_EVENTS)?;
+            transaction.execute_batch(INTERVALS)?;
+            transaction.execute_batch(EVENTS)?;
         }
         1 => {
             transaction.execute_batch("ALTER TABLE instances ADD COLUMN idle_cpu INTEGER")?;
@@ -112,7 +120,11 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
         }
         2 => from_2(&transaction)?,
         3 => from_3(&transaction)?,
-        _ => {}
+        _ => {
+            transaction.execute_batch("ALTER TABLE events RENAME TO old_events")?;
+            transaction.execute_batch(EVENTS)?;
+            move_events(&transaction, "function_key", "parent", "failures")?;
+        }
     }
     if version < 4 {
         transaction.execute_batch(SETTINGS)?;
@@ -124,7 +136,10 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
     if version < FIRST_WITH_JOURNAL_FILES {
         transaction.execute_batch(JOURNAL_FILES)?;
     }
-    transaction.execute_batch(SHARED)?;
+    if version < FIRST_SHARED {
+        transaction.execute_batch(SHARED)?;
+    }
+    transaction.execute_batch(STAGES)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
@@ -135,13 +150,14 @@ fn from_3(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         "ALTER TABLE idle_intervals RENAME TO old_intervals;
          ALTER TABLE events RENAME TO old_events;",
     )?;
-    transaction.execute_batch(INTERVALS_AND_EVENTS)?;
+    transaction.execute_batch(INTERVALS)?;
+    transaction.execute_batch(EVENTS)?;
     transaction.execute_batch(
         "INSERT INTO idle_intervals (instance, start, end)
          SELECT instance, start, end FROM old_intervals ORDER BY start;
          DROP TABLE old_intervals;",
     )?;
-    move_events(transaction, "failures")
+    move_events(transaction, "''", "NULL", "failures")
 }
 
 fn from_2(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
@@ -149,7 +165,8 @@ fn from_2(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         "ALTER TABLE instances RENAME TO old_instances; ALTER TABLE events RENAME TO old_events;",
     )?;
     transaction.execute_batch(INSTANCES)?;
-    transaction.execute_batch(INTERVALS_AND_EVENTS)?;
+    transaction.execute_batch(INTERVALS)?;
+    transaction.execute_batch(EVENTS)?;
     let last: Option<i64> =
         transaction.query_row("SELECT MAX(id) FROM old_instances", [], |row| row.get(0))?;
     let id = if last.is_some_and(|last| last > MAX_SOUND_ID) { "NULL" } else { "id" };
@@ -172,16 +189,22 @@ fn from_2(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     drop(idle);
     transaction.execute_batch("DROP TABLE old_instances")?;
     // What ran and failed was not counted apart from what was turned away.
-    move_events(transaction, "0")
+    move_events(transaction, "''", "NULL", "0")
 }
 
-/// Moves `old_events` to `events`, and with them the number after which ids go on.
-fn move_events(transaction: &Transaction<'_>, failures: &str) -> rusqlite::Result<()> {
+/// Moves `old_events` to `events`, and with them the number after which ids go on. The other arguments
+/// are what stands for columns that earlier versions did not have.
+fn move_events(
+    transaction: &Transaction<'_>,
+    function_key: &str,
+    parent: &str,
+    failures: &str,
+) -> rusqlite::Result<()> {
     transaction.execute_batch(&format!(
-        "INSERT INTO events (id, function, function_key, request_id, invocation, attempt,
+        "INSERT INTO events (id, function, function_key, request_id, invocation, parent, attempt,
                              failures, client_context, accepted, payload)
-         SELECT id, function, '', request_id, invocation, attempt, {failures}, client_context,
-                accepted, payload
+         SELECT id, function, {function_key}, request_id, invocation, {parent}, attempt, {failures},
+                client_context, accepted, payload
          FROM old_events ORDER BY id;
          DELETE FROM sqlite_sequence WHERE name = 'events';
          UPDATE sqlite_sequence SET name = 'events' WHERE name = 'old_events';

@@ -16,7 +16,7 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
     request_bytes, response_bytes, outcome, status, error, start, instance, started, ended, \
     queued, initialization, execution, billed, allocated_cpu, allocated_memory, cpu_user, \
     cpu_system, memory_avg, memory_peak, throttled_count, throttled_time, reserved_cpu, spot_cpu, \
-    preemptible, qos, shared";
+    preemptible, qos, shared, stage";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
     allocated_cpu, allocated_memory, invocations, idle_cpu";
 
@@ -94,7 +94,7 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         format!(
             "INSERT INTO invocations ({INVOCATION_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
              ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, \
-             ?25, ?26, ?27, ?28, ?29, ?30, ?31)"
+             ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32)"
         )
     });
     connection.prepare_cached(&SQL)?.execute(params![
@@ -129,6 +129,7 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         row.preemptible,
         row.qos.as_deref(),
         row.shared,
+        row.stage.as_deref(),
     ])
 }
 
@@ -177,6 +178,7 @@ pub(super) fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
         spot_cpu: row.get("spot_cpu")?,
         preemptible: row.get("preemptible")?,
         qos: row.get("qos")?,
+        stage: row.get("stage")?,
         ..Invocation::default()
     })
 }
@@ -321,8 +323,8 @@ pub(super) fn insert_event(
     event: &AcceptedEvent,
 ) -> rusqlite::Result<i64> {
     let sql = "INSERT INTO events (function, function_key, request_id, invocation, parent, attempt,
-                                   failures, client_context, accepted, payload)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+                                   failures, client_context, accepted, payload, stage)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     connection.prepare_cached(sql)?.execute(params![
         event.function,
         event.function_key,
@@ -334,6 +336,7 @@ pub(super) fn insert_event(
         event.client_context,
         event.accepted,
         &event.payload[..],
+        event.stage,
     ])?;
     Ok(connection.last_insert_rowid())
 }
@@ -360,7 +363,7 @@ fn delete_event(connection: &Connection, id: i64) -> rusqlite::Result<()> {
 pub(super) fn read_events(connection: &Connection) -> rusqlite::Result<Vec<WaitingEvent>> {
     let mut statement = connection.prepare(
         "SELECT id, function, function_key, request_id, invocation, parent, attempt, failures,
-                LENGTH(payload) AS payload_bytes, client_context, accepted
+                LENGTH(payload) AS payload_bytes, client_context, accepted, stage
          FROM events ORDER BY id",
     )?;
     let rows = statement.query_map([], |row| {
@@ -371,6 +374,7 @@ pub(super) fn read_events(connection: &Connection) -> rusqlite::Result<Vec<Waiti
             request_id: row.get("request_id")?,
             invocation: row.get("invocation")?,
             parent: row.get("parent")?,
+            stage: row.get("stage")?,
             attempt: row.get("attempt")?,
             failures: row.get("failures")?,
             payload: PayloadSize(row.get("payload_bytes")?),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
@@ -13,13 +14,15 @@ use crate::instance::ChainService;
 
 /// A function that has not sent the head of its request by then is not going to.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shows for which of several requests a server asks: what it was given with that one.
+pub(super) const TOKEN_HEADER: &str = "x-uncia-token";
 /// Most that is read at once, and the longest head.
 const BUFFER_BYTES: usize = 32 * 1024;
 
 /// The function that makes a request: an extension of it.
 #[derive(Clone)]
 pub struct Caller {
-    /// The name of the invocation that its instance is serving.
+    /// The name of the invocation that it asks for, if that is sure.
     pub invocation: Option<String>,
     pace: Arc<Pace>,
 }
@@ -45,9 +48,12 @@ pub(super) async fn serve(listener: TcpListener, chain: ChainService, api: Arc<R
                 let _ = stream.set_nodelay(true);
                 let pace = api.pace().clone();
                 let stream = Paced::new(stream, pace.clone());
-                let service = service_fn(move |mut request| {
+                let service = service_fn(move |mut request: http::Request<Incoming>| {
                     let (chain, pace) = (chain.clone(), pace.clone());
-                    let invocation = api.invocation();
+                    let token = request.headers_mut().remove(TOKEN_HEADER);
+                    // What is no text is no token that was given.
+                    let token = token.as_ref().map(|it| it.to_str().unwrap_or_default());
+                    let invocation = api.asking(token);
                     async move {
                         pace.spend(REQUEST).await;
                         request.extensions_mut().insert(Caller { invocation, pace });

@@ -104,6 +104,7 @@ fn events_of_an_earlier_function_of_the_name_are_dropped() {
             request_id: format!("event-{id}"),
             invocation: format!("event-{id}"),
             parent: Some("parent".to_owned()),
+            stage: Some("stage".to_owned()),
             attempt: 0,
             failures: 0,
             payload: PayloadSize(2),
@@ -126,6 +127,7 @@ fn events_of_an_earlier_function_of_the_name_are_dropped() {
         ran.sort_unstable();
         assert_eq!(ran, ["event-2", "event-3"]);
         assert!(state.rows.iter().all(|row| row.parent.as_deref() == Some("parent")));
+        assert!(state.rows.iter().all(|row| row.stage.as_deref() == Some("stage")));
     });
 }
 

@@ -108,6 +108,7 @@ const VERSION_3: &str = "
     ALTER TABLE invocations DROP COLUMN preemptible;
     ALTER TABLE invocations DROP COLUMN qos;
     ALTER TABLE invocations DROP COLUMN shared;
+    ALTER TABLE invocations DROP COLUMN stage;
     DROP TABLE idle_intervals; DROP TABLE merged_idle; DROP TABLE events;
     CREATE TABLE idle_intervals (
         instance TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
@@ -198,7 +199,9 @@ fn requests_of_version_6_never_overlapped() {
     barrier(&log);
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    let before = "ALTER TABLE invocations DROP COLUMN shared; PRAGMA user_version = 6";
+    let before = "ALTER TABLE invocations DROP COLUMN shared;
+                  ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
+                  PRAGMA user_version = 6";
     database.execute_batch(before).unwrap();
     drop(database);
 
@@ -214,6 +217,33 @@ fn requests_of_version_6_never_overlapped() {
 }
 
 #[test]
+fn events_of_version_7_keep_their_parents_and_have_no_stage() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    accept(&log, AcceptedEvent { stage: None, ..event("old") });
+    log.close();
+    let database = Connection::open(log.path()).unwrap();
+    let before = "ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
+                  PRAGMA user_version = 7";
+    database.execute_batch(before).unwrap();
+    drop(database);
+
+    let log = open(folder.path());
+    assert_eq!(accept(&log, AcceptedEvent { stage: Some("b".to_owned()), ..event("new") }), 2);
+    let mut recorded = invocation("new");
+    recorded.row = Invocation { stage: Some("b".into()), ..recorded.row };
+    record(&log, recorded).unwrap();
+    barrier(&log);
+    let left = log.left_events().unwrap();
+    let found: Vec<_> =
+        left.iter().map(|it| (it.parent.as_deref(), it.stage.as_deref())).collect();
+    assert_eq!(found, [(Some("parent-old"), None), (Some("parent-new"), Some("b"))]);
+    let rows = reader(folder.path()).invocations(&Query::default()).unwrap().rows;
+    assert_eq!(rows[0].stage.as_deref(), Some("b"));
+    log.close();
+}
+
+#[test]
 fn version_4_has_no_journal() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
@@ -223,6 +253,7 @@ fn version_4_has_no_journal() {
     database
         .execute_batch(
             "DROP TABLE journal; ALTER TABLE invocations DROP COLUMN shared;
+             ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
                           PRAGMA user_version = 4",
         )
         .unwrap();

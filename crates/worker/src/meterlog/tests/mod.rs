@@ -74,6 +74,7 @@ pub(super) fn event(name: &str) -> AcceptedEvent {
         function: "f".to_owned(),
         function_key: "key-f".to_owned(),
         parent: Some(format!("parent-{name}")),
+        stage: None,
         request_id: format!("request-{name}"),
         invocation: name.to_owned(),
         attempt: 0,

@@ -45,11 +45,13 @@ pub(super) enum Trouble {
 
 impl Server {
     /// Sends a request and waits for its answer, or passes that on until its end. `started` is set to the
-    /// moment from which on the server may have it.
+    /// moment from which on the server may have it. `token`: by which the server may say later for which
+    /// request it asks something.
     pub(super) async fn exchange(
         &self,
         inner: &Inner,
         request: &Request,
+        token: &str,
         started: &mut Option<Moment>,
         ended: &mut Option<Moment>,
     ) -> Result<HttpAnswer, Trouble> {
@@ -74,7 +76,7 @@ impl Server {
                 }
             };
             let is_used = connection.is_used;
-            let outgoing = headers::outgoing(request, self.port).ok_or_else(|| {
+            let outgoing = headers::outgoing(request, self.port, token).ok_or_else(|| {
                 Trouble::Unanswered("the request's body went to an instance that ended".into())
             })?;
             started.get_or_insert_with(Moment::now);

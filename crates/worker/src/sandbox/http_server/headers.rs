@@ -14,6 +14,7 @@ use http_body_util::Full;
 use super::exchange::Outgoing;
 use crate::instance::Request;
 use crate::passage::OutgoingBody;
+use crate::sandbox::chain::TOKEN_HEADER;
 
 /// Headers of one connection alone (RFC 9110, 7.6.1), beside those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -50,7 +51,15 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
 
 /// The request that the server gets: the client's, or a POST of what was invoked with. None if its body
 /// has been sent before, and cannot be again.
-pub(super) fn outgoing(request: &Request, port: u16) -> Option<Outgoing> {
+pub(super) fn outgoing(request: &Request, port: u16, token: &str) -> Option<Outgoing> {
+    let mut outgoing = without_token(request, port)?;
+    if let Ok(token) = HeaderValue::from_str(token) {
+        outgoing.headers_mut().insert(TOKEN_HEADER, token);
+    }
+    Some(outgoing)
+}
+
+fn without_token(request: &Request, port: u16) -> Option<Outgoing> {
     let passage = request.passage.as_ref();
     let body = match passage.filter(|passage| passage.has_body()) {
         Some(passage) => passage.take_body()?,
@@ -123,7 +132,7 @@ mod tests {
         let head =
             HttpHead { method: Method::PUT, target: "/a%2Fb?x=1".parse().unwrap(), headers: map };
         let request = Request { head: Some(Arc::new(head)), ..Request::default() };
-        let outgoing = outgoing(&request, 8080).unwrap();
+        let outgoing = outgoing(&request, 8080, "token").unwrap();
         assert_eq!(
             (outgoing.method(), outgoing.uri().to_string().as_str()),
             (&Method::PUT, "/a%2Fb?x=1")
@@ -150,7 +159,14 @@ mod tests {
         ]);
         let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        let passed = ["host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-own"];
+        let passed = [
+            "host",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+            "x-own",
+            "x-uncia-token",
+        ];
         assert_eq!(names, passed);
         assert_eq!(headers.get_all("x-own").iter().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(

@@ -82,12 +82,13 @@ impl Server {
 pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request) -> Reply {
     let guard = Guard::new(inner);
     let part = inner.meter.join(|| begin(inner)).await;
+    let served = inner.api.serves(&request.invocation);
     let called = Moment::now();
     let (mut started, mut ended) = (None, None);
     let answer = tokio::select! {
         biased;
         // First, since an instance that is gone may have answered.
-        answer = server.exchange(inner, &request, &mut started, &mut ended) => answer,
+        answer = server.exchange(inner, &request, served.token(), &mut started, &mut ended) => answer,
         _ = inner.gone() => Err(Trouble::Gone),
     };
     let outcome = match answer {
@@ -117,6 +118,7 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
             }
         }
     };
+    drop(served);
     let ended = ended.unwrap_or_else(Moment::now);
     let (usage, shared) = inner.meter.leave(part, || inner.rest()).await;
     let started_at = started.unwrap_or(called);

@@ -31,6 +31,7 @@ pub(super) use extensions::{ExtensionFailure, Extensions, MAX_END, Reason};
 use super::pace::Pace;
 use super::peer::peer_user;
 use crate::clock::Moment;
+use crate::ids;
 use crate::instance::{Passage, Request};
 use writer::Writer;
 
@@ -101,6 +102,8 @@ pub(super) struct RuntimeApi {
 struct State {
     waiting: Option<Waiting>,
     current: Option<Current>,
+    /// What a server works on: the tokens that it was given, and the names of the invocations.
+    served: Vec<(Arc<str>, Arc<str>)>,
     initialized: Option<oneshot::Sender<Initialized>>,
     connections: u64,
 }
@@ -132,8 +135,13 @@ impl RuntimeApi {
         extensions: Extensions,
     ) -> (Arc<Self>, oneshot::Receiver<Initialized>) {
         let (initialized, outcome) = oneshot::channel();
-        let state =
-            State { waiting: None, current: None, initialized: Some(initialized), connections: 0 };
+        let state = State {
+            waiting: None,
+            current: None,
+            served: Vec::new(),
+            initialized: Some(initialized),
+            connections: 0,
+        };
         let api = Self {
             function_arn,
             json,
@@ -173,9 +181,27 @@ impl RuntimeApi {
         &self.pace
     }
 
-    /// The name of the invocation that the runtime works on.
-    pub(super) fn invocation(&self) -> Option<String> {
-        self.lock().current.as_ref().map(|current| current.invocation.clone())
+    /// The name of the invocation for which the instance asks something of the platform, as far as that
+    /// is sure: the one that it serves; of several, the one whose token it shows. Another's token is
+    /// worth nothing, since only those of this instance are looked at.
+    pub(super) fn asking(&self, token: Option<&str>) -> Option<String> {
+        let state = self.lock();
+        if let Some(current) = &state.current {
+            return Some(current.invocation.clone());
+        }
+        let invocation = match (token, state.served.as_slice()) {
+            (Some(token), served) => served.iter().find(|it| *it.0 == *token).map(|it| &it.1),
+            (None, [only]) => Some(&only.1),
+            (None, _) => None,
+        };
+        invocation.map(|name| name.to_string())
+    }
+
+    /// Takes note that a server works on an invocation, until what this returns is dropped.
+    pub(super) fn serves(self: &Arc<Self>, invocation: &str) -> Served {
+        let token: Arc<str> = Arc::from(ids::uuid());
+        self.lock().served.push((token.clone(), Arc::from(invocation)));
+        Served { api: self.clone(), token }
     }
 
     /// Serves connections until it is dropped, or until [`Self::drain`] has read what is left; with
@@ -272,11 +298,58 @@ impl RuntimeApi {
     }
 }
 
+/// An invocation that a server works on.
+pub(super) struct Served {
+    api: Arc<RuntimeApi>,
+    token: Arc<str>,
+}
+
+impl Served {
+    /// What the server is given with the request, and may show when it asks something for it.
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.api.lock().served.retain(|it| !Arc::ptr_eq(&it.0, &self.token));
+    }
+}
+
 /// Counts a listener as long as it is served.
 struct ServedListener(Arc<RuntimeApi>);
 
 impl Drop for ServedListener {
     fn drop(&mut self) {
         self.0.listeners.send_modify(|count| *count -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::environment::tests::spec;
+
+    fn api() -> Arc<RuntimeApi> {
+        RuntimeApi::new("arn".to_owned(), true, Extensions::new(&spec("python", &[]))).0
+    }
+
+    #[test]
+    fn a_server_asks_for_what_it_serves_and_for_nothing_else() {
+        let (api, other) = (api(), api());
+        assert_eq!(api.asking(None), None);
+        let first = api.serves("first");
+        assert_eq!(api.asking(None).as_deref(), Some("first"));
+        let second = api.serves("second");
+        assert_eq!(api.asking(None), None, "either may ask");
+        assert_eq!(api.asking(Some(first.token())).as_deref(), Some("first"));
+        assert_eq!(api.asking(Some(second.token())).as_deref(), Some("second"));
+        let elsewhere = other.serves("elsewhere");
+        assert_eq!(api.asking(Some(elsewhere.token())), None);
+        let spent = first.token().to_owned();
+        drop(first);
+        assert_eq!(api.asking(Some(&spent)), None);
+        assert_eq!(api.asking(None).as_deref(), Some("second"));
     }
 }

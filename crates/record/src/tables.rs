@@ -230,7 +230,7 @@ table! {
         name: Text [always] "", "what took the time";
         start: Int64 [always] "ns", "when it began";
         end: Int64 [always] "ns", "when it ended";
-        clock: Text [always] "", "whose clock: client, platform or function";
+        clock: Text [always] "", "whose clock: client, platform, function, or kernel-ID, that of functions on one running kernel";
     }
 }
 

@@ -94,6 +94,27 @@ def _given(event):
     return event
 
 
+def _take_chain(event):
+    """The chain that an event is a stage of, if it is one, and the event without it."""
+    if not isinstance(event, dict):
+        return None, event
+    body = event.get("body")
+    if "uncia" not in event and not (isinstance(body, str) and '"uncia"' in body):
+        return None, event
+    event = _given(event)
+    about = event.pop("uncia", None)
+    return about.get("chain") if isinstance(about, dict) else None, event
+
+
+def _follow(chain, result):
+    """Invoke the stages that follow in the chain; what the answer says of them."""
+    try:
+        from uncia_calls import KERNEL, follow
+    except ImportError:
+        raise RuntimeError("this package invokes no functions: package it with --calls") from None
+    return {"kernel": KERNEL, "hops": follow(chain, result, _INSTANCE)}
+
+
 def read_parameters(event, declared):
     """Every declared parameter, given or default. An unknown name is a ValueError."""
     given = _given(event)
@@ -115,12 +136,15 @@ def enveloped(parameters=None):
             cpu = time.process_time_ns()
             start = time.time_ns()
             fresh = next(_CALLS) == 0
+            chain, event = _take_chain(event)
             values = {} if parameters is None else read_parameters(event, parameters)
             result, valid = work(**values)
             if parameters is not None:
                 result["parameters"] = values
+            hops = {} if chain is None else _follow(chain, result)
             result["uncia"] = {
                 **result.get("uncia", {}),
+                **hops,
                 "fresh": fresh,
                 "instance": _INSTANCE,
                 "handler_start_ns": start,

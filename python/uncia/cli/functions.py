@@ -66,6 +66,9 @@ def register(app: typer.Typer) -> None:
             None, help="x86_64 or arm64. Default: this machine's."
         ),
         filler: str = typer.Option("0B", help="Incompressible data to add, for example 10MB."),
+        calls: bool = typer.Option(
+            False, "--calls", help="Add what stages of chains need to invoke other functions."
+        ),
         out: Path | None = typer.Option(
             None, "--out", metavar="FILE", help="The file to write. Default: NAME-RUNTIME.zip."
         ),
@@ -76,7 +79,12 @@ def register(app: typer.Typer) -> None:
 
         extra = quantity("--filler", filler, parse_size)
         built = build(
-            name, runtime, python_version=python_version, architecture=architecture, filler=extra
+            name,
+            runtime,
+            python_version=python_version,
+            architecture=architecture,
+            filler=extra,
+            invokes=calls,
         )
         target = out or Path(f"{built.function}-{built.runtime}.zip")
         try:

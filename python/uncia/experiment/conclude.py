@@ -39,8 +39,8 @@ def conclude(
     """
     folder.write_run(description.data())
     reporter.note("Pricing the rows.")
-    tariffs = _bills(folder, description, tables["invocations"])
-    content = summarise(description, tables["invocations"], tariffs)
+    tariffs = _bills(folder, description, tables["invocations"], tables.get("spans"))
+    content = summarise(description, tables["invocations"], tariffs, tables.get("spans"))
     folder.write_json(SUMMARY, content)
     if with_report:
         reporter.note("Writing the report.")
@@ -51,10 +51,13 @@ def conclude(
 
 
 def summarise(
-    description: Description, invocations: pa.Table, tariffs: Mapping[str, Any]
+    description: Description,
+    invocations: pa.Table,
+    tariffs: Mapping[str, Any],
+    spans: pa.Table | None = None,
 ) -> dict[str, Any]:
     """The content of ``summary.json``."""
-    from uncia.stats import chains, columns, errors, summary
+    from uncia.stats import chains, columns, errors, hops, summary
 
     data = description.data()
     experiments = summary.experiments(invocations, data)
@@ -62,6 +65,8 @@ def summarise(
     for name, rows in columns.by_word(invocations, "experiment").items():
         if summaries := chains.summarise(rows, described.get(name)):
             experiments[name]["chains"] = summaries
+        if summaries := hops.summarise(rows, spans, described.get(name)):
+            experiments[name]["hops"] = summaries
     return {
         "run": description.run,
         "schema_version": record.SCHEMA_VERSION,
@@ -69,22 +74,28 @@ def summarise(
         "experiments": experiments,
         "tariffs": dict(tariffs),
         "errors": errors.distinct(invocations, description.explained),
-        "warnings": [*description.warnings, *summary.warnings(experiments)],
+        "warnings": [
+            *description.warnings,
+            *summary.warnings(experiments),
+            *hops.warnings(experiments),
+        ],
         "failures": list(description.failures),
     }
 
 
 def _bills(
-    folder: RunFolder, description: Description, invocations: pa.Table
+    folder: RunFolder, description: Description, invocations: pa.Table, spans: pa.Table | None
 ) -> dict[str, dict[str, Any]]:
     """Bill the run's results as a whole, and each experiment; writes ``bill.parquet``.
 
-    Warm-ups are experiments of their own, and no results.
+    Warm-ups are experiments of their own, and no results. Executions of sequences are no
+    invocations of functions, and are not billed as such.
     """
     import pyarrow.compute as pc
 
     from uncia import tariffs
 
+    invocations, waited = _invoked(description, invocations, spans)
     if invocations.num_rows == 0:
         record.write(record.empty("bill"), folder.path / "bill.parquet", "bill")
         return {}
@@ -93,6 +104,7 @@ def _bills(
         pc.ends_with(invocations["experiment"].cast(pa.utf8()), WARMUP_SUFFIX), False
     )
     results, warmups = invocations.filter(pc.invert(is_warmup)), invocations.filter(is_warmup)
+    waited = waited.filter(pc.invert(is_warmup))
     whole, apart = tariffs.bill_with_total(results, group_by=groups)
     if warmups.num_rows:
         order = {line.tariff: index for index, line in enumerate(whole)}
@@ -105,4 +117,56 @@ def _bills(
         rows.column_names.index("run"), "run", pa.array([description.run] * rows.num_rows)
     )
     record.write(record.conform(named, "bill"), folder.path / "bill.parquet", "bill")
-    return tariffs.summary(whole)
+    totals = tariffs.summary(whole)
+    if pc.any(pc.greater(waited, 0)).as_py():
+        for name, amount in _billed_twice(results, waited).items():
+            totals[name]["billed_twice_usd"] = amount
+    return totals
+
+
+def _invoked(
+    description: Description, invocations: pa.Table, spans: pa.Table | None
+) -> tuple[pa.Table, Any]:
+    """The invocations of functions, and how long each of them waited for others, in ns."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from uncia.stats import columns, hops
+
+    described = columns.experiments_of(description.data())
+    if not any(hops.chains_of(experiment) for experiment in described.values()):
+        return invocations, pa.array([0] * invocations.num_rows, pa.int64())
+    parts, waited = [invocations.slice(0, 0)], [pa.array([], pa.int64())]
+    for name, rows in columns.by_word(invocations, "experiment").items():
+        experiment = described.get(name)
+        functions = rows.filter(pc.invert(hops.executions(rows, experiment)))
+        parts.append(functions)
+        waited.append(hops.waiting(functions, spans, experiment))
+    return record.merge(parts, "invocations"), pa.concat_arrays(waited)
+
+
+def _billed_twice(results: pa.Table, waited: Any) -> dict[str, float | None]:
+    """What each tariff charges for the time in which callers waited for those they had invoked.
+
+    That time is billed a second time in the invocations that were waited for: it is the bill less
+    the bill of the same invocations without it.
+    """
+    import pyarrow.compute as pc
+
+    from uncia import tariffs
+
+    is_caller = pc.greater(waited, 0)
+    callers, waited = results.filter(is_caller), waited.filter(is_caller)
+    execution = pc.subtract(callers["execution"], waited)
+    own = pc.max_element_wise(execution, 0, skip_nulls=False)
+    index = callers.column_names.index("execution")
+    alone = callers.set_column(index, callers.schema.field("execution"), own)
+    charged = {line.tariff: line for line in tariffs.bill(callers)}
+    amounts: dict[str, float | None] = {}
+    for line in tariffs.bill(alone):
+        before, after = charged[line.tariff].exact_cost, line.exact_cost
+        if before is None or after is None:
+            amounts[line.tariff] = None
+        else:
+            amounts[line.tariff] = float(before - after)
+    return amounts

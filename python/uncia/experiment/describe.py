@@ -139,6 +139,8 @@ def _pacing(experiment: ExperimentPlan, stream: StreamPlan) -> dict[str, Any]:
         described["think"] = stream.think.words()
     if stream.stage is not None:
         described["stage"] = stream.stage
+    if stream.hops is not None:
+        described["hops"] = stream.hops.described()
     if stream.template is not None:
         described["template"] = stream.template
     return described

@@ -31,6 +31,9 @@ from uncia.workload.model import FieldForm
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
 
+MAX_REPEAT: Final = 1_000
+"""How often a stage of a chain may follow on itself."""
+
 Parameters = dict[str, Any]
 
 _FOLDER_TEMPLATE: Final = Path(__file__).parent.parent / "templates" / "folder.yaml.template"
@@ -118,6 +121,7 @@ class Stage(ChainStage):
     settings: Override = Field(
         default_factory=Override, description="Deployed apart, with these changed"
     )
+    repeat: int = Field(1, ge=1, le=MAX_REPEAT, description="How often the stage follows on itself")
 
     @model_validator(mode="after")
     def _one_body(self) -> Self:
@@ -141,7 +145,10 @@ class Sender(Form):
     function: Name | None = Field(None, description="One of the file's functions")
     chain: Name | None = Field(None, description="One of the file's chains, instead of a function")
     kind: chains.Kind | None = Field(
-        None, description="Who goes on with the chain: client (the load generator)"
+        None,
+        description="Who goes on with the chain: client (the load generator); nested (functions,"
+        " which wait for what they invoke); sequence (the platform); asynchronous (functions,"
+        " which invoke with events)",
     )
     arrivals: _SentAt | None = Field(None, description="When requests are sent")
     closed: Closed | None = Field(None, description="Clients that wait for answers, instead")
@@ -385,6 +392,8 @@ def _check_experiment(
             raise document.error(
                 (*here, "chain"), f"there is no chain {stream.chain!r}", tuple(file.chains)
             )
+        if stream.chain is not None:
+            _check_kind(document, file, here, stream)
         replay = stream.replay
         if replay is not None:
             at_map: yamlio.KeyPath = (*here, "arrivals", "map")
@@ -411,6 +420,49 @@ def _check_experiment(
         raise document.error(
             (*at, "base"), f"there is no experiment {experiment.base!r}", tuple(file.experiments)
         )
+
+
+def _check_kind(
+    document: yamlio.Document, file: ExperimentFile, at: yamlio.KeyPath, stream: Sender
+) -> None:
+    """That the platform has chains of this kind, and that this chain is none of the client's alone.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    assert stream.chain is not None, "it was checked"
+    kind = stream.kind or "client"
+    has = adapter(file.platform.kind).CAPABILITIES.chains
+    if kind not in has:
+        raise document.error(
+            (*at, "kind"), f"the platform {file.platform.kind} has no {kind} chains", sorted(has)
+        )
+    stages = file.chains[stream.chain].stages
+    at_stages: yamlio.KeyPath = ("chains", stream.chain, "stages")
+    waits = chains.predecessors(stages)
+    for name, stage in stages.items():
+        here: yamlio.KeyPath = (*at_stages, name)
+        if kind == "client":
+            continue
+        for key, is_given in (
+            ("think", stage.think.most_ns if stage.think.most_ns is not None else stage.think.min),
+            ("after_failures", stage.after_failures),
+            ("body", stage.body is not None),
+        ):
+            if is_given:
+                raise document.error(
+                    (*here, key), f"only the client can do so; this chain is {kind}"
+                )
+        function = file.functions.get(stage.function)
+        replicas = stage.settings.replicas or (1 if function is None else function.replicas)
+        if replicas > 1:
+            raise document.error(
+                here, f"{stage.function} has replicas, which only a client visits in turn"
+            )
+        if kind != "sequence" and len(waits[name]) > 1:
+            raise document.error(
+                (*here, "after"), f"several functions would invoke it; this chain is {kind}"
+            )
 
 
 def _check_chain(

@@ -7,6 +7,7 @@ settings.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -25,6 +26,7 @@ from uncia.experiment.model import (
 )
 from uncia.experiment.replays import Replays
 from uncia.experiment.sources import Sources
+from uncia.experiment.stages import ANSWER, ChainPlan, StagePlan, with_answers
 from uncia.platforms import adapter
 from uncia.units import MIB, format_size
 from uncia.workload import chains
@@ -32,6 +34,9 @@ from uncia.workload.arrivals import ArrivalProcess
 from uncia.workload.loops import NO_THOUGHT, Closed, ThinkTime
 
 WARMUP_SUFFIX: Final = ".warmup"
+
+# As long as the name of a deployed function may be.
+_LONGEST_NAME: Final = "n" * 64
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,13 @@ class DeploymentPlan:
         key: names it within the run; parts of resource names are made of it.
         alias: what the file and the tables call the function.
         function: the file's function, with the experiment's changes applied.
+        invokes: whether it invokes others, as a stage of a chain.
     """
 
     key: str
     alias: str
     function: Function
+    invokes: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ class StreamPlan:
         fields: of the template, in the engine's form.
         recorded: of a replay, the function whose requests these are.
         replay: of the first stream of a replay, the whole of it in words.
+        hops: of the first stage of a chain that the client does not carry on, the chain.
     """
 
     alias: str
@@ -86,6 +94,12 @@ class StreamPlan:
     fields: Mapping[str, Any] = field(default_factory=dict)
     recorded: str | None = None
     replay: str | None = None
+    hops: ChainPlan | None = None
+
+    def deployments(self) -> set[str]:
+        """The keys of all that it needs to be deployed."""
+        stages = () if self.hops is None else self.hops.stages
+        return {self.deployment, *(stage.deployment for stage in stages)}
 
     def pace(self) -> str | None:
         """When requests (or chains) are sent, in a few words.
@@ -176,7 +190,7 @@ class Plan:
         last: dict[str, int] = {}
         for position, experiment in enumerate(self.experiments):
             for stream in experiment.streams:
-                last[stream.deployment] = position
+                last |= dict.fromkeys(stream.deployments(), position)
         return last
 
 
@@ -307,8 +321,10 @@ class _Builder:
             if experiment.mix:
                 at = (*at, "mix", position)
             suffix = f"-{position}" if experiment.mix else ""
-            if stream.chain is not None:
+            if stream.chain is not None and (stream.kind or "client") == "client":
                 plans += self._chain(stream.chain, stream, plans)
+            elif stream.chain is not None:
+                plans.append(self._hops(at, stream.chain, stream, plans))
             elif stream.replay is not None:
                 plans += self._replay(at, f"{name}{suffix}", stream, plans, experiment.timeout)
             else:
@@ -414,31 +430,169 @@ class _Builder:
         """The requests of a chain, a stream for each stage."""
         stages = self.file.chains[chain_name].stages
         waits = chains.predecessors(stages)
-        positions = {name: len(before) + index for index, name in enumerate(stages)}
         plans: list[StreamPlan] = []
+        last: dict[str, int] = {}
         for name, stage in stages.items():
             at: yamlio.KeyPath = ("chains", chain_name, "stages", name)
-            event, template = self._body(at, stage, is_first=not waits[name])
-            after = tuple(positions[other] for other in waits[name])
-            plans.append(
-                StreamPlan(
-                    alias=stage.function,
-                    deployment=self._deploy(
-                        stage.function, stage.settings, f"{chain_name}-{name}", at
-                    ),
-                    label=_label(stage.function, [*before, *plans]),
-                    arrivals=None if after else stream.loop(),
-                    event=event,
-                    start_ns=0 if after else stream.start,
-                    template=template,
-                    stage=name,
-                    after=after,
-                    after_failures=stage.after_failures,
-                    think=stage.think,
-                    chain=None if after else f"chain {chain_name} ({chains.sentence(stages)})",
+            key = self._deploy(stage.function, stage.settings, f"{chain_name}-{name}", at)
+            after = tuple(last[other] for other in waits[name])
+            for turn in _turns(name, stage):
+                event, template = self._body(at, stage, is_first=not after)
+                plans.append(
+                    StreamPlan(
+                        alias=stage.function,
+                        deployment=key,
+                        label=_label(stage.function, [*before, *plans]),
+                        arrivals=None if after else stream.loop(),
+                        event=event,
+                        start_ns=0 if after else stream.start,
+                        template=template,
+                        stage=turn,
+                        after=after,
+                        after_failures=stage.after_failures,
+                        think=stage.think,
+                        chain=None if after else f"chain {chain_name} ({_stages_in_words(stages)})",
+                    )
                 )
-            )
+                last[name] = len(before) + len(plans) - 1
+                after = (last[name],)
         return plans
+
+    def _hops(
+        self,
+        at: yamlio.KeyPath,
+        chain_name: str,
+        stream: Stream,
+        before: Sequence[StreamPlan],
+    ) -> StreamPlan:
+        """The requests that begin a chain of functions, or of the platform's.
+
+        Args:
+            at: the experiment or stream in the file.
+            chain_name: the chain.
+            stream: the checked stream.
+            before: the experiment's streams so far.
+        """
+        kind = stream.kind
+        assert kind is not None, "the client's are others"
+        stages = self.file.chains[chain_name].stages
+        waits = chains.predecessors(stages)
+        positions = {name: position for position, name in enumerate(stages)}
+        plans = [
+            self._stage(chain_name, name, kind, waits[name], positions, waits) for name in stages
+        ]
+        chain = ChainPlan(chain_name, kind, plans)
+        where: yamlio.KeyPath = ("chains", chain_name, "stages")
+        if kind == "sequence":
+            try:
+                chain.definition(lambda _key: "")
+            except UnciaError as error:
+                raise self.sources.document.error(where, error.message) from error
+        self._check_room(where, chain)
+        self._check_payload(where, chain)
+        first = plans[0]
+        return StreamPlan(
+            alias=chain_name if kind == "sequence" else first.alias,
+            deployment=first.deployment,
+            label=_label(chain_name, before),
+            arrivals=stream.loop(),
+            event=dict(first.event),
+            start_ns=stream.start,
+            stage=chain.first,
+            chain=f"chain {chain_name} ({_stages_in_words(stages)}), {kind}",
+            hops=chain,
+        )
+
+    def _stage(
+        self,
+        chain_name: str,
+        name: str,
+        kind: chains.Kind,
+        after: Sequence[str],
+        positions: Mapping[str, int],
+        waits: Mapping[str, Sequence[str]],
+    ) -> StagePlan:
+        """A stage of a chain that the client does not carry on."""
+        stage = self.file.chains[chain_name].stages[name]
+        at: yamlio.KeyPath = ("chains", chain_name, "stages", name)
+        function = self.file.functions[stage.function]
+        given = {**function.parameters, **stage.parameters}
+        document, here = self.sources.document, (*at, "parameters")
+        if after:
+            given = {
+                key: with_answers(value, after, document, (*here, key))
+                for key, value in given.items()
+            }
+        filled = {key: it for key, it in given.items() if ANSWER in json.dumps(it)}
+        known = {key: it for key, it in given.items() if key not in filled}
+        self.sources.check_names(function, filled, here)
+        return StagePlan(
+            name=name,
+            alias=stage.function,
+            deployment=self._deploy(
+                stage.function,
+                stage.settings,
+                f"{chain_name}-{name}",
+                at,
+                invokes=kind in ("nested", "asynchronous"),
+            ),
+            event={**self.sources.event(function, known, here), **filled},
+            hands_on=bool(after or stage.repeat > 1) and not given and self._takes_any(function),
+            repeat=stage.repeat,
+            next=tuple(positions[other] for other in waits if name in waits[other]),
+        )
+
+    def _takes_any(self, function: Function) -> bool:
+        """Whether a function may be given whatever another answers."""
+        if function.source is None:
+            return True
+        definition = self.sources.definition(function.source)
+        return definition.takes_any_event or not definition.parameters
+
+    def _check_room(self, at: yamlio.KeyPath, chain: ChainPlan) -> None:
+        """That a nested chain does not wait for itself: each of its stages keeps an instance busy.
+
+        Raises:
+            UnciaError: with file, line and key.
+        """
+        most = getattr(self.file.platform, "max_instances", None)
+        needed = chain.hops() + 1
+        if chain.kind == "nested" and most is not None and needed > most:
+            raise self.sources.document.error(
+                at,
+                f"each of its {needed:,} stages waits in an instance for the next, and the platform"
+                f" has {most:,} at most (max_instances): the chain would wait for itself",
+            )
+
+    def _check_payload(self, at: yamlio.KeyPath, chain: ChainPlan) -> None:
+        """That what the chain hands on fits through the platform, as far as it is known.
+
+        Raises:
+            UnciaError: with file, line and key.
+        """
+        platform = self.file.platform
+        limit = adapter(platform.kind).CAPABILITIES.payload_limits(platform).get(chain.kind)
+        if limit is None:
+            return
+        names = {
+            stage.deployment: {"function": _LONGEST_NAME, **self._url(stage.deployment)}
+            for stage in chain.stages
+        }
+        begins = len(json.dumps(chain.event(names)))
+        for stage in chain.stages:
+            # Of a sequence, each stage is given its own event; else all have the whole chain.
+            size = len(json.dumps(stage.event)) + (0 if chain.kind == "sequence" else begins)
+            if size > limit:
+                raise self.sources.document.error(
+                    (*at, stage.name),
+                    f"its event has {size:,} bytes, and the platform {platform.kind} takes"
+                    f" {limit:,} at most in {chain.kind} chains",
+                    hint="Use store: hand on a key, and keep what is large in a store.",
+                )
+
+    def _url(self, key: str) -> dict[str, str]:
+        url = self.deployments[key].function.url
+        return {} if url is None else {"url": url}
 
     def _body(
         self, at: yamlio.KeyPath, stage: Stage, *, is_first: bool
@@ -458,7 +612,15 @@ class _Builder:
         event = {**self.sources.event(function, known, (*at, "parameters")), **filled}
         return event, chains.event_template(event) if filled else None
 
-    def _deploy(self, alias: str, settings: Settings, name: str, at: yamlio.KeyPath) -> str:
+    def _deploy(
+        self,
+        alias: str,
+        settings: Settings,
+        name: str,
+        at: yamlio.KeyPath,
+        *,
+        invokes: bool = False,
+    ) -> str:
         """The key of the deployment of a function with changed settings.
 
         Args:
@@ -466,6 +628,7 @@ class _Builder:
             settings: what is changed.
             name: of a deployment of its own, if that is needed.
             at: whose settings they are, in the file.
+            invokes: whether it invokes others.
         """
         declared = self.file.functions[alias]
         function = apply(declared, settings)
@@ -476,21 +639,59 @@ class _Builder:
         if settings.runtime or settings.handler:
             key = "handler" if settings.handler else "runtime"
             self.sources.check_package(function, (*at, "settings", key))
+        if invokes:
+            function = self._with_calls(function, at)
         wanted = alias if function == declared else f"{alias}-{name}"
-        return self._deployment(alias, function, wanted)
+        return self._deployment(alias, function, wanted, invokes=invokes)
 
-    def _deployment(self, alias: str, function: Function, wanted: str) -> str:
+    def _with_calls(self, function: Function, at: yamlio.KeyPath) -> Function:
+        """A function that can invoke others, if it can be one.
+
+        Raises:
+            UnciaError: with file, line and key.
+        """
+        if function.source is None:
+            return function
+        self.sources.check_invokes(function, at)
+        if "network" not in adapter(self.file.platform.kind).CAPABILITIES.settings:
+            return function
+        network = function.declared().get("network")
+        if network not in (None, "platform"):
+            raise self.sources.document.error(
+                at, f"its network is {network}: a stage that invokes the next needs platform"
+            )
+        return function.model_copy(update={"network": "platform"})
+
+    def _deployment(
+        self, alias: str, function: Function, wanted: str, *, invokes: bool = False
+    ) -> str:
         """The key of a deployment; equal ones of one function are the same."""
         for key, plan in self.deployments.items():
-            if plan.alias == alias and plan.function == function:
+            if (plan.alias, plan.function, plan.invokes) == (alias, function, invokes):
                 return key
+        if invokes and wanted in self.deployments:
+            wanted += "-calls"
         if wanted in self.deployments:
             raise UnciaError(
                 f"two deployments would be called {wanted!r}",
                 hint="Rename the function or the experiment of that name.",
             )
-        self.deployments[wanted] = DeploymentPlan(wanted, alias, function)
+        self.deployments[wanted] = DeploymentPlan(wanted, alias, function, invokes)
         return wanted
+
+
+def _turns(name: str, stage: Stage) -> list[str]:
+    """The stages that one comes to, as rows name them."""
+    return StagePlan(name, stage.function, "", {}, repeat=stage.repeat).turns()
+
+
+def _stages_in_words(stages: Mapping[str, Stage]) -> str:
+    """The stages, and how often they are repeated."""
+    words = chains.sentence(stages)
+    repeated = [
+        f"{name} {stage.repeat:,} times" for name, stage in stages.items() if stage.repeat > 1
+    ]
+    return "; ".join([words, *repeated])
 
 
 def _label(name: str, before: Sequence[StreamPlan]) -> str:

@@ -15,21 +15,32 @@ import pyarrow as pa
 
 from uncia import record
 from uncia.errors import RunFailedError, UnciaError
+from uncia.experiment import hops as hop_rows
 from uncia.experiment import locked, verdict
 from uncia.experiment.conclude import conclude
 from uncia.experiment.describe import Description, content
-from uncia.experiment.join import join, rename, shift, unmatched
+from uncia.experiment.join import rename, shift, unmatched
 from uncia.experiment.noise import NoiseWatch
-from uncia.experiment.plan import ExperimentPlan, Plan
+from uncia.experiment.plan import ExperimentPlan, Plan, StreamPlan
 from uncia.experiment.progress import Reporter, sends
 from uncia.experiment.sources import Sources
 from uncia.experiment.specs import Specs
+from uncia.experiment.stages import ChainPlan
 from uncia.interrupt import Interruption
-from uncia.platforms import Context, Deployment, Platform, Target, adapter, processes
+from uncia.platforms import (
+    Context,
+    Deployment,
+    Platform,
+    SequenceSpec,
+    Target,
+    adapter,
+    processes,
+)
 from uncia.platforms.journal import Journal, Resource
 from uncia.runs.folder import RunFolder
 from uncia.runs.versions import versions
 from uncia.text import plural
+from uncia.units import NS_PER_S, format_duration
 from uncia.workload import sizes
 from uncia.workload.client import ClosedLoop, Load, Stream, drive
 from uncia.workload.loops import Closed
@@ -153,6 +164,7 @@ class Execution:
     platform: Platform | None = None
     deployed: dict[str, list[tuple[Deployment, Target]]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    sequences: dict[str, tuple[Deployment, Target]] = field(default_factory=dict)
     collected: list[pa.Table] = field(default_factory=list)
     spans: list[pa.Table] = field(default_factory=list)
     instances: pa.Table | None = None
@@ -276,7 +288,10 @@ class Execution:
         client = record.merge(
             [record.read(part, "invocations") for part in self.folder.parts("invocations")]
         )
-        return join(client, record.merge(self.collected)).rows if self.collected else client
+        if not self.collected:
+            return rename(client, self.names)
+        rows = hop_rows.assemble(client, record.merge(self.collected)).rows
+        return rename(rows, self.names)
 
     def _deploying(self, keys: Collection[str]) -> str:
         """Say what is deployed: functions of the file, which sizes and replicas make more of."""
@@ -315,6 +330,10 @@ class Execution:
                 self.deployed[key].append(placeholder)
                 self._warn(f"{plan.alias}: {warning}" for warning in deployment.warnings)
                 self.deployed[key][-1] = (deployment, platform.endpoint(deployment))
+        for experiment in self.plan.experiments[since:]:
+            for stream in experiment.streams:
+                if stream.hops is not None and stream.hops.kind == "sequence":
+                    self._deploy_sequence(platform, prefix, stream.hops)
         events = adapter(self.plan.platform).CAPABILITIES.http_events
         # An HTTP server gets the request itself.
         made = [deployment for key in missing for deployment, _ in self.deployed[key]]
@@ -331,6 +350,21 @@ class Execution:
             if warning not in self.description.warnings:
                 self.description.warnings.append(warning)
                 self.reporter.note(f"Warning: {warning}")
+
+    def _deploy_sequence(self, platform: Platform, prefix: str, chain: ChainPlan) -> None:
+        """Create the state machine of a chain, whose functions are there, unless it is there."""
+        if chain.name in self.sequences:
+            return
+        resources = {
+            key: deployed[0][0].detail.get("arn", deployed[0][0].name)
+            for key, deployed in self.deployed.items()
+        }
+        definition = chain.definition(resources.__getitem__)
+        deployment = platform.deploy(
+            SequenceSpec(f"{prefix}-{len(self.sequences)}-{chain.name[:32]}", definition)
+        )
+        self.sequences[chain.name] = (deployment, Target(""))
+        self.sequences[chain.name] = (deployment, platform.endpoint(deployment))
 
     def _drive(self, position: int, experiment: ExperimentPlan) -> None:
         """Send one experiment's requests; its rows go into a part of their own."""
@@ -377,12 +411,15 @@ class Execution:
     def _stream(self, experiment: ExperimentPlan, index: int) -> Stream:
         stream = experiment.streams[index]
         function = self.plan.deployments[stream.deployment].function
-        method = function.method or "POST"
+        method: str = function.method or "POST"
         deployed = self.deployed[stream.deployment]
+        if stream.hops is not None and stream.hops.kind == "sequence":
+            deployed = [self.sequences[stream.hops.name]]
+            method = deployed[0][1].method
         headers = {"content-type": "application/json", **deployed[0][1].headers, **function.headers}
         body: bytes | dict[str, str] | None = None
         if method not in ("GET", "HEAD"):
-            body = json.dumps(stream.event).encode()
+            body = json.dumps(self._first_event(stream, deployed[0][1])).encode()
             if stream.template is not None:
                 body = {"template": stream.template}
         loop = stream.arrivals
@@ -408,6 +445,21 @@ class Execution:
             execution=function.execution,
         )
 
+    def _first_event(self, stream: StreamPlan, target: Target) -> Mapping[str, Any]:
+        """What a request carries; one that begins a chain has the whole of it."""
+        chain = stream.hops
+        if chain is None:
+            return stream.event
+        if target.machine is not None:
+            return {"stateMachineArn": target.machine, "input": json.dumps(dict(stream.event))}
+        functions = {}
+        for key in stream.deployments():
+            deployment, endpoint = self.deployed[key][0]
+            functions[key] = {"function": deployment.name}
+            if self.plan.deployments[key].function.source is None:
+                functions[key]["url"] = endpoint.url
+        return chain.event(functions)
+
     def _collect(self, position: int, experiment: ExperimentPlan) -> None:
         """Fetch the platform's log until it holds what the platform has answered."""
         if self.platform is None or not adapter(self.plan.platform).CAPABILITIES.collects:
@@ -429,6 +481,31 @@ class Execution:
             self.description.warnings.append(
                 f"{experiment.name}: {missing} answered requests are not in the platform's log"
             )
+        self._await_hops(experiment, rows, logged)
+
+    def _await_hops(
+        self, experiment: ExperimentPlan, rows: pa.Table, logged: list[pa.Table]
+    ) -> None:
+        """Wait until chains of events have ended, for as long as an answer would be waited for."""
+        chains = [stream.hops for stream in experiment.streams if stream.hops is not None]
+        chains = [chain for chain in chains if chain.kind == "asynchronous"]
+        if not chains:
+            return
+        deadline = time.monotonic() + experiment.timeout_ns / NS_PER_S
+        while True:
+            platform = record.merge(logged)
+            left = sum(hop_rows.outstanding(rows, platform, chain) for chain in chains)
+            if left == 0:
+                return
+            if time.monotonic() > deadline:
+                self.description.warnings.append(
+                    f"{experiment.name}: {left} invocations of its chains had not ended"
+                    f" {format_duration(experiment.timeout_ns)} after the last answer"
+                )
+                return
+            time.sleep(_COLLECT_POLL_S)
+            if (fetched := self._fetch()) is not None:
+                logged.append(fetched)
 
     def _fetch(self) -> pa.Table | None:
         """What the platform logged since the last time; kept, and its invocations returned."""
@@ -455,6 +532,12 @@ class Execution:
             return
         try:
             failed: list[str] = []
+            for name, (deployment, _) in list(self.sequences.items()):
+                try:
+                    platform.remove(deployment)
+                    del self.sequences[name]
+                except UnciaError as error:
+                    failed.append(error.message)
             for key in list(self.deployed):
                 try:
                     self._remove_deployment(platform, key)
@@ -499,9 +582,15 @@ class Execution:
             [record.read(part, "invocations") for part in self.folder.parts("invocations")]
         )
         client = record.conform(client, "invocations", epoch)
+        unknown: list[str] = []
         if self.collected:
-            joined = join(client, record.merge(self.collected))
-            client = joined.rows
+            assembled = hop_rows.assemble(client, record.merge(self.collected))
+            client, joined, unknown = assembled.rows, assembled.joined, assembled.unknown
+            if unknown:
+                self.description.warnings.append(
+                    f"functions reported {plural(len(unknown), 'hop')} that the platform did not"
+                    " log; they are not in the tables"
+                )
             if joined.strangers:
                 self.description.warnings.append(
                     f"the platform's log holds {joined.strangers} invocations that no client row"
@@ -519,8 +608,8 @@ class Execution:
             "spans",
         )
         tables = {
-            "invocations": client,
-            "spans": record.conform(spans, "spans", epoch),
+            "invocations": record.conform(rename(client, self.names), "invocations", epoch),
+            "spans": hop_rows.without(record.conform(spans, "spans", epoch), unknown),
             "instances": self.instances or record.empty("instances", epoch),
             "machine": self.noise.table(epoch, self.description.run),
         }

@@ -86,6 +86,30 @@ class Sources:
             raise self.document.error(at, error.message, hint=error.hint) from error
         self._packaged.add(key)
 
+    def check_invokes(self, function: Function, at: yamlio.KeyPath) -> None:
+        """That the function can invoke others, as a stage of a chain.
+
+        Raises:
+            UnciaError: with file, line and key.
+        """
+        from uncia.functions import calls
+
+        if function.source is None:
+            return
+        definition = self.definition(function.source)
+        if definition.takes_any_event:
+            raise self.document.error(
+                at,
+                f"{definition.name} is a plain folder: its handler does not invoke the next stage",
+                hint="Give it a function.yaml, and make its handler with uncia's envelope.",
+            )
+        name = function.runtime
+        runtime = definition.runtime_names[0] if name is None else language(name)
+        try:
+            calls.folder(runtime)
+        except UnciaError as error:
+            raise self.document.error(at, error.message, hint=error.hint) from error
+
     def check_start(self, function: Function, at: yamlio.KeyPath) -> None:
         """That instances of the function's runtime can be started from what it asks for.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from uncia.errors import UnciaError
 from uncia.experiment.describe import package_identity
 from uncia.experiment.plan import DeploymentPlan
 from uncia.experiment.sources import Sources, language
@@ -26,7 +27,7 @@ class Specs:
     sources: Sources
     identities: dict[str, str] = field(default_factory=dict)
     _packages: dict[
-        tuple[str, str | None, int | None, str | None],
+        tuple[str, str | None, int | None, str | None, bool],
         tuple[bytes, Image | None, str, str],
     ] = field(default_factory=dict)
 
@@ -58,18 +59,27 @@ class Specs:
 
         definition = self.sources.definition(function.source)
         wanted = None if function.runtime is None else language(function.runtime)
-        identity = (function.source, wanted, function.filler, function.root)
+        identity = (function.source, wanted, function.filler, function.root, plan.invokes)
         if identity not in self._packages:
             filler = function.filler or 0
             image: Image | None = None
             if function.root is None and definition.root is None:
-                packaged = functions.package(definition, wanted, filler=filler)
+                packaged = functions.package(
+                    definition, wanted, filler=filler, invokes=plan.invokes
+                )
+            elif plan.invokes:
+                raise UnciaError(
+                    f"{function.source} brings a root of its own: it cannot be a stage of a chain"
+                    " that functions carry on"
+                )
             else:
                 layout = None if function.root is None else self.sources.base / function.root
                 image, packaged = images.image_of(definition, layout, wanted, filler=filler)
             content = packaged.read_bytes()
             self._packages[identity] = (content, image, packaged.handler, packaged.runtime)
             name = f"{function.source} ({packaged.runtime})"
+            if plan.invokes:
+                name += ", invokes"
             self.identities[name] = package_identity(content) if image is None else image.digest
         package, image, handler, runtime = self._packages[identity]
         return [

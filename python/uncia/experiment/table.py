@@ -75,7 +75,7 @@ def summary_table(experiments: Mapping[str, Mapping[str, Any]]) -> None:
         latency = summary["latency_ms"]
         table.add_row(
             name,
-            f"{summary['invocations']:,}",
+            f"{summary['invocations'] - summary['hop_rows']:,}",
             f"{summary['failed']:,}",
             *(f"{summary['starts'].get(kind, 0):,}" for kind in starts),
             *(_number(latency[key]) for key in ("p50", "p99", "max")),

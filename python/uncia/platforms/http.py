@@ -17,13 +17,18 @@ from uncia.platforms import (
     FunctionSpec,
     PlatformForm,
     Response,
+    SequenceSpec,
     Target,
 )
 from uncia.platforms.journal import Resource
 
 # Nothing is set with them: they say what there is, for the rows.
 CAPABILITIES: Final = Capabilities(
-    deploys=False, collects=False, settings=frozenset({"memory", "vcpu", "execution"})
+    deploys=False,
+    collects=False,
+    settings=frozenset({"memory", "vcpu", "execution"}),
+    # Without a log, nobody would know when a chain of events has ended.
+    chains=frozenset({"client", "nested"}),
 )
 
 _INVOKE_TIMEOUT_S: Final = 60.0
@@ -44,7 +49,9 @@ class HttpPlatform:
     def start(self) -> list[str]:
         return []
 
-    def deploy(self, function: FunctionSpec) -> Deployment:
+    def deploy(self, function: FunctionSpec | SequenceSpec) -> Deployment:
+        if isinstance(function, SequenceSpec):
+            raise UnciaError(f"the state machine {function.name}: http executes none")
         if function.url is None:
             raise UnciaError(f"the function {function.name} has no url, and http deploys nothing")
         self._targets[function.name] = Target(function.url, function.method, dict(function.headers))

@@ -35,6 +35,12 @@ MEMORY: Final = (128 * MIB, 10_240 * MIB)
 TIMEOUT: Final = (NS_PER_S, 900 * NS_PER_S)
 """The least and the most time limit, in nanoseconds; limits are whole seconds."""
 
+MAX_REQUEST_BYTES: Final = 6_291_556
+"""Of an event whose answer is waited for."""
+
+MAX_EVENT_BYTES: Final = 262_144
+"""Of an event that is accepted and worked on later."""
+
 MAX_HANDLER: Final = 128
 """Characters of a handler's name."""
 

@@ -29,7 +29,8 @@ def summarise(
     """Summarise the chains of one experiment, one summary for each kind, in order of first sending.
 
     Args:
-        table: the invocations of the experiment. Rows without a stage are in no chain.
+        table: the invocations of the experiment. Rows without a stage are in no chain, and hops
+            (`uncia.stats.hops`) in none of the client's.
         experiment: its description in ``run.yaml``, whose ``streams`` list the stages of a chain;
             without it, a chain has all stages that occur in chains of its kind.
 
@@ -40,7 +41,8 @@ def summarise(
         ``function``, ``requests``, ``ok``, ``response_ms`` (received - sent, of ok rows) and
         ``between_ms`` (sent - received of the parent).
     """
-    rows = table.filter(pc.is_valid(columns.words(table, "stage")))
+    is_sent = pc.invert(columns.is_hop(table))
+    rows = table.filter(pc.and_(is_sent, pc.is_valid(columns.words(table, "stage"))))
     if rows.num_rows == columns.words(rows, "parent").null_count:
         return []
     rows = rows.take(pc.sort_indices(columns.integers(rows, "sent")))

@@ -67,6 +67,12 @@ def is_word(table: pa.Table, name: str, word: str) -> Column:
     return pc.fill_null(pc.equal(words(table, name), word), False)
 
 
+def is_hop(table: pa.Table) -> Column:
+    """Whether each row is a hop: caused by another, and not by what a client decided to send."""
+    caused = pc.is_valid(words(table, "parent"))
+    return pc.and_(caused, pc.is_null(column(table, "open_loop", pa.bool_())))
+
+
 def by_word(table: pa.Table, name: str, nothing: str = NO_EXPERIMENT) -> dict[str, pa.Table]:
     """Split a table by the words of a column, in order of first appearance.
 

@@ -4,7 +4,8 @@ Rows. ``latency_ms`` is over the rows with outcome ``ok`` that have both a sched
 time (``latency_rows`` of them); ``outcomes`` counts all rows, and ``latency_answered_ms`` has the
 same quantiles over all rows with any answer. Nothing is trimmed. Latency is received - scheduled,
 so it includes the delay of a request that the generator sent late (no coordinated omission);
-generator lag is sent - scheduled.
+generator lag is sent - scheduled. Rows that no client sent (``hop_rows`` of the ``invocations``)
+have neither time; `uncia.stats.hops` summarises them.
 
 MR, TR and TMR are those of STeLLAR (Ustiugov et al., IISWC 2021, section V and table I):
 
@@ -127,6 +128,7 @@ def summarise(
         "functions": sorted(columns.count_words(table, "function")),
         "platforms": sorted(columns.count_words(table, "platform")),
         "invocations": table.num_rows,
+        "hop_rows": int(pc.sum(columns.is_hop(table)).as_py() or 0),
         "sent": _count(table, "sent"),
         "answered": _count(table, "received"),
         "failed": sum(failed.values()),
@@ -272,7 +274,8 @@ def warnings(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Warnings for readers of these summaries, as sentences, in the order of experiments."""
     sentences = []
     for name, summary in summaries.items():
-        rows = summary["invocations"]
+        # Those that a client decided to send.
+        rows = summary["invocations"] - summary["hop_rows"]
         if rows == 0:
             sentences.append(f"{name}: no request was made.")
             continue
@@ -282,7 +285,7 @@ def warnings(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
         if summary["failed"]:
             failed = [f"{count:,} {word}" for word, count in summary["failed_outcomes"].items()]
             sentences.append(
-                f"{name}: {summary['failed']:,} of {rows:,} requests failed"
+                f"{name}: {summary['failed']:,} of {summary['invocations']:,} requests failed"
                 f" ({', '.join(failed)}); they are not in its latencies."
             )
         if summary["latency_rows"] == 0:

@@ -1,4 +1,7 @@
-"""Chains driven by the client: stages whose requests are sent when others are answered.
+"""Chains: stages of which each follows others, and who carries them on.
+
+Those of the kind ``client`` are driven by the load generator, which sends a stage's requests when
+others are answered.
 
 The stages of a chain are a directed acyclic graph with one first stage: each waits for stages that
 come before it in the file. Bodies of later stages may take values from earlier answers; how that is
@@ -20,7 +23,9 @@ from uncia.forms import Form, Name
 from uncia.workload.loops import NO_THOUGHT, Think
 from uncia.yamlio import Document, KeyPath
 
-Kind = Literal["client"]
+Kind = Literal["client", "nested", "sequence", "asynchronous"]
+"""Who carries a chain on: the load generator; functions, which wait for what they invoke; the
+platform; functions, which invoke with events and wait for nothing."""
 
 # Braces as the engine reads them (crates/load/src/request/template.rs): two escaped ones, or a
 # placeholder, which may not be closed. Of three that open the first is text.

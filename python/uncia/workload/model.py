@@ -19,7 +19,7 @@ from uncia.forms import Form, Headers, Name, Url
 from uncia.units import NS_PER_S, Duration, Size, Vcpu
 from uncia.workload import chains, columns, mapping
 from uncia.workload.arrivals import Arrivals
-from uncia.workload.chains import ChainStage, Kind
+from uncia.workload.chains import ChainStage
 from uncia.workload.columns import ColumnField
 from uncia.workload.loops import Closed
 from uncia.workload.mapping import MappedReplay
@@ -242,7 +242,9 @@ class Stream(Form):
 
     function: Name | None = Field(None, description="One of the file's functions")
     chain: Name | None = Field(None, description="One of the file's chains, instead of a function")
-    kind: Kind | None = Field(None, description="Who drives the chain: client (the load generator)")
+    kind: Literal["client"] | None = Field(
+        None, description="Who drives the chain: client (the load generator)"
+    )
     arrivals: Arrivals | None = Field(None, description="When requests are sent (open loop)")
     closed: Closed | None = Field(None, description="Clients that wait for answers (closed loop)")
     start: Duration = Field(0, description="After the start of the load")

@@ -15,7 +15,13 @@ use crate::size::size;
 
 impl Execution {
     /// Begins the branches of a parallel state.
-    pub(super) fn fork(&mut self, turn: &mut Turn<'_>, name: u64, branches: &[usize], input: &Arc<Value>) {
+    pub(super) fn fork(
+        &mut self,
+        turn: &mut Turn<'_>,
+        name: u64,
+        branches: &[usize],
+        input: &Arc<Value>,
+    ) {
         self.record_of(turn, name, History::new("ParallelStateStarted"));
         let running = branches.iter().enumerate();
         let running = running

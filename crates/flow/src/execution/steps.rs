@@ -42,7 +42,10 @@ enum Outcome {
     Ends,
 }
 
-pub(super) fn machine_of(machine: &StateMachine, branch: &Branch) -> (Arc<[Machine]>, usize, usize) {
+pub(super) fn machine_of(
+    machine: &StateMachine,
+    branch: &Branch,
+) -> (Arc<[Machine]>, usize, usize) {
     (machine.machines.clone(), branch.machine, branch.state)
 }
 

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use uncia_record::{Epoch, Invocation, Span, Text};
 
 use super::batch::Completion;
+use super::hops::{self, Hop};
 use crate::answer::TOO_LONG;
 use crate::http1;
 use crate::picker::MAX_REPORT_BYTES;
@@ -40,6 +41,8 @@ struct Report {
     /// Further intervals that the function measured, in Unix time: a list of [name, start, end]. Of
     /// another form, it is the function's own affair.
     spans: Option<serde_json::Value>,
+    /// What it has invoked as a stage of a chain, and what that has: see [`hops`].
+    hops: Option<serde_json::Value>,
 }
 
 /// The keys of an answer that matter; a function's own are passed over without being kept.
@@ -133,6 +136,7 @@ pub(super) struct Explained {
 pub(super) struct Reported {
     pub handler: Option<Span>,
     pub further: Vec<Span>,
+    pub hops: Vec<Hop>,
     /// Of a failed invocation whose answer has a trace or an output.
     pub explained: Option<Explained>,
 }
@@ -191,7 +195,8 @@ pub(super) fn fill(
         report.spans.and_then(|spans| serde_json::from_value(spans).ok()).unwrap_or_default();
     let further = further.iter().filter(|(name, ..)| name.len() <= MAX_SPAN_NAME);
     let further = further.filter_map(|(name, start, end)| span(name, *start, *end)).collect();
-    Reported { handler, further, explained }
+    let hops = report.hops.as_ref().map(hops::read).unwrap_or_default();
+    Reported { handler, further, hops, explained }
 }
 
 fn explain(body: &[u8], headers: &Headers) -> Option<Explained> {

@@ -5,6 +5,7 @@ mod batch;
 #[cfg(test)]
 mod cost;
 mod failure;
+mod hops;
 mod interpret;
 mod make;
 mod recorder;

@@ -10,6 +10,7 @@ use uncia_clock::Moment;
 use uncia_record::{Epoch, Invocation, RecordError, Span, StreamWriter, Table};
 
 use super::batch::{Batch, Completion, Inbox, Received};
+use super::hops::{Hop, Hops};
 use super::interpret::Explained;
 use super::make::RowMaker;
 use super::rules::{Observed, Rules, Stopped, Watch};
@@ -72,6 +73,8 @@ pub(crate) struct Recorder<'a> {
     watch: Option<Watch>,
     stopped: Option<Stopped>,
     failures: Failures,
+    hops: Hops,
+    epoch: Epoch,
 }
 
 /// The first invocations that failed with distinct errors.
@@ -133,6 +136,8 @@ impl<'a> Recorder<'a> {
             watch: None,
             stopped: None,
             failures: Failures::default(),
+            hops: Hops::default(),
+            epoch,
         })
     }
 
@@ -215,8 +220,9 @@ impl<'a> Recorder<'a> {
                 self.invocations.push_with(|to, row| maker.set_plain(to, row, completion))?;
                 self.observe(completion, "ok");
             } else {
-                let reported = self.maker.fill(&mut row, completion, head, body);
+                let mut reported = self.maker.fill(&mut row, completion, head, body);
                 self.invocations.push_with(|to, _| row.set(to))?;
+                self.write_hops(&row, std::mem::take(&mut reported.hops))?;
                 if let Some(spans) = &mut self.spans {
                     reported
                         .handler
@@ -231,6 +237,17 @@ impl<'a> Recorder<'a> {
             }
         }
         self.tick()
+    }
+
+    /// Writes what the function reports of a chain that begins with `root`.
+    fn write_hops(&mut self, root: &Invocation, hops: Vec<Hop>) -> Result<(), RecordError> {
+        for (row, spans) in self.hops.take(root, hops, self.epoch) {
+            self.invocations.push_with(|to, _| row.set(to))?;
+            if let Some(table) = &mut self.spans {
+                spans.iter().try_for_each(|span| table.push(span))?;
+            }
+        }
+        Ok(())
     }
 
     #[inline]

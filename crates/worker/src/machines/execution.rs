@@ -11,8 +11,8 @@ use uncia_flow::{
     Decision, Event, Execution, Failure, Nanos, Settings, StateMachine, Status, TaskId, TimerId,
 };
 
-use super::{Hop, Invoke};
 use super::history::Log;
+use super::{Hop, Invoke};
 use crate::clock::Moment;
 
 /// An execution that runs.

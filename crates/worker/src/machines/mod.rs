@@ -181,10 +181,7 @@ impl Machines {
         begun.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
-    async fn begin(
-        self: Arc<Self>,
-        start: Start,
-    ) -> Result<(String, i64), MachineError> {
+    async fn begin(self: Arc<Self>, start: Start) -> Result<(String, i64), MachineError> {
         let Start { machine, name, input, invocation } = start;
         let stored =
             self.clone().blocking(move |machines| machines.store(&machine, name, input)).await?;
@@ -247,10 +244,7 @@ impl Machines {
     }
 
     /// Begins an execution of an express machine, of which nothing is kept.
-    pub(crate) async fn start_sync(
-        self: &Arc<Self>,
-        start: Start,
-    ) -> Result<Begun, MachineError> {
+    pub(crate) async fn start_sync(self: &Arc<Self>, start: Start) -> Result<Begun, MachineError> {
         let Start { machine: arn, name, input, invocation } = start;
         let machine = self.clone().blocking(move |machines| machines.find(&arn)).await?;
         if machine.kind != Kind::Express {

@@ -85,11 +85,21 @@ func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error)
 		cpu := cpuTime()
 		start := time.Now()
 		fresh := calls.Add(1) == 1
+		chain, event, err := takeChain(event)
+		if err != nil {
+			return nil, err
+		}
 		result, valid, err := work(event)
 		if err != nil {
 			return nil, err
 		}
-		result["uncia"] = map[string]any{
+		var hops []hop
+		if chain != nil {
+			if hops, err = chain.follow(result); err != nil {
+				return nil, err
+			}
+		}
+		about := map[string]any{
 			"fresh":            fresh,
 			"instance":         instance,
 			"handler_start_ns": start.UnixNano(),
@@ -97,6 +107,11 @@ func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error)
 			"cpu_ns":           cpuTime() - cpu,
 			"valid":            valid,
 		}
+		if chain != nil {
+			about["kernel"] = kernel()
+			about["hops"] = hops
+		}
+		result["uncia"] = about
 		return result, nil
 	}
 }

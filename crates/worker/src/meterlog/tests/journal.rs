@@ -425,7 +425,10 @@ fn a_journal_of_version_5_is_read_or_stays_as_it_is() {
             let sql = format!("ALTER TABLE journal DROP COLUMN {column}");
             connection.execute_batch(&sql).unwrap();
         }
-        connection.execute_batch("ALTER TABLE invocations DROP COLUMN shared").unwrap();
+        let later = "ALTER TABLE invocations DROP COLUMN shared;
+                     ALTER TABLE invocations DROP COLUMN stage;
+                     ALTER TABLE events DROP COLUMN stage;";
+        connection.execute_batch(later).unwrap();
         connection.pragma_update(None, "user_version", 5).unwrap();
         if !is_damaged {
             let log = open(state.path());

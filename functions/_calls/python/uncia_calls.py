@@ -1,0 +1,177 @@
+"""Chains: a function invokes the stages after its own, and reports them as hops.
+
+Beside the handler only in packages of functions that invoke others. AWS's SDK is loaded when the
+first stage is invoked by it; stages with a URL need the standard library alone.
+"""
+
+import json
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+_ANSWER = "uncia:answer"
+_STAGE_HEADER = "x-uncia-stage"  # what the platform names the stage by in its log
+_TIMEOUT_S = 900  # no function runs longer
+
+_lock = threading.Lock()
+_stage = threading.local()
+_client = None
+
+
+def _kernel():
+    """What tells a running kernel from others: clocks on one compare."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+KERNEL = _kernel()
+
+
+def follow(chain, result, instance):
+    """Invoke the stages after this one, all at once; return the hops that are reported of them.
+
+    Raises RuntimeError when one of them fails, after all have ended.
+    """
+    calls = list(_calls(chain, result))
+    if not calls:
+        return []
+    if len(calls) == 1:
+        done = [_perform(*calls[0], instance)]
+    else:
+        with ThreadPoolExecutor(len(calls)) as pool:
+            done = list(pool.map(lambda call: _perform(*call, instance), calls))
+    failures = [failure for _, failure in done if failure]
+    if failures:
+        raise RuntimeError("; ".join(failures))
+    return [hop for hops, _ in done for hop in hops]
+
+
+def _calls(chain, result):
+    """Each stage that comes next: itself, its name with its turn, its event, how it is invoked."""
+    stages = chain["stages"]
+    this = stages[chain["at"]]
+    if chain["turn"] < this.get("repeat", 1):
+        targets = [(chain["at"], chain["turn"] + 1)]
+    else:
+        targets = [(at, 1) for at in this.get("next", [])]
+    for at, turn in targets:
+        stage = stages[at]
+        name = f"{stage['stage']}-{turn}" if stage.get("repeat", 1) > 1 else stage["stage"]
+        event = _fill(stage.get("event", {}), result)
+        event["uncia"] = {"chain": {**chain, "at": at, "turn": turn}}
+        yield stage, name, json.dumps(event).encode(), chain["kind"] == "asynchronous"
+
+
+def _fill(value, result):
+    """A stage's event with values of the answer that it follows."""
+    if isinstance(value, list):
+        return [_fill(item, result) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _ANSWER not in value:
+        return {key: _fill(item, result) for key, item in value.items()}
+    found = result
+    for key in value[_ANSWER]:
+        try:
+            found = found[int(key)] if isinstance(found, list) else found[key]
+        except (KeyError, IndexError, ValueError, TypeError):
+            path = ".".join(value[_ANSWER])
+            raise RuntimeError(f"the answer before it has no {path}") from None
+    return found
+
+
+def _perform(stage, name, payload, is_event, instance):
+    """Invoke a stage; return its hop and those that it reports, and what went wrong."""
+    hop = {
+        "stage": name,
+        "function": stage["function"],
+        "parent": "",
+        "caller": instance,
+        "caller_kernel": KERNEL,
+        "request_bytes": len(payload),
+        "event": is_event,
+    }
+    invoke = _post if stage.get("url") else _invoke
+    hop["sent_ns"] = time.time_ns()
+    answer, request, failure = invoke(stage, name, payload, is_event)
+    hop["received_ns"] = time.time_ns()
+    hop["request"] = request or uuid.uuid4().hex
+    if failure:
+        hop["error"] = f"stage {name}: {failure}"
+        return [hop], hop["error"]
+    if is_event:
+        return [hop], None
+    hop["response_bytes"] = len(answer)
+    try:
+        said = json.loads(answer).get("uncia")
+    except (ValueError, AttributeError):
+        said = None
+    hops = [hop]
+    if isinstance(said, dict):
+        for key in ("handler_start_ns", "handler_end_ns", "instance", "fresh", "kernel"):
+            if key in said:
+                hop[key] = said[key]
+        for later in said.get("hops", []):
+            hops.append({**later, "parent": later["parent"] or hop["request"]})
+    return hops, None
+
+
+def _sdk():
+    """The client of AWS's SDK, made once."""
+    global _client
+    with _lock:
+        if _client is None:
+            import boto3
+            from botocore.config import Config
+
+            # What is tried again would be two invocations in the rows, and one hop.
+            config = Config(
+                retries={"total_max_attempts": 1}, read_timeout=_TIMEOUT_S, max_pool_connections=64
+            )
+            _client = boto3.client("lambda", config=config)
+            _client.meta.events.register("before-call.lambda.Invoke", _name_stage)
+        return _client
+
+
+def _name_stage(params, **_):
+    params["headers"][_STAGE_HEADER] = _stage.name
+
+
+def _invoke(stage, name, payload, is_event):
+    client = _sdk()
+    _stage.name = name
+    try:
+        answer = client.invoke(
+            FunctionName=stage["function"],
+            Payload=payload,
+            InvocationType="Event" if is_event else "RequestResponse",
+        )
+        body = answer["Payload"].read()
+    except Exception as error:  # noqa: BLE001 - whatever the SDK raises is the hop's failure
+        return b"", None, f"{type(error).__name__}: {error}"
+    request = answer["ResponseMetadata"].get("RequestId")
+    if "FunctionError" in answer:
+        text = body[:500].decode(errors="replace")
+        return body, request, f"{answer['FunctionError']}: {text}"
+    return body, request, None
+
+
+def _post(stage, name, payload, _is_event):
+    import urllib.error
+    import urllib.request
+
+    headers = {"content-type": "application/json", _STAGE_HEADER: name}
+    request = urllib.request.Request(stage["url"], data=payload, headers=headers, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            return answer.read(), answer.headers.get("x-amzn-requestid"), None
+    except urllib.error.HTTPError as error:
+        with error:
+            text = error.read()[:500].decode(errors="replace")
+        return b"", error.headers.get("x-amzn-requestid"), f"HTTP {error.code}: {text}"
+    except OSError as error:
+        return b"", None, f"{type(error).__name__}: {error}"

@@ -1,0 +1,327 @@
+package uncia
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The keys of a chain in an event, and of a reference to an answer in a stage's event.
+const (
+	chainKey  = "uncia"
+	answerKey = "uncia:answer"
+)
+
+// chain says which stages follow the one that an event is for.
+type chain struct {
+	Kind string `json:"kind"`
+	// Passed on as it came.
+	Stages json.RawMessage `json:"stages"`
+	At     int             `json:"at"`
+	Turn   int             `json:"turn"`
+	stages []stage
+}
+
+type stage struct {
+	Name     string          `json:"stage"`
+	Function string          `json:"function"`
+	URL      string          `json:"url"`
+	Repeat   int             `json:"repeat"`
+	Event    json.RawMessage `json:"event"`
+	Next     []int           `json:"next"`
+}
+
+// call is one invocation of a stage.
+type call struct {
+	stage   stage
+	name    string
+	payload []byte
+	isEvent bool
+}
+
+// caller invokes functions. It is there in packages of functions that are stages of chains.
+type caller interface {
+	invoke(call) (answer []byte, request string, err error)
+}
+
+var newCaller func() (caller, error)
+
+var (
+	callerOnce sync.Once
+	theCaller  caller
+	callerErr  error
+	kernel     = sync.OnceValue(readKernel)
+)
+
+// readKernel returns what tells a running kernel from others: clocks on one compare.
+func readKernel() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// hop is what a function reports of a stage that it, or one after it, has invoked.
+type hop struct {
+	Stage    string `json:"stage"`
+	Function string `json:"function"`
+	Request  string `json:"request"`
+	// The request of the hop that made the call; empty: the function that reports.
+	Parent   string `json:"parent"`
+	Sent     int64  `json:"sent_ns"`
+	Received int64  `json:"received_ns"`
+	Caller   string `json:"caller"`
+	Kernel   string `json:"caller_kernel"`
+	Bytes    int    `json:"request_bytes"`
+	IsEvent  bool   `json:"event,omitempty"`
+	Error    string `json:"error,omitempty"`
+	Answered *int   `json:"response_bytes,omitempty"`
+	envelope
+}
+
+// envelope is what the function that was called says of itself.
+type envelope struct {
+	Start    *int64  `json:"handler_start_ns,omitempty"`
+	End      *int64  `json:"handler_end_ns,omitempty"`
+	Instance *string `json:"instance,omitempty"`
+	Fresh    *bool   `json:"fresh,omitempty"`
+	OfKernel *string `json:"kernel,omitempty"`
+}
+
+// takeChain returns the chain in an event, and the event without it.
+func takeChain(event json.RawMessage) (*chain, json.RawMessage, error) {
+	// Within the body of an HTTP request its quotes are escaped.
+	quoted, escaped := []byte(`"`+chainKey+`"`), []byte(`"`+chainKey+`\"`)
+	if !bytes.Contains(event, quoted) && !bytes.Contains(event, escaped) {
+		return nil, event, nil
+	}
+	given, err := Parameters(event)
+	if err != nil {
+		// The function says so itself, if it looks.
+		return nil, event, nil
+	}
+	text, is := given[chainKey]
+	if !is {
+		return nil, event, nil
+	}
+	var envelope struct {
+		Chain *chain `json:"chain"`
+	}
+	if err := json.Unmarshal(text, &envelope); err != nil {
+		return nil, nil, fmt.Errorf("the event's key %s is no chain: %w", chainKey, err)
+	}
+	delete(given, chainKey)
+	rest, err := json.Marshal(given)
+	if err != nil || envelope.Chain == nil {
+		return nil, rest, err
+	}
+	chain := envelope.Chain
+	if err := json.Unmarshal(chain.Stages, &chain.stages); err != nil {
+		return nil, nil, fmt.Errorf("the stages of the chain: %w", err)
+	}
+	if chain.At < 0 || chain.At >= len(chain.stages) {
+		return nil, nil, fmt.Errorf("the chain has no stage %d", chain.At)
+	}
+	return chain, rest, nil
+}
+
+// follow invokes the stages after this one, all at once, and returns what is reported of them.
+func (c *chain) follow(result Result) ([]hop, error) {
+	calls, err := c.calls(result)
+	if err != nil || len(calls) == 0 {
+		return []hop{}, err
+	}
+	callerOnce.Do(func() {
+		if newCaller == nil {
+			callerErr = errors.New("this package invokes no functions: package it with --calls")
+			return
+		}
+		theCaller, callerErr = newCaller()
+	})
+	if callerErr != nil {
+		return nil, callerErr
+	}
+	hops := make([][]hop, len(calls))
+	failures := make([]error, len(calls))
+	var all sync.WaitGroup
+	for index, it := range calls[1:] {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			hops[index+1], failures[index+1] = perform(it)
+		}()
+	}
+	hops[0], failures[0] = perform(calls[0])
+	all.Wait()
+	var flat []hop
+	for _, some := range hops {
+		flat = append(flat, some...)
+	}
+	return flat, errors.Join(failures...)
+}
+
+func (c *chain) calls(result Result) ([]call, error) {
+	this := c.stages[c.At]
+	type target struct{ at, turn int }
+	var targets []target
+	if c.Turn < this.Repeat {
+		targets = append(targets, target{c.At, c.Turn + 1})
+	} else {
+		for _, at := range this.Next {
+			targets = append(targets, target{at, 1})
+		}
+	}
+	var calls []call
+	for _, it := range targets {
+		if it.at < 0 || it.at >= len(c.stages) {
+			return nil, fmt.Errorf("the chain has no stage %d", it.at)
+		}
+		stage := c.stages[it.at]
+		event, err := fillEvent(stage.Event, result)
+		if err != nil {
+			return nil, fmt.Errorf("stage %s: %w", stage.Name, err)
+		}
+		next := chain{Kind: c.Kind, Stages: c.Stages, At: it.at, Turn: it.turn}
+		event[chainKey], err = json.Marshal(map[string]chain{"chain": next})
+		if err != nil {
+			return nil, err
+		}
+		payload, err := json.Marshal(event)
+		if err != nil {
+			return nil, err
+		}
+		name := stage.Name
+		if stage.Repeat > 1 {
+			name = fmt.Sprintf("%s-%d", name, it.turn)
+		}
+		calls = append(calls, call{stage, name, payload, c.Kind == "asynchronous"})
+	}
+	return calls, nil
+}
+
+// fillEvent returns a stage's event with values of the answer that it follows.
+func fillEvent(text json.RawMessage, result Result) (map[string]json.RawMessage, error) {
+	event := map[string]json.RawMessage{}
+	if len(text) == 0 {
+		return event, nil
+	}
+	if err := json.Unmarshal(text, &event); err != nil {
+		return nil, err
+	}
+	if !bytes.Contains(text, []byte(answerKey)) {
+		return event, nil
+	}
+	// As the next function would see it.
+	answer, err := json.Marshal(result)
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range event {
+		if event[key], err = fill(value, answer); err != nil {
+			return nil, err
+		}
+	}
+	return event, nil
+}
+
+func fill(value, answer json.RawMessage) (json.RawMessage, error) {
+	if !bytes.Contains(value, []byte(answerKey)) {
+		return value, nil
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(value, &list) == nil {
+		for index := range list {
+			item, err := fill(list[index], answer)
+			if err != nil {
+				return nil, err
+			}
+			list[index] = item
+		}
+		return json.Marshal(list)
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(value, &object); err != nil {
+		return value, nil
+	}
+	if path, is := object[answerKey]; is {
+		var keys []string
+		if err := json.Unmarshal(path, &keys); err != nil {
+			return nil, err
+		}
+		return find(answer, keys)
+	}
+	for key, item := range object {
+		filled, err := fill(item, answer)
+		if err != nil {
+			return nil, err
+		}
+		object[key] = filled
+	}
+	return json.Marshal(object)
+}
+
+func find(value json.RawMessage, keys []string) (json.RawMessage, error) {
+	for _, key := range keys {
+		var object map[string]json.RawMessage
+		var list []json.RawMessage
+		if json.Unmarshal(value, &object) == nil && object[key] != nil {
+			value = object[key]
+			continue
+		}
+		var index int
+		if _, err := fmt.Sscanf(key, "%d", &index); err == nil &&
+			json.Unmarshal(value, &list) == nil && index >= 0 && index < len(list) {
+			value = list[index]
+			continue
+		}
+		return nil, fmt.Errorf("the answer before it has no %s", strings.Join(keys, "."))
+	}
+	return value, nil
+}
+
+func perform(it call) ([]hop, error) {
+	reported := hop{
+		Stage: it.name, Function: it.stage.Function, Caller: instance, Kernel: kernel(),
+		Bytes: len(it.payload), IsEvent: it.isEvent, Sent: time.Now().UnixNano(),
+	}
+	answer, request, err := theCaller.invoke(it)
+	reported.Received = time.Now().UnixNano()
+	reported.Request = request
+	if reported.Request == "" {
+		reported.Request = newInstance() + newInstance()
+	}
+	if err != nil {
+		err = fmt.Errorf("stage %s: %w", it.name, err)
+		reported.Error = err.Error()
+		return []hop{reported}, err
+	}
+	if it.isEvent {
+		return []hop{reported}, nil
+	}
+	size := len(answer)
+	reported.Answered = &size
+	var said struct {
+		Envelope *struct {
+			envelope
+			Hops []hop `json:"hops"`
+		} `json:"uncia"`
+	}
+	hops := []hop{reported}
+	// Whatever else it answers is its own affair.
+	if json.Unmarshal(answer, &said) == nil && said.Envelope != nil {
+		hops[0].envelope = said.Envelope.envelope
+		for _, later := range said.Envelope.Hops {
+			if later.Parent == "" {
+				later.Parent = reported.Request
+			}
+			hops = append(hops, later)
+		}
+	}
+	return hops, nil
+}

@@ -1,0 +1,105 @@
+"""Transfer times between functions whose clocks may differ.
+
+A hop has four timestamps: its call was ``sent`` and its answer ``received`` by the caller's clock,
+its handler started and ended by its own. Clocks on one running kernel are one clock. Otherwise the
+offset of the callee's clock, theta, is bounded by causality: no handler starts before it is called,
+and no answer comes before it has ended (Cristian, 1989, "Probabilistic clock synchronization"):
+
+    ended - received <= theta <= started - sent
+
+The calls between two instances bound the same offset together. A transfer time is started - sent -
+theta, with theta in the middle of its bounds, and half their distance is its bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+KERNEL: Final = "kernel-"
+"""What the names of clocks of functions begin with whose kernel is known."""
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """The timestamps of one hop, in ns.
+
+    Attributes:
+        pair: the two instances.
+        sent, received: by the caller's clock.
+        started, ended: by the clock of the function that was called.
+        is_one_clock: whether both functions ran on one kernel.
+    """
+
+    pair: tuple[str, str]
+    sent: int
+    received: int
+    started: int
+    ended: int
+    is_one_clock: bool
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether some offset fits: the handler took no longer than the call."""
+        return 0 <= self.ended - self.started <= self.received - self.sent
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest offset that this call allows."""
+        return self.ended - self.received, self.started - self.sent
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How long a payload took from the caller to the function that was called, in ns.
+
+    Attributes:
+        time: the estimate; None: it is withheld.
+        bound: how far from it the true time may be; 0 of one clock. None if nothing is known.
+        contradicts: the timestamps cannot be true, whatever the offset.
+    """
+
+    time: float | None
+    bound: float | None
+    contradicts: bool = False
+
+
+def transfers(hops: Iterable[Stamps]) -> list[Transfer]:
+    """The transfer time of each hop, in their order.
+
+    One is withheld if its bound is larger than itself, or if its timestamps contradict each other:
+    functions that claim one kernel and whose times are in the wrong order have lied about either.
+    """
+    stamps = list(hops)
+    offsets = _offsets(stamps)
+    return [_transfer(it, offsets) for it in stamps]
+
+
+def _transfer(it: Stamps, offsets: Mapping[tuple[str, str], tuple[int, int]]) -> Transfer:
+    if not it.is_possible:
+        return Transfer(None, None, contradicts=True)
+    if it.is_one_clock:
+        low, high = it.bounds
+        if not low <= 0 <= high:
+            return Transfer(None, None, contradicts=True)
+        return Transfer(float(it.started - it.sent), 0.0)
+    low, high = offsets[it.pair]
+    if low > high:
+        # The clocks have drifted, or were set: each call bounds its own offset alone.
+        low, high = it.bounds
+    bound = (high - low) / 2
+    time = it.started - it.sent - (low + high) / 2
+    return Transfer(None if bound > time else time, bound)
+
+
+def _offsets(stamps: Iterable[Stamps]) -> dict[tuple[str, str], tuple[int, int]]:
+    """The bounds that all calls between two instances leave of their offset."""
+    offsets: dict[tuple[str, str], tuple[int, int]] = {}
+    for it in stamps:
+        if it.is_one_clock or not it.is_possible:
+            continue
+        low, high = it.bounds
+        before = offsets.get(it.pair, (low, high))
+        offsets[it.pair] = max(low, before[0]), min(high, before[1])
+    return offsets

@@ -1,0 +1,356 @@
+"""Hops: stages of chains that functions or the platform invoked, and no client.
+
+The client's row that began a chain is its root. Latencies of experiments are over roots; what is
+said here is of the hops, and of chains as a whole. Times of the platform are compared with the
+client's only of the platform on the client's own machine, whose clock is the same.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from uncia.stats import clocks, columns
+from uncia.stats.clocks import Stamps, Transfer
+from uncia.stats.columns import pc
+from uncia.stats.summary import quantiles
+
+_NS_PER_MS: Final = 1e6
+_TURN: Final = re.compile(r"-[0-9]+$")
+_STREAM: Final = re.compile(r"-(?P<stream>[0-9]+)-[0-9]+$")
+_COLUMNS: Final = (
+    *("invocation", "parent", "stage", "function", "outcome", "start", "instance"),
+    *("scheduled", "sent", "received", "started", "ended"),
+    *("queued", "initialization", "execution"),
+)
+_TEXTS: Final = frozenset(_COLUMNS[:7])
+
+Row = dict[str, Any]
+
+
+@dataclass
+class _Chain:
+    """One chain: the row that began it, and its hops."""
+
+    root: Row
+    hops: list[Row] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The timestamps of a hop: its call, and its handler if the function reported that."""
+
+    call: Row
+    handler: Row | None
+
+
+def summarise(
+    table: pa.Table, spans: pa.Table | None = None, experiment: Mapping[str, object] | None = None
+) -> list[dict[str, Any]]:
+    """Summarise the hops of one experiment, an entry for each chain that it has.
+
+    Args:
+        table: the invocations of the experiment.
+        spans: the run's spans, with the timestamps that functions reported.
+        experiment: its description in ``run.yaml``, whose ``streams`` describe their chains.
+
+    Returns:
+        Plain JSON values; an empty list if the experiment has no such chains. ``begun`` (roots),
+        ``complete`` (chains of which every hop was ok), ``hops``, ``latency_ms`` (of complete
+        chains, from the scheduled time to the answer; of asynchronous ones to the end of their last
+        stage) and ``stages``.
+    """
+    described = chains_of(experiment)
+    if not described:
+        return []
+    calls = _calls(spans)
+    result = []
+    for stream, chains in _by_stream(table, described).items():
+        chain = described[stream]
+        result.append(_summarise(chain, chains, calls))
+    return result
+
+
+def chains_of(experiment: Mapping[str, object] | None) -> dict[int, dict[str, Any]]:
+    """The chains of an experiment that no client carries on, by the number of their stream."""
+    streams = None if experiment is None else experiment.get("streams")
+    return {
+        position: dict(stream["hops"])
+        for position, stream in enumerate(streams if isinstance(streams, list) else [])
+        if isinstance(stream, Mapping) and isinstance(stream.get("hops"), Mapping)
+    }
+
+
+def executions(table: pa.Table, experiment: Mapping[str, object] | None) -> Any:
+    """Whether each row is an execution of a sequence, which is no invocation of a function."""
+    sequences = {n for n, chain in chains_of(experiment).items() if chain["kind"] == "sequence"}
+    numbers = [_stream_of(text) for text in columns.words(table, "invocation").to_pylist()]
+    is_sequence = pa.array([number in sequences for number in numbers], pa.bool_())
+    return pc.and_(is_sequence, pc.invert(columns.is_hop(table)))
+
+
+def waiting(
+    table: pa.Table, spans: pa.Table | None, experiment: Mapping[str, object] | None
+) -> Any:
+    """How long each invocation of a nested chain waited for those that it invoked, in ns.
+
+    Args:
+        table: the invocations of one experiment.
+        spans: the run's spans.
+        experiment: its description in ``run.yaml``.
+
+    Returns:
+        A number for each row, 0 of those that waited for nothing: by the caller's clock where it
+        reported its calls, else by the platform's.
+    """
+    described = chains_of(experiment)
+    nested = {n: chain for n, chain in described.items() if chain["kind"] == "nested"}
+    calls = _calls(spans) if nested else {}
+    intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for chains in _by_stream(table, nested).values():
+        for chain in chains:
+            for hop in chain.hops:
+                interval = _interval(hop, calls.get(hop["invocation"]))
+                if interval is not None:
+                    intervals[hop["parent"]].append(interval)
+    waited = {name: _length(of_name) for name, of_name in intervals.items()}
+    names = columns.words(table, "invocation").to_pylist()
+    return pa.array([waited.get(name, 0) for name in names], pa.int64())
+
+
+def _interval(hop: Row, call: _Call | None) -> tuple[int, int] | None:
+    if call is not None:
+        return call.call["start"], call.call["end"]
+    if hop["ended"] is None:
+        return None
+    took = sum(hop[name] or 0 for name in ("queued", "initialization", "execution"))
+    return hop["ended"] - took, hop["ended"]
+
+
+def _length(intervals: Iterable[tuple[int, int]]) -> int:
+    """The time that intervals cover together."""
+    total, end = 0, None
+    for start, stop in sorted(intervals):
+        begin = start if end is None else max(start, end)
+        total += max(0, stop - begin)
+        end = stop if end is None else max(end, stop)
+    return total
+
+
+def _stream_of(invocation: str | None) -> int | None:
+    match = _STREAM.search(invocation or "")
+    return None if match is None else int(match["stream"])
+
+
+def _rows(table: pa.Table) -> list[Row]:
+    """The columns that are needed, as plain values."""
+    plain = pa.table(
+        {
+            name: columns.words(table, name) if name in _TEXTS else columns.integers(table, name)
+            for name in _COLUMNS
+        }
+    )
+    rows: list[Row] = plain.to_pylist()
+    return rows
+
+
+def _by_stream(
+    table: pa.Table, described: Mapping[int, Mapping[str, Any]]
+) -> dict[int, list[_Chain]]:
+    """The chains of each stream that has some."""
+    is_hop = columns.is_hop(table)
+    chains: dict[int, list[_Chain]] = {stream: [] for stream in described}
+    owner: dict[str, _Chain] = {}
+    for root in _rows(table.filter(pc.invert(is_hop))):
+        stream = _stream_of(root["invocation"])
+        if stream in described:
+            chain = _Chain(root)
+            owner[root["invocation"]] = chain
+            chains[stream].append(chain)
+    hops = _rows(table.filter(is_hop))
+    parents = {hop["invocation"]: hop["parent"] for hop in hops}
+    for hop in hops:
+        found = _owner(hop["parent"], parents, owner)
+        if found is not None:
+            found.hops.append(hop)
+    return chains
+
+
+def _owner(name: str | None, parents: Mapping[str, str], owner: dict[str, _Chain]) -> _Chain | None:
+    """The chain that leads to an invocation; what is found on the way is noted in ``owner``."""
+    passed: list[str] = []
+    while name is not None and name not in owner and len(passed) <= len(parents):
+        passed.append(name)
+        name = parents.get(name)
+    chain = owner.get(name) if name is not None else None
+    if chain is not None:
+        owner.update(dict.fromkeys(passed, chain))
+    return chain
+
+
+def _calls(spans: pa.Table | None) -> dict[str, _Call]:
+    """The timestamps of each hop that functions reported, by its invocation."""
+    if spans is None or spans.num_rows == 0:
+        return {}
+    names = columns.words(spans, "name")
+    rows = spans.filter(pc.is_in(names, value_set=pa.array(["call", "handler"]))).to_pylist()
+    found: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        if row["invocation"] is not None:
+            found[row["invocation"]].setdefault(row["name"], row)
+    return {
+        name: _Call(rows["call"], rows.get("handler"))
+        for name, rows in found.items()
+        if "call" in rows
+    }
+
+
+def _stamps(call: _Call) -> Stamps | None:
+    handler = call.handler
+    if handler is None:
+        return None
+    clock = call.call["clock"]
+    return Stamps(
+        pair=(str(call.call["instance"]), str(handler["instance"])),
+        sent=call.call["start"],
+        received=call.call["end"],
+        started=handler["start"],
+        ended=handler["end"],
+        is_one_clock=clock == handler["clock"] and clock.startswith(clocks.KERNEL),
+    )
+
+
+def _summarise(
+    described: Mapping[str, Any], chains: list[_Chain], calls: Mapping[str, _Call]
+) -> dict[str, Any]:
+    complete = [chain for chain in chains if _is_complete(chain, described)]
+    hops = [hop for chain in chains for hop in chain.hops]
+    stamps = {
+        hop["invocation"]: it
+        for hop in hops
+        if hop["invocation"] in calls and (it := _stamps(calls[hop["invocation"]])) is not None
+    }
+    times = dict(zip(stamps, clocks.transfers(stamps.values()), strict=True))
+    between = _between(chains) if described["kind"] == "sequence" else {}
+    latencies = [
+        took for chain in complete if (took := _took(chain, described["kind"])) is not None
+    ]
+    by_stage: dict[str, list[Row]] = {name: [] for name in described["stages"]}
+    for hop in hops:
+        by_stage.setdefault(_stage(hop["stage"], described), []).append(hop)
+    return {
+        "chain": described["name"],
+        "kind": described["kind"],
+        "begun": len(chains),
+        "complete": len(complete),
+        "hops": len(hops),
+        "latency_ms": _quantiles(latencies),
+        "stages": [
+            _of_stage(name, of_stage, stamps, times, between)
+            for name, of_stage in by_stage.items()
+            if of_stage
+        ],
+    }
+
+
+def _stage(name: str | None, described: Mapping[str, Any]) -> str:
+    """The stage of the file that a row's is a turn of."""
+    if name is None:
+        return "(not known)"
+    base = _TURN.sub("", name)
+    repeated = name not in described["stages"] and base in described["stages"]
+    return base if repeated else name
+
+
+def _is_complete(chain: _Chain, described: Mapping[str, Any]) -> bool:
+    good = {hop["invocation"] for hop in chain.hops if hop["outcome"] == "ok"}
+    return chain.root["outcome"] == "ok" and len(good) >= described["hops"]
+
+
+def _took(chain: _Chain, kind: str) -> int | None:
+    root = chain.root
+    begin = root["scheduled"] if root["scheduled"] is not None else root["sent"]
+    ends = [hop["ended"] for hop in chain.hops] if kind == "asynchronous" else [root["received"]]
+    if begin is None or not ends or None in ends:
+        return None
+    return int(max(ends) - begin)
+
+
+def _between(chains: Iterable[_Chain]) -> dict[str, int]:
+    """From the end of a stage to the start of the next, by the platform's clock."""
+    between = {}
+    for chain in chains:
+        timed = [hop for hop in chain.hops if hop["started"] is not None]
+        ends = sorted(hop["ended"] for hop in timed if hop["ended"] is not None)
+        for hop in timed:
+            before = bisect.bisect_right(ends, hop["started"])
+            if before:
+                between[hop["invocation"]] = hop["started"] - ends[before - 1]
+    return between
+
+
+def _of_stage(
+    name: str,
+    hops: list[Row],
+    stamps: Mapping[str, Stamps],
+    times: Mapping[str, Transfer],
+    between: Mapping[str, int],
+) -> dict[str, Any]:
+    good = [hop for hop in hops if hop["outcome"] == "ok"]
+    timed = [times[hop["invocation"]] for hop in good if hop["invocation"] in times]
+    known = [it for it in timed if it.time is not None]
+    return {
+        "stage": name,
+        "functions": sorted({hop["function"] for hop in hops}),
+        "hops": len(hops),
+        "ok": len(good),
+        "cold": sum(hop["start"] == "cold" for hop in hops),
+        "execution_ms": _quantiles(_present(good, "execution")),
+        "queued_ms": _quantiles(_present(good, "queued")),
+        "overhead_ms": _quantiles(_overheads(good, stamps)),
+        "between_ms": _quantiles(
+            [between[hop["invocation"]] for hop in good if hop["invocation"] in between]
+        ),
+        "transfer_ms": _quantiles([it.time for it in known if it.time is not None]),
+        "transfer_bound_ms": _quantiles([it.bound for it in known if it.bound is not None]),
+        "transfers_withheld": len(timed) - len(known),
+        "contradictions": sum(it.contradicts for it in timed),
+    }
+
+
+def _present(rows: Iterable[Row], name: str) -> list[int]:
+    return [row[name] for row in rows if row[name] is not None]
+
+
+def _overheads(hops: Iterable[Row], stamps: Mapping[str, Stamps]) -> Iterator[int]:
+    """What each call took beside its handler: both are durations, so no clocks are compared."""
+    for hop in hops:
+        it = stamps.get(hop["invocation"])
+        if it is not None and it.is_possible:
+            yield (it.received - it.sent) - (it.ended - it.started)
+
+
+def _quantiles(values: Iterable[float]) -> dict[str, float | None]:
+    return quantiles(np.sort(np.array(list(values), dtype=np.int64)), _NS_PER_MS)
+
+
+def warnings(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Warnings for readers of these summaries (`experiments` of ``summary.json``), as sentences."""
+    sentences = []
+    for name, summary in summaries.items():
+        for chain in summary.get("hops", []):
+            contradictions = sum(stage["contradictions"] for stage in chain["stages"])
+            if contradictions:
+                sentences.append(
+                    f"{name}: the timestamps that functions reported of {contradictions:,} hops of"
+                    f" {chain['chain']} contradict each other: a clock was set, or is wrong. Their"
+                    " transfer times are withheld."
+                )
+    return sentences

@@ -1,0 +1,226 @@
+"""Chains that functions and the platform carry on: rows, parents, sections and refusals."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_helpers import Uncia, description, finish, left_behind, rows
+
+from uncia import record, yamlio
+from uncia.errors import UnciaError
+from uncia.experiment import model
+from uncia.experiment.plan import plan
+from uncia.experiment.sources import Sources
+from uncia.functions import golang
+from uncia.stats import columns, hops
+
+Row = dict[str, Any]
+
+FILE = """\
+name: chained
+seed: 1
+platform: {kind: embedded}
+functions:
+  hop: {source: hello, runtime: RUNTIME, memory: 512MB, timeout: 30s}
+  size: {source: payload, memory: 512MB, timeout: 30s}
+chains:
+  line: {stages: {hop: {function: hop, repeat: 3}}}
+  fork:
+    stages:
+      a: {function: hop}
+      b: {function: hop, after: a}
+      c: {function: hop, after: a}
+  diamond:
+    stages:
+      a: {function: hop}
+      b: {function: size, after: a, parameters: {size: 1KB}}
+      c: {function: size, after: a, parameters: {size: 2KB}}
+      d: {function: size, after: [b, c], parameters: {size: "{{answers.c.parameters.size}}"}}
+experiments:
+  nested: {chain: line, kind: nested, arrivals: {kind: burst, sizes: [2], bursts: 2, interval: 1s}}
+  forked: {chain: fork, kind: nested, arrivals: {kind: burst, sizes: [2]}}
+  sequence: {chain: diamond, kind: sequence, arrivals: {kind: burst, sizes: [2]}}
+  events: {chain: fork, kind: asynchronous, arrivals: {kind: burst, sizes: [2]}}
+"""
+
+
+def runtime() -> str:
+    """Go, whose programs start at once; without its compiler Python."""
+    try:
+        golang.find()
+    except UnciaError:
+        return "python"
+    return "go"
+
+
+def of_experiment(table: list[Row], name: str) -> tuple[list[Row], list[Row]]:
+    """The roots and the hops of an experiment."""
+    own = [row for row in table if row["experiment"] == name]
+    return [row for row in own if row["parent"] is None], [row for row in own if row["parent"]]
+
+
+def test_every_kind_of_chain_has_its_rows(uncia: Uncia, state_home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "chained.yaml"
+    file.write_text(FILE.replace("RUNTIME", runtime()))
+    out = tmp_path / "run"
+    ended = finish(uncia("run", file, "--out", out, "--quiet"))
+    assert ended.code == 0, ended.err
+    assert left_behind(state_home) == []
+    table: list[Row] = rows(out)
+    experiments: Any = description(out)["experiments"]
+    spans = record.read(out, "spans")
+    invocations = record.read(out, "invocations")
+
+    def summary(name: str) -> dict[str, Any]:
+        own = invocations.filter(columns.is_word(invocations, "experiment", name))
+        (found,) = hops.summarise(own, spans, experiments[name])
+        return found
+
+    assert {row["outcome"] for row in table} == {"ok"}
+    for name, stages in {
+        "nested": {"hop-2": 4, "hop-3": 4},
+        "forked": {"b": 2, "c": 2},
+        "sequence": {"a": 2, "b": 2, "c": 2, "d": 2},
+        "events": {"b": 2, "c": 2},
+    }.items():
+        roots, later = of_experiment(table, name)
+        assert Counter(row["stage"] for row in later) == stages, name
+        assert all(row["scheduled"] is None and row["open_loop"] is None for row in later)
+        assert all(row["execution"] is not None and row["billed"] is not None for row in later)
+        found = summary(name)
+        assert (found["begun"], found["complete"]) == (len(roots), len(roots)), name
+        assert found["latency_ms"]["p50"] > 0
+
+    roots, later = of_experiment(table, "nested")
+    by_name = {row["invocation"]: row for row in [*roots, *later]}
+    parents = {row["stage"]: by_name[row["parent"]]["stage"] for row in later}
+    assert parents == {"hop-2": "hop-1", "hop-3": "hop-2"}
+    assert all(by_name[row["parent"]]["execution"] > row["execution"] for row in later)
+    (stage,) = summary("nested")["stages"]
+    # On one kernel, clocks compare directly.
+    assert (stage["hops"], stage["contradictions"], stage["transfers_withheld"]) == (8, 0, 0)
+    assert stage["transfer_bound_ms"]["max"] == 0
+    assert stage["overhead_ms"]["p50"] >= stage["transfer_ms"]["p50"] > 0
+
+    roots, later = of_experiment(table, "sequence")
+    assert {row["function"] for row in roots} == {"diamond"}
+    assert {row["parent"] for row in later} == {row["invocation"] for row in roots}
+    joined = [row for row in later if row["stage"] == "d"]
+    assert all(row["response_bytes"] > 2_048 for row in joined), "c's size was handed on"
+
+    totals: Any = yamlio.load(out / "summary.json").data
+    tariffs = totals["tariffs"]
+    for tariff in ("aws-lambda-x86", "gcp-run-request"):
+        assert 0 < tariffs[tariff]["billed_twice_usd"] < tariffs[tariff]["cost_usd"]
+    # All invocations are billed, and executions of sequences are none.
+    assert tariffs["aws-lambda-x86"]["rows"] == len(table) - 2
+    assert totals["experiments"]["nested"]["hop_rows"] == 8
+    assert totals["experiments"]["nested"]["latency_rows"] == 4
+    page = (out / "report.html").read_text()
+    assert "What was billed twice" in page
+
+
+def refusal(text: str) -> str:
+    document = yamlio.load(text, "chained.yaml")
+    with pytest.raises(UnciaError) as caught:
+        plan(model.check(document), Sources(document, Path()))
+    return caught.value.message
+
+
+CHAIN = """\
+name: chained
+platform: {kind: embedded}
+functions:
+  f: {source: hello, runtime: python}
+  g: {source: payload}
+chains:
+  c:
+    stages:
+      a: {function: f}
+      b: {function: f}
+experiments:
+  e: {chain: c, kind: nested, arrivals: {kind: burst, sizes: [1]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"b: {function: f}": "b: {function: h}"}, "there is no function 'h' (allowed: f, g)"),
+        ({"b: {function: f}": "b: {function: f, after: b}"}, "a stage cannot wait for itself"),
+        (
+            {"b: {function: f}": "b: {function: f, after: d}\n      d: {function: f}"},
+            "'d' comes after 'b' in the file, and waits for it: a circle",
+        ),
+        (
+            {"b: {function: f}": "b: {function: f, repeat: 100000}"},
+            "chains.c.stages.b.repeat: must be less than or equal to 1000, not 100000",
+        ),
+        (
+            {
+                "{kind: embedded}": "{kind: http}",
+                "source: hello, runtime: python": "url: http://a.example",
+                "source: payload": "url: http://b.example",
+                "kind: nested": "kind: asynchronous",
+            },
+            "the platform http has no asynchronous chains (allowed: client, nested)",
+        ),
+        (
+            {
+                "{kind: embedded}": "{kind: embedded, max_instances: 4}",
+                "b: {function: f}": "b: {function: f, repeat: 4}",
+            },
+            "each of its 5 stages waits in an instance for the next, and the platform has 4 at most"
+            " (max_instances): the chain would wait for itself",
+        ),
+        ({"runtime: python": "runtime: ruby"}, "functions in ruby cannot invoke the next stage"),
+        (
+            {"runtime: python": "runtime: python, network: none"},
+            "its network is none: a stage that invokes the next needs platform",
+        ),
+        ({"b: {function: f}": "b: {function: f, think: 5ms}"}, "only the client can do so"),
+        (
+            {"b: {function: f}": "b: {function: f, settings: {replicas: 2}}"},
+            "f has replicas, which only a client visits in turn",
+        ),
+        (
+            {
+                "b: {function: f}": "b: {function: f, after: a}\n"
+                "      c: {function: f, after: a}\n      d: {function: f, after: [b, c]}"
+            },
+            "several functions would invoke it; this chain is nested",
+        ),
+        (
+            {
+                "b: {function: f}": "b: {function: g, parameters: {seed: '{{answer.a}} and more'}}",
+            },
+            "only the client makes texts of answers; write nothing but {{answer}}",
+        ),
+        (
+            {
+                "b: {function: f}": "b: {function: f, after: a}\n"
+                "      c: {function: f, after: a}\n      d: {function: f, after: [b, c]}\n"
+                "      e: {function: f, after: c}",
+                "kind: nested": "kind: sequence",
+            },
+            "in a sequence, branches meet in one stage or in none",
+        ),
+        (
+            {
+                "{kind: embedded}": "{kind: embedded, data_limit: 10}",
+                "b: {function: f}": "b: {function: g}",
+                "kind: nested": "kind: sequence",
+            },
+            "its event has 25 bytes, and the platform embedded takes 10 at most in sequence chains",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_runs(
+    changes: dict[str, str], message: str
+) -> None:
+    text = CHAIN
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after, 1)
+    assert message in refusal(text)

@@ -62,7 +62,7 @@ impl Names {
         };
         let invocation = named(INVOCATION_HEADER)?.unwrap_or_else(|| request_id.clone());
         let (parent, stage) = (named(PARENT_HEADER)?, named(STAGE_HEADER)?);
-        Ok(Self { invocation, parent, stage, request_id })
+        Ok(Self { request_id, invocation, parent, stage })
     }
 }
 

@@ -194,7 +194,7 @@ impl RuntimeApi {
             (None, [only]) => Some(&only.1),
             (None, _) => None,
         };
-        invocation.map(|name| name.to_string())
+        invocation.map(ToString::to_string)
     }
 
     /// Takes note that a server works on an invocation, until what this returns is dropped.

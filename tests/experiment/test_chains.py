@@ -111,8 +111,10 @@ def test_every_kind_of_chain_has_its_rows(uncia: Uncia, state_home: Path, tmp_pa
 
     totals: Any = yamlio.load(out / "summary.json").data
     tariffs = totals["tariffs"]
-    for tariff in ("aws-lambda-x86", "gcp-run-request"):
-        assert 0 < tariffs[tariff]["billed_twice_usd"] < tariffs[tariff]["cost_usd"]
+    twice = {name: it["billed_twice_usd"] for name, it in tariffs.items() if it["rows"]}
+    # Where durations are rounded up to 100 ms, waiting a millisecond may cost nothing.
+    assert any(amount > 0 for amount in twice.values())
+    assert all(0 <= amount < tariffs[name]["cost_usd"] for name, amount in twice.items())
     # All invocations are billed, and executions of sequences are none.
     assert tariffs["aws-lambda-x86"]["rows"] == len(table) - 2
     assert totals["experiments"]["nested"]["hop_rows"] == 8

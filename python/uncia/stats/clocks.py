@@ -68,7 +68,8 @@ class Transfer:
 def transfers(hops: Iterable[Stamps]) -> list[Transfer]:
     """The transfer time of each hop, in their order.
 
-    One is withheld if its bound is larger than itself, or if its timestamps contradict each other:
+    One is withheld if its bound reaches it, since then no more is known than that it is not
+    negative, as of the only call between two instances; or if its timestamps contradict each other:
     functions that claim one kernel and whose times are in the wrong order have lied about either.
     """
     stamps = list(hops)
@@ -90,7 +91,7 @@ def _transfer(it: Stamps, offsets: Mapping[tuple[str, str], tuple[int, int]]) ->
         low, high = it.bounds
     bound = (high - low) / 2
     time = it.started - it.sent - (low + high) / 2
-    return Transfer(None if bound > time else time, bound)
+    return Transfer(None if bound >= time else time, bound)
 
 
 def _offsets(stamps: Iterable[Stamps]) -> dict[tuple[str, str], tuple[int, int]]:

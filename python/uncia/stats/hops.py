@@ -170,7 +170,7 @@ def _by_stream(
     owner: dict[str, _Chain] = {}
     for root in _rows(table.filter(pc.invert(is_hop))):
         stream = _stream_of(root["invocation"])
-        if stream in described:
+        if stream is not None and stream in described:
             chain = _Chain(root)
             owner[root["invocation"]] = chain
             chains[stream].append(chain)
@@ -271,7 +271,7 @@ def _stage(name: str | None, described: Mapping[str, Any]) -> str:
 
 def _is_complete(chain: _Chain, described: Mapping[str, Any]) -> bool:
     good = {hop["invocation"] for hop in chain.hops if hop["outcome"] == "ok"}
-    return chain.root["outcome"] == "ok" and len(good) >= described["hops"]
+    return bool(chain.root["outcome"] == "ok" and len(good) >= described["hops"])
 
 
 def _took(chain: _Chain, kind: str) -> int | None:

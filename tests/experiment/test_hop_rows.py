@@ -1,0 +1,105 @@
+"""Hops in the platform's log and in functions' reports: whose word counts."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from uncia import record
+from uncia.experiment import hops
+from uncia.experiment.stages import ChainPlan, StagePlan
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    found = {}
+    for field in record.schema("invocations"):
+        kind = pa.utf8() if pa.types.is_dictionary(field.type) else field.type
+        found[field.name] = pa.array([row.get(field.name) for row in rows], kind)
+    return record.conform(pa.table(found), "invocations", 0)
+
+
+def sent(name: str, experiment: str = "e", **more: Any) -> dict[str, Any]:
+    """A client's row."""
+    return {
+        "run": "r",
+        "experiment": experiment,
+        "function": "f",
+        "invocation": name,
+        "request_id": f"id-{name}",
+        "attempt": 1,
+        "open_loop": True,
+        "scheduled": 1,
+        "outcome": "ok",
+    } | more
+
+
+def logged(name: str, parent: str | None = None, **more: Any) -> dict[str, Any]:
+    """A row of the platform's log."""
+    return {
+        "function": "deployed",
+        "invocation": name,
+        "request_id": f"id-{name}",
+        "attempt": 1,
+        "parent": parent,
+        "execution": 5,
+        "outcome": "ok",
+    } | more
+
+
+def reported(name: str, parent: str, stage: str) -> dict[str, Any]:
+    """The row of a hop that a function reported."""
+    return logged(name, parent, stage=stage) | {"experiment": "e", "run": "r", "execution": 99}
+
+
+def test_hops_have_the_experiment_of_their_root_and_the_platforms_word() -> None:
+    client = table(
+        [sent("a"), sent("b", "other"), reported("x", "b", "second"), reported("lie", "a", "never")]
+    )
+    log = table(
+        [
+            logged("y", "x", stage="third"),
+            logged("a"),
+            logged("b"),
+            logged("x", "a"),
+            logged("z", "b"),
+            logged("z", "b", attempt=2),
+            logged("stray", "nobody"),
+            logged("unknown", None),
+        ]
+    )
+    found = hops.assemble(client, log)
+    rows = found.rows.to_pylist()
+    assert [row["invocation"] for row in rows] == ["a", "b", "y", "x", "z", "z"]
+    by_name = {row["invocation"]: row for row in rows}
+    # A function that names another's invocation as its parent is not believed.
+    assert by_name["x"]["parent"] == "a"
+    assert [by_name[name]["experiment"] for name in "xyz"] == ["e", "e", "other"]
+    # The log's stage counts; where it has none, the caller's.
+    assert [by_name[name]["stage"] for name in "xyz"] == ["second", "third", None]
+    assert [row["execution"] for row in rows] == [5] * 6
+    assert all(by_name[name]["scheduled"] is None for name in "xyz")
+    assert (found.unknown, found.joined.strangers) == (["id-lie"], 2)
+
+
+def test_a_circle_in_a_damaged_log_leads_to_no_root() -> None:
+    log = table([logged("a"), logged("x", "y"), logged("y", "x")])
+    assert hops.caused(table([sent("a")]), log).num_rows == 0
+
+
+def stage(name: str, *following: int, repeat: int = 1) -> StagePlan:
+    return StagePlan(name, "f", "f", {}, repeat=repeat, next=following)
+
+
+def test_chains_of_events_end_when_nothing_is_to_come() -> None:
+    chain = ChainPlan("c", "asynchronous", [stage("a", 1, 2, repeat=2), stage("b"), stage("c")])
+    client = table([sent("r", stage="a-1"), sent("failed", stage="a-1", outcome="function_error")])
+    log = [logged("r"), logged("failed", outcome="function_error")]
+
+    def left(*more: dict[str, Any]) -> int:
+        return hops.outstanding(client, table([*log, *more]), chain)
+
+    turn = logged("x", "r", stage="a-2")
+    assert left() == 1
+    assert left(turn) == 2
+    assert left(turn, logged("y", "x", stage="b")) == 1
+    assert left(turn, logged("y", "x", stage="b"), logged("z", "x", stage="c")) == 0
+    assert left(logged("x", "r", stage="a-2", outcome="function_error")) == 0

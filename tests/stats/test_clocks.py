@@ -1,0 +1,80 @@
+"""Transfer times between clocks that differ, against hops whose true times are known."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncia.stats.clocks import Stamps, transfers
+
+MS = 1_000_000
+HOUR = 3_600_000 * MS
+
+
+def hop(
+    forth: int, work: int, back: int, *, offset: int = 0, at: int = 0, one_clock: bool = False
+) -> Stamps:
+    """A hop of a callee whose clock is ahead by ``offset``; times in ns."""
+    return Stamps(
+        ("caller", "callee"),
+        sent=at,
+        received=at + forth + work + back,
+        started=at + forth + offset,
+        ended=at + forth + work + offset,
+        is_one_clock=one_clock,
+    )
+
+
+def test_one_clock_compares_directly() -> None:
+    (found,) = transfers([hop(2 * MS, 5 * MS, MS, one_clock=True)])
+    assert (found.time, found.bound, found.contradicts) == (2 * MS, 0, False)
+
+
+@pytest.mark.parametrize("offset", [0, HOUR, -HOUR])
+def test_a_clock_that_is_off_by_an_hour_is_bounded_and_not_believed(offset: int) -> None:
+    # The answer of one call is fast, the event of another: together they leave little room.
+    first = hop(3 * MS, MS, MS // 10, offset=offset)
+    second = hop(MS // 10, MS, 3 * MS, offset=offset, at=50 * MS)
+    slow, fast = transfers([first, second])
+    assert slow.time is not None
+    assert slow.bound is not None
+    assert abs(slow.time - 3 * MS) <= slow.bound <= MS // 5
+    # Of the fast one no more is known than that it is fast.
+    assert fast.time is None
+    assert fast.bound is not None
+    assert MS // 10 <= 2 * fast.bound
+
+
+def test_the_only_call_between_two_instances_is_withheld() -> None:
+    (found,) = transfers([hop(MS, MS, 5 * MS, offset=HOUR)])
+    assert (found.time, found.bound, found.contradicts) == (None, 3 * MS, False)
+
+
+def test_a_clock_that_lies_contradicts_itself() -> None:
+    # One kernel, and yet the handler started before it was called.
+    (found,) = transfers([hop(MS, MS, MS, offset=-HOUR, one_clock=True)])
+    assert (found.time, found.bound, found.contradicts) == (None, None, True)
+    # It took longer than its call.
+    longer = Stamps(("a", "b"), sent=0, received=5, started=0, ended=6, is_one_clock=False)
+    (found,) = transfers([longer])
+    assert found.contradicts
+    # One that lies spoils no other.
+    honest = hop(MS, MS, MS)
+    assert transfers([longer, honest])[1] == transfers([honest])[0]
+
+
+def test_a_clock_that_was_set_meanwhile_leaves_each_call_its_own_bound() -> None:
+    found = transfers([hop(MS, MS, MS), hop(MS, MS, MS, offset=HOUR, at=9 * MS)])
+    assert [(it.time, it.bound) for it in found] == [(None, MS), (None, MS)]
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 10 * MS)] * 3), min_size=1, max_size=20),
+    st.integers(-HOUR, HOUR),
+)
+def test_the_true_time_is_within_the_bound(ways: list[tuple[int, int, int]], offset: int) -> None:
+    hops = [hop(*way, offset=offset, at=at * HOUR) for at, way in enumerate(ways)]
+    for (forth, _, _), found in zip(ways, transfers(hops), strict=True):
+        assert not found.contradicts
+        if found.time is not None:
+            assert found.bound is not None
+            assert abs(found.time - forth) <= found.bound < found.time

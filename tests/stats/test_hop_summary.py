@@ -1,0 +1,164 @@
+"""What is said of hops: complete chains, stages, waiting, and what was billed twice."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from uncia import record
+from uncia.stats import chains, columns, hops, summary
+
+MS = 1_000_000
+
+
+def table(rows: list[dict[str, Any]], name: str = "invocations") -> pa.Table:
+    found = {}
+    for field in record.schema(name):
+        kind = pa.utf8() if pa.types.is_dictionary(field.type) else field.type
+        found[field.name] = pa.array([row.get(field.name) for row in rows], kind)
+    return record.conform(pa.table(found), name, 0)
+
+
+def root(number: int, received: int, **more: Any) -> dict[str, Any]:
+    return {
+        "experiment": "e",
+        "function": "f",
+        "invocation": f"run-1:e-0-{number}",
+        "attempt": 1,
+        "stage": "a",
+        "open_loop": True,
+        "scheduled": 0,
+        "sent": MS,
+        "received": received * MS,
+        "started": 2 * MS,
+        "ended": (received - 1) * MS,
+        "execution": (received - 3) * MS,
+        "outcome": "ok",
+    } | more
+
+
+def hop(name: str, parent: str, start: int, end: int, **more: Any) -> dict[str, Any]:
+    return {
+        "experiment": "e",
+        "function": "f",
+        "invocation": name,
+        "attempt": 1,
+        "parent": parent,
+        "stage": "b",
+        "started": start * MS,
+        "ended": end * MS,
+        "execution": (end - start) * MS,
+        "queued": 0,
+        "outcome": "ok",
+    } | more
+
+
+def described(kind: str, **stages: dict[str, Any]) -> dict[str, Any]:
+    count = sum(stage["repeat"] for stage in stages.values())
+    chain = {
+        "name": "c",
+        "kind": kind,
+        "hops": count if kind == "sequence" else count - 1,
+        "stages": stages,
+    }
+    return {"streams": [{"function": "f", "stage": "a", "hops": chain}]}
+
+
+ONE: dict[str, Any] = {"function": "f", "repeat": 1, "next": []}
+FORK = described("nested", a=ONE, b=ONE, c=ONE)
+
+
+def test_a_chain_is_complete_with_every_hop_and_latencies_are_of_roots() -> None:
+    rows = table(
+        [
+            root(0, 20),
+            hop("x", "run-1:e-0-0", 4, 10),
+            hop("y", "run-1:e-0-0", 8, 14, stage="c"),
+            root(1, 30),
+            hop("z", "run-1:e-0-1", 4, 10, outcome="function_error", error="no"),
+            hop("orphan", "nobody", 4, 10),
+        ]
+    )
+    (found,) = hops.summarise(rows, None, FORK)
+    assert (found["begun"], found["complete"], found["hops"]) == (2, 1, 3)
+    assert found["latency_ms"]["max"] == 20
+    stages = {stage["stage"]: (stage["hops"], stage["ok"]) for stage in found["stages"]}
+    assert stages == {"b": (2, 1), "c": (1, 1)}
+    of_all = summary.summarise(rows, FORK)
+    assert (of_all["invocations"], of_all["hop_rows"], of_all["latency_rows"]) == (6, 4, 2)
+    assert not [it for it in summary.warnings({"e": of_all}) if "never sent" in it]
+    # They are none of the client's chains.
+    assert chains.summarise(rows, FORK) == []
+
+
+def test_a_caller_waits_once_for_those_that_it_waits_for_together() -> None:
+    rows = table(
+        [
+            root(0, 20),
+            hop("x", "run-1:e-0-0", 4, 10),
+            hop("y", "run-1:e-0-0", 8, 14, stage="c", queued=MS),
+        ]
+    )
+    # By the platform: 4 to 10, and 7 (with the time in the queue) to 14.
+    assert hops.waiting(rows, None, FORK).to_pylist() == [10 * MS, 0, 0]
+    call = {"invocation": "x", "instance": "i", "name": "call", "clock": "function"}
+    spans = table([{**call, "start": 3 * MS, "end": 11 * MS}], "spans")
+    assert hops.waiting(rows, spans, FORK).to_pylist() == [11 * MS, 0, 0]
+    for kind in ("asynchronous", "sequence"):
+        alone = described(kind, a=ONE, b=ONE, c=ONE)
+        assert hops.waiting(rows, spans, alone).to_pylist() == [0, 0, 0]
+
+
+def test_events_end_with_their_last_stage_and_sequences_have_gaps() -> None:
+    rows = table([root(0, 5), hop("x", "run-1:e-0-0", 9, 12), hop("y", "x", 13, 40, stage="c")])
+    (found,) = hops.summarise(rows, None, described("asynchronous", a=ONE, b=ONE, c=ONE))
+    assert (found["complete"], found["latency_ms"]["max"]) == (1, 40)
+    one = "run-1:e-0-0"
+    rows = table(
+        [
+            root(0, 50, function="c", stage=None),
+            hop("x", one, 3, 12, stage="a-1"),
+            hop("y", one, 13, 40, stage="a-2"),
+        ]
+    )
+    twice = described("sequence", a={**ONE, "repeat": 2})
+    (found,) = hops.summarise(rows, None, twice)
+    (stage,) = found["stages"]
+    assert (stage["stage"], stage["hops"], stage["between_ms"]["max"]) == ("a", 2, 1)
+    assert hops.executions(rows, twice).to_pylist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("clock", "time", "bound", "withheld"), [("kernel-1", 1, 0, 0), ("function", None, None, 1)]
+)
+def test_transfers_carry_the_bound_of_their_clocks(
+    clock: str, time: float | None, bound: float | None, withheld: int
+) -> None:
+    rows = table([root(0, 20), hop("x", "run-1:e-0-0", 4, 10)])
+    spans = table(
+        [
+            {"invocation": "x", "instance": "i", "name": "call", "start": 0, "end": 8 * MS}
+            | {"clock": clock},
+            {"invocation": "x", "instance": "j", "name": "handler", "start": MS, "end": 7 * MS}
+            | {"clock": clock},
+        ],
+        "spans",
+    )
+    (found,) = hops.summarise(rows, spans, FORK)
+    (stage,) = found["stages"]
+    assert (stage["overhead_ms"]["max"], stage["transfer_ms"]["max"]) == (2, time)
+    assert (stage["transfer_bound_ms"]["max"], stage["transfers_withheld"]) == (bound, withheld)
+    backwards = spans.set_column(
+        spans.column_names.index("start"), "start", pa.array([2 * MS, MS], pa.int64())
+    )
+    (found,) = hops.summarise(rows, backwards, FORK)
+    (stage,) = found["stages"]
+    if clock != "function":
+        assert (stage["contradictions"], stage["transfers_withheld"]) == (1, 1)
+        (sentence,) = hops.warnings({"e": {"hops": [found]}})
+        assert "contradict each other" in sentence
+
+
+def test_is_hop_is_false_of_the_clients_later_stages() -> None:
+    rows = table([root(0, 1), root(1, 2, parent="run-1:e-0-0", open_loop=False)])
+    assert columns.is_hop(rows).to_pylist() == [False, False]

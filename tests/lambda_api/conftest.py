@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,17 @@ def package(files: dict[str, str] | str) -> bytes:
 class Platform:
     """``uncia-engine serve`` on a state folder, and a boto3 client for it."""
 
-    def __init__(self, binary: Path, state: Path, config: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        binary: Path,
+        state: Path,
+        config: dict[str, Any] | None = None,
+        options: Sequence[str | Path] = (),
+    ) -> None:
         self.state = state
-        command = [str(binary), "serve", "--listen", "127.0.0.1:0", "--state", str(state)]
+        command = [str(binary), "serve", "--state", str(state)]
+        command += ["--listen", "127.0.0.1:0"] if "--listen" not in options else []
+        command += map(str, options)
         if config is not None:
             file = state.with_suffix(".json")
             file.write_text(json.dumps(config))
@@ -51,7 +59,9 @@ class Platform:
         if not line:
             _, errors = self.process.communicate()
             raise AssertionError(f"the engine did not start: {errors.decode()}")
-        self.address: str = json.loads(line)["address"]
+        ready = json.loads(line)
+        self.address: str = ready["address"]
+        self.url: str = ready["url"]
         self.client = boto3.client(
             "lambda",
             endpoint_url=f"http://{self.address}",
@@ -179,7 +189,10 @@ def serve(engine_binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -
     started: list[Platform] = []
 
     def start(
-        config: dict[str, Any] | None = None, state: str = "state", binary: Path = engine_binary
+        config: dict[str, Any] | None = None,
+        state: str = "state",
+        binary: Path = engine_binary,
+        options: Sequence[str | Path] = (),
     ) -> Platform:
         folder = tmp_path / state
         if not getattr(request.module, "BARE", False) and not folder.exists():
@@ -187,7 +200,7 @@ def serve(engine_binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -
             (folder / "lock").touch()  # by which a platform knows it as one's
             ready = request.getfixturevalue("runtimes")
             subprocess.run(["cp", "-al", ready, folder], check=True)
-        platform = Platform(binary, folder, config)
+        platform = Platform(binary, folder, config, options)
         started.append(platform)
         return platform
 

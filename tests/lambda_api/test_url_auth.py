@@ -29,6 +29,13 @@ def signing(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Platform:
     return serve()
 
 
+def signed(url: str, key: str, secret: str) -> dict[str, str]:
+    """The headers of a request for a URL, signed."""
+    request = AWSRequest("GET", url)
+    SigV4Auth(Credentials(key, secret), "lambda", "eu-west-1").add_auth(request)
+    return dict(request.headers.items())
+
+
 def ask(
     url: str,
     secret: str | None = SECRET,

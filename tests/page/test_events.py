@@ -2,7 +2,6 @@
 
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from events import Stream
 
-from uncia.platforms import embedded
+from uncia.platforms import embedded, wire
 from uncia.tariffs import bill, bill_with_total, billable
 
 MAX_VIEWERS = 64
@@ -97,30 +96,30 @@ def test_only_rows_since_the_start_are_billed(start_serving: Any) -> None:
 def test_without_the_command_the_page_says_that_there_are_no_bills(
     engine_binary: Path, tmp_path: Path
 ) -> None:
-    server = embedded.Server(tmp_path / "s", {})
+    path = tmp_path / "socket"
+    socket = f"unix:{path}"
+    server = embedded.Server(tmp_path / "s", {}, options=["--socket", str(path)])
     try:
         with Stream(server.address) as stream:
             assert stream.wait("state")["has_biller"] is False
             stream.wait("tick")
-            put(server.address, b'{"error": "a\\nb",\n\n"x": 1}')
+            put(socket, b'{"error": "a\\nb",\n\n"x": 1}')
             assert stream.wait("bills") == {"error": "a\nb", "x": 1}
             with Stream(server.address) as late:
                 assert late.wait("bills")["x"] == 1
             for refused in (b"", b"[]", b'{"a": 1, "a": 2}', b'{"a": "\xff"}'):
                 with pytest.raises(urllib.error.HTTPError, match="400"):
-                    put(server.address, refused)
+                    put(socket, refused)
             with pytest.raises(urllib.error.HTTPError, match="413"):
-                put(server.address, b'{"a": "' + b"x" * 1_100_000 + b'"}')
+                put(socket, b'{"a": "' + b"x" * 1_100_000 + b'"}')
             with pytest.raises(urllib.error.HTTPError, match="403"):
-                put(server.address, b"{}", Origin="http://evil.example")
+                put(server.address, b"{}")
     finally:
         server.stop()
 
 
-def put(address: str, body: bytes, **headers: str) -> None:
-    url = f"http://{address}/uncia/v1/bills"
-    request = urllib.request.Request(url, body, method="PUT", headers=headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+def put(address: str, body: bytes) -> None:
+    with wire.open_path(address, "/uncia/v1/bills", 60, body=body, method="PUT") as answer:
         assert answer.status == 204
 
 
@@ -157,9 +156,10 @@ def test_pages_of_others_get_nothing(serving: Any, path: str) -> None:
             serving.get(path, headers)
 
 
-def test_a_page_of_another_site_takes_no_viewers_place(serving: Any) -> None:
+@pytest.mark.parametrize("path", ["/uncia/v1/live", "/uncia/v1/viewers?wait=60", "/metrics"])
+def test_a_page_of_another_site_has_nothing_done(serving: Any, path: str) -> None:
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        serving.get("/uncia/v1/live", {"Sec-Fetch-Site": "cross-site"})
+        serving.get(path, {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"})
 
 
 def test_the_files_of_the_page_may_run_nothing_from_elsewhere(serving: Any) -> None:

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
+use uncia_worker::access::Access;
 use uncia_worker::config::Config;
+use uncia_worker::listen::{Listen, Tls};
 use uncia_worker::serve::{ServeError, Worker};
 use uncia_worker::traces::Settings;
 
@@ -15,7 +17,8 @@ use crate::signals::Signals;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The loopback address and port to listen on; port 0 takes a free one.
+    /// The address and port to listen on; port 0 takes a free one. Beyond loopback with TLS and
+    /// credentials alone.
     #[arg(long, default_value = "127.0.0.1:9001", value_name = "ADDRESS:PORT", value_parser = address)]
     listen: SocketAddr,
     /// The folder for functions, log and root filesystems; made if it is not there.
@@ -24,6 +27,19 @@ pub(crate) struct Arguments {
     /// The configuration as JSON; every key has a default.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// A unix socket to listen on, too, which its owner alone can use; may be repeated.
+    #[arg(long = "socket", value_name = "PATH")]
+    sockets: Vec<PathBuf>,
+    /// The certificate for TLS, in PEM, followed by those that it is signed by.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Answer whoever has these credentials alone: a file in the form of AWS's, with aws_access_key_id and
+    /// aws_secret_access_key, or uncia_token.
+    #[arg(long, value_name = "FILE")]
+    credentials: Option<PathBuf>,
     /// Send spans of invocations to the OpenTelemetry collector that the environment names, if it does.
     #[arg(long)]
     traces: bool,
@@ -43,12 +59,13 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// Serves until told to stop.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let config = match read(arguments) {
-        Ok(config) => config,
+    let read = read(arguments).and_then(|config| Ok((listen(arguments)?, config)));
+    let (listen, config) = match read {
+        Ok(read) => read,
         Err(message) => return arguments.messages.fail(&message, BAD_INPUT),
     };
     match uncia_worker::runtime::runtime() {
-        Ok(runtime) => runtime.block_on(serve(arguments, config)),
+        Ok(runtime) => runtime.block_on(serve(arguments, listen, config)),
         Err(error) => arguments.messages.fail(&format!("cannot start threads: {error}"), FAILED),
     }
 }
@@ -68,7 +85,28 @@ fn read(arguments: &Arguments) -> Result<Config, String> {
     Ok(config)
 }
 
-async fn serve(arguments: &Arguments, config: Config) -> ExitCode {
+/// Where to listen, and who is answered.
+fn listen(arguments: &Arguments) -> Result<Listen, String> {
+    let tls = match (&arguments.tls_cert, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Some(Tls::read(certificate, key).map_err(|error| error.to_string())?)
+        }
+        _ => None,
+    };
+    let access = match &arguments.credentials {
+        Some(path) => Access::of_file(path).map_err(|error| error.to_string())?,
+        None => Access::of_environment(|name| std::env::var(name).ok()),
+    };
+    Ok(Listen {
+        address: arguments.listen,
+        sockets: arguments.sockets.clone(),
+        tls,
+        access,
+        is_guarded: arguments.credentials.is_some(),
+    })
+}
+
+async fn serve(arguments: &Arguments, listen: Listen, config: Config) -> ExitCode {
     // From now on, so that a signal during the start ends in a clean stop too.
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
@@ -76,16 +114,18 @@ async fn serve(arguments: &Arguments, config: Config) -> ExitCode {
             return arguments.messages.fail(&format!("cannot listen for signals: {error}"), FAILED);
         }
     };
-    let worker = match Worker::start(arguments.listen, &arguments.state, config).await {
+    let worker = match Worker::start(listen, &arguments.state, config).await {
         Ok(worker) => worker,
         Err(error) => {
-            let code = if matches!(error, ServeError::NotLoopback(_)) { BAD_INPUT } else { FAILED };
+            let code = if matches!(error, ServeError::Listen(_)) { BAD_INPUT } else { FAILED };
             return arguments.messages.fail(&error.to_string(), code);
         }
     };
     let ready = json!({
         "event": "listening",
         "address": worker.address().to_string(),
+        "url": worker.url(),
+        "sockets": arguments.sockets,
         "pid": std::process::id(),
         "warnings": worker.warnings(),
     });

@@ -1,5 +1,5 @@
 //! AWS Signature Version 4: the key of a day, and the authorization of a canonical request. What a
-//! canonical request is made of, its sender knows best; of one that was received, [`verify`](Received::verify) makes it
+//! canonical request is made of, its sender knows best; of one that was received, [`verify`](Claim::verify) makes it
 //! anew.
 //!
 //! Source: <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-pub use verify::{Received, Refusal};
+pub use verify::{Claim, Received, Refusal};
 
 /// What begins an authorization, and the text that is signed.
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";

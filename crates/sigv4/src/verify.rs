@@ -18,7 +18,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// A request as it was received.
+/// The head of a request as it was received.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// The method in capitals.
@@ -29,12 +29,18 @@ pub struct Received<'a> {
     pub query: &'a str,
     /// Names in lower case, and values.
     pub headers: &'a [(&'a str, &'a str)],
-    /// The whole body.
-    pub body: &'a [u8],
+}
+
+/// What a request says about who signed it: whole, of now and for this service, and not believed yet.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    received: Received<'a>,
+    said: Authorization<'a>,
+    date: &'a str,
 }
 
 /// What a header `authorization` says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Authorization<'a> {
     access_key_id: &'a str,
     day: &'a str,
@@ -65,25 +71,19 @@ impl<'a> Authorization<'a> {
     }
 }
 
-impl Received<'_> {
+impl<'a> Received<'a> {
     /// The first value of a header.
-    fn header(&self, name: &str) -> Option<&str> {
+    fn header(&self, name: &str) -> Option<&'a str> {
         self.headers.iter().find(|(it, _)| *it == name).map(|(_, value)| *value)
     }
 
-    /// Checks that whoever has these credentials signed the request for `service`, at most `tolerance_s`
-    /// before or after `now`, `20260501T120000Z`. Any region is taken.
+    /// Reads who signed the request for `service`, at most `tolerance_s` before or after `now`,
+    /// `20260501T120000Z`. Any region is taken. It takes the head alone, so that nobody's body need be
+    /// read who does not even claim to be known.
     ///
     /// # Errors
-    /// It is not signed, not wholly, not by them, not now, or for another service.
-    pub fn verify(
-        &self,
-        (access_key_id, secret): (&str, &str),
-        service: &str,
-        now: &str,
-        tolerance_s: i64,
-    ) -> Result<(), Refusal> {
-        let incomplete = |message: &str| refusal("IncompleteSignatureException", message);
+    /// It is not signed, not wholly, not now, or for another service.
+    pub fn claim(&self, service: &str, now: &str, tolerance_s: i64) -> Result<Claim<'a>, Refusal> {
         let Some(text) = self.header("authorization") else {
             return Err(refusal(
                 "MissingAuthenticationTokenException",
@@ -110,35 +110,56 @@ impl Received<'_> {
         }
         let late = seconds_of(now).unwrap_or_default() - seconds;
         if late.abs() > tolerance_s {
-            let message =
-                format!("Signature expired: {date} is not within {tolerance_s} s of {now}");
+            let message = if late > 0 {
+                format!("Signature expired: {date} is more than {tolerance_s} s before {now}")
+            } else {
+                format!(
+                    "Signature not yet current: {date} is more than {tolerance_s} s after {now}"
+                )
+            };
             return Err(refusal("InvalidSignatureException", &message));
         }
-        if said.access_key_id != access_key_id {
-            let message = "The security token included in the request is invalid: its access key is not the platform's";
-            return Err(refusal("UnrecognizedClientException", message));
+        if said.signed_headers.split(';').count() > self.headers.len() {
+            return Err(incomplete("SignedHeaders names more headers than the request has"));
         }
-        let names: Vec<&str> = said.signed_headers.split(';').collect();
         let must = |name: &str| name == "host" || name.starts_with("x-amz-");
-        let unsigned = |(name, _): &&(&str, &str)| must(name) && !names.contains(name);
+        let is_signed = |name: &str| said.signed_headers.split(';').any(|it| it == name);
+        let unsigned = |(name, _): &&(&str, &str)| must(name) && !is_signed(name);
         if let Some((name, _)) = self.headers.iter().find(unsigned) {
             return Err(incomplete(&format!("The header {name} must be signed")));
         }
-        let body_hash = hash(self.body);
-        if self.header("x-amz-content-sha256").is_some_and(|it| it != body_hash) {
+        Ok(Claim { received: *self, said, date })
+    }
+}
+
+impl<'a> Claim<'a> {
+    /// The public part of the credentials that it was signed with.
+    #[must_use]
+    pub fn access_key_id(&self) -> &'a str {
+        self.said.access_key_id
+    }
+
+    /// Checks that whoever has this secret signed the request, whose body has this [`hash`](crate::hash).
+    ///
+    /// # Errors
+    /// Somebody else signed it, or it was changed since.
+    pub fn verify(&self, secret: &str, body_hash: &str) -> Result<(), Refusal> {
+        let said = &self.said;
+        if self.received.header("x-amz-content-sha256").is_some_and(|it| it != body_hash) {
             let message = "X-Amz-Content-SHA256 is not the digest of the body";
             return Err(refusal("InvalidSignatureException", message));
         }
-        let scope = Scope { access_key_id, region: said.region, service };
-        let signed =
-            self.canonical_forms(said.signed_headers, &names, &body_hash).any(|canonical| {
-                let credential = format!("{}/{}/{service}/{END_OF_SCOPE}", said.day, said.region);
-                let to_sign =
-                    format!("{ALGORITHM}\n{date}\n{credential}\n{}", hash(canonical.as_bytes()));
-                let mac = scope.key(secret, date).0.chain_update(to_sign);
-                // In a time that does not depend on how much of it is right.
-                unhex(said.signature).is_some_and(|given| mac.verify_slice(&given).is_ok())
-            });
+        let scope =
+            Scope { access_key_id: said.access_key_id, region: said.region, service: said.service };
+        let credential = format!("{}/{}/{}/{END_OF_SCOPE}", said.day, said.region, said.service);
+        // In a time that does not depend on how much of it is right.
+        let given = unhex(said.signature);
+        let signed = self.canonical_forms(body_hash).any(|canonical| {
+            let to_sign =
+                format!("{ALGORITHM}\n{}\n{credential}\n{}", self.date, hash(canonical.as_bytes()));
+            let mac = scope.key(secret, self.date).0.chain_update(to_sign);
+            given.as_deref().is_some_and(|given| mac.verify_slice(given).is_ok())
+        });
         if signed {
             return Ok(());
         }
@@ -151,29 +172,30 @@ impl Received<'_> {
 
     /// The canonical request, in the forms that clients give it: they differ in whether what is encoded
     /// in path and query already is encoded again.
-    fn canonical_forms(
-        &self,
-        signed_headers: &str,
-        names: &[&str],
-        body_hash: &str,
-    ) -> impl Iterator<Item = String> {
+    fn canonical_forms(&self, body_hash: &str) -> impl Iterator<Item = String> {
+        let Received { method, path, query, headers } = self.received;
         let mut lines = String::new();
-        for name in names {
-            let values: Vec<String> = (self.headers.iter())
-                .filter(|(it, _)| it == name)
+        for name in self.said.signed_headers.split(';') {
+            let values: Vec<String> = headers
+                .iter()
+                .filter(|(it, _)| *it == name)
                 .map(|(_, value)| value.split_whitespace().collect::<Vec<_>>().join(" "))
                 .collect();
             lines.push_str(&format!("{name}:{}\n", values.join(",")));
         }
-        let tail = format!("{lines}\n{signed_headers}\n{body_hash}");
-        let method = self.method.to_owned();
-        let paths = [encode(&normal_path(self.path), true), self.path.to_owned()];
-        let queries = [canonical_query(self.query, true), canonical_query(self.query, false)];
+        let tail = format!("{lines}\n{}\n{body_hash}", self.said.signed_headers);
+        let method = method.to_owned();
+        let paths = [encode(&normal_path(path), true), path.to_owned()];
+        let queries = [canonical_query(query, true), canonical_query(query, false)];
         paths.into_iter().flat_map(move |path| {
             let (method, tail) = (method.clone(), tail.clone());
             queries.clone().map(|query| format!("{method}\n{path}\n{query}\n{tail}"))
         })
     }
+}
+
+fn incomplete(message: &str) -> Refusal {
+    refusal("IncompleteSignatureException", message)
 }
 
 fn refusal(kind: &'static str, message: &str) -> Refusal {
@@ -290,7 +312,7 @@ fn seconds_of(date: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    const OWN: (&str, &str) = ("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY");
+    const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
     const DATE: &str = "20150830T123600Z";
 
     fn authorization(signature: &str) -> String {
@@ -307,8 +329,8 @@ mod tests {
             ("x-amz-date", DATE),
             ("authorization", &authorization),
         ];
-        let received = Received { method: "GET", path, query, headers: &headers, body: b"" };
-        received.verify(OWN, "service", now, 300)
+        let received = Received { method: "GET", path, query, headers: &headers };
+        received.claim("service", now, 300)?.verify(SECRET, &hash(b""))
     }
 
     /// Examples of AWS's test suite for this version of signatures: `get-vanilla`,
@@ -344,7 +366,7 @@ mod tests {
         assert!(message(check("/", "a=b", signature, DATE)).contains("does not match"));
         check("/", "", signature, "20150830T124100Z").unwrap();
         assert!(message(check("/", "", signature, "20150830T124101Z")).contains("expired"));
-        assert!(message(check("/", "", signature, "20150830T123059Z")).contains("expired"));
+        assert!(message(check("/", "", signature, "20150830T123059Z")).contains("not yet current"));
         for torn in ["", "zz", &signature[..62], "é"] {
             assert!(message(check("/", "", torn, DATE)).contains("does not match"));
         }
@@ -361,23 +383,24 @@ mod tests {
             ("authorization", authorization.as_str()),
         ];
         let kind = |headers: &[(&str, &str)], body: &[u8]| {
-            let received = Received { method: "GET", path: "/", query: "", headers, body };
-            received.verify(OWN, "service", DATE, 300).map_err(|it| it.kind)
+            let received = Received { method: "GET", path: "/", query: "", headers };
+            let claim = received.claim("service", DATE, 300);
+            claim.and_then(|it| it.verify(SECRET, &hash(body))).map_err(|it| it.kind)
         };
         assert_eq!(kind(&headers, b""), Err("IncompleteSignatureException"));
         let fine = [headers[0], headers[1], headers[3]];
         assert_eq!(kind(&fine, b""), Ok(()));
         assert_eq!(kind(&fine, b"body"), Err("InvalidSignatureException"));
         assert_eq!(kind(&fine[..2], b""), Err("MissingAuthenticationTokenException"));
-        let received = Received { method: "GET", path: "/", query: "", headers: &fine, body: b"" };
-        let kind = |own, service| received.verify(own, service, DATE, 300).unwrap_err().kind;
-        assert_eq!(kind(("OTHER", OWN.1), "service"), "UnrecognizedClientException");
-        assert_eq!(kind((OWN.0, "other"), "service"), "InvalidSignatureException");
-        assert_eq!(kind(OWN, "lambda"), "InvalidSignatureException");
+        let received = Received { method: "GET", path: "/", query: "", headers: &fine };
+        let claim = received.claim("service", DATE, 300).unwrap();
+        assert_eq!(claim.access_key_id(), "AKIDEXAMPLE");
+        let refused = claim.verify("other", &hash(b"")).unwrap_err();
+        assert_eq!(refused.kind, "InvalidSignatureException");
+        let refused = received.claim("lambda", DATE, 300).unwrap_err();
+        assert_eq!(refused.kind, "InvalidSignatureException");
         let basic = [headers[0], headers[1], ("authorization", "Basic eDp5")];
-        let received = Received { headers: &basic, ..received };
-        let refused = received.verify(OWN, "service", DATE, 300).unwrap_err();
-        assert_eq!(refused.kind, "IncompleteSignatureException");
+        assert_eq!(kind(&basic, b""), Err("IncompleteSignatureException"));
     }
 
     #[test]

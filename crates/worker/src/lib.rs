@@ -6,6 +6,7 @@
 
 #![cfg(target_os = "linux")]
 
+pub mod access;
 mod answer_body;
 mod api;
 mod awake;
@@ -19,6 +20,7 @@ mod ids;
 pub mod instance;
 mod json;
 mod layer;
+pub mod listen;
 mod machines;
 mod meterlog;
 mod metrics;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use uncia_policy::{PolicyNames, Resources, UnknownPolicy};
 
 use crate::api::machines::invoker;
@@ -14,6 +15,7 @@ use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::function::Function;
 use crate::instance::{ChainService, Host, HostConfig, HostError};
+use crate::listen::{Listen, ListenError, Listener, SocketError, SocketFile};
 use crate::machines::Machines;
 use crate::meterlog::{LogError, MeterLog, Retention};
 use crate::monitor::{Monitor, MonitoredLog};
@@ -27,13 +29,12 @@ use crate::traces::Traces;
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum ServeError {
-    #[error(
-        "{0} is not a loopback address; the platform runs whatever it is given, so it listens on \
-         loopback only"
-    )]
-    NotLoopback(SocketAddr),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     #[error("cannot listen on {address}: {source}; stop what uses the port, or choose another")]
-    Listen { address: SocketAddr, source: std::io::Error },
+    Bind { address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error("the functions cannot be read: {0}")]
@@ -53,31 +54,34 @@ pub enum ServeError {
 /// A worker that accepts requests.
 pub struct Worker {
     api: Arc<Api>,
-    server: tokio::task::JoinHandle<()>,
+    address: SocketAddr,
+    servers: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,
+    _sockets: Vec<SocketFile>,
     _lock: StateLock,
 }
 
 impl Worker {
     /// Opens the state folder, with what an earlier worker left there, and listens.
-    pub async fn start(
-        listen: SocketAddr,
-        state: &Path,
-        config: Config,
-    ) -> Result<Self, ServeError> {
-        if !listen.ip().is_loopback() {
-            return Err(ServeError::NotLoopback(listen));
-        }
+    pub async fn start(listen: Listen, state: &Path, config: Config) -> Result<Self, ServeError> {
+        listen.check()?;
         // An instance's first process has another working folder.
         let state = &std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
         // Before anything is made in the state folder.
-        let listener = TcpListener::bind(listen)
-            .await
-            .map_err(|source| ServeError::Listen { address: listen, source })?;
-        let address = listener
-            .local_addr()
-            .map_err(|source| ServeError::Listen { address: listen, source })?;
+        let unbound = |source| ServeError::Bind { address: listen.address, source };
+        let listener = TcpListener::bind(listen.address).await.map_err(unbound)?;
+        let address = listener.local_addr().map_err(unbound)?;
         let lock = StateLock::take(state)?;
+        let mut listeners = vec![match &listen.tls {
+            Some(tls) => Listener::Tls(listener, tls.acceptor()),
+            None => Listener::Plain(listener),
+        }];
+        let mut sockets = Vec::new();
+        for path in &listen.sockets {
+            let (listener, file) = SocketFile::listen(path)?;
+            listeners.push(Listener::Socket(listener));
+            sockets.push(file);
+        }
         let registry = Arc::new(Registry::open(state, ARN_PREFIX)?);
         let log = Arc::new(MeterLog::open(state, Retention { rows: config.log_rows })?);
         let left = log.left_events()?;
@@ -119,8 +123,10 @@ impl Worker {
             dispatcher.configure(function);
         }
         let api = Arc::new(Api {
+            base_url: base_url(address, listen.tls.is_some(), &config.allowed_hosts),
+            is_guarded: listen.is_guarded(),
+            access: listen.access,
             config,
-            address,
             host,
             registry,
             dispatcher,
@@ -136,13 +142,19 @@ impl Worker {
         let _ = itself.set(api.clone());
         api.dispatcher.resume_events(left);
         let (stop, stopped) = watch::channel(false);
-        let server = tokio::spawn(api.clone().serve(listener, stopped));
-        Ok(Self { api, server, stop, _lock: lock })
+        let serve = |listener| tokio::spawn(api.clone().serve(listener, stopped.clone()));
+        let servers = listeners.into_iter().map(serve).collect();
+        Ok(Self { api, address, servers, stop, _sockets: sockets, _lock: lock })
     }
 
     /// The address at which it listens, with the port that the kernel chose for port 0.
     pub fn address(&self) -> SocketAddr {
-        self.api.address
+        self.address
+    }
+
+    /// What the addresses of its functions begin with, such as `http://127.0.0.1:9001`.
+    pub fn url(&self) -> &str {
+        &self.api.base_url
     }
 
     /// What does not hold on this machine, what the log has lost, and which functions are served otherwise
@@ -187,11 +199,25 @@ impl Worker {
             traces.close().await;
         }
         self.stop.send_replace(true);
-        // It ends by itself, after the last answers are written.
-        let _ = self.server.await;
+        // They end by themselves, after the last answers are written.
+        for server in self.servers {
+            let _ = server.await;
+        }
         self.api.log.close();
         self.api.output.close();
     }
+}
+
+/// What the platform's addresses begin with: where it listens, or, if that is everywhere, the first name
+/// that it is configured to have, or else the machine's.
+fn base_url(address: SocketAddr, is_secure: bool, names: &[String]) -> String {
+    let scheme = if is_secure { "https" } else { "http" };
+    if !address.ip().is_unspecified() {
+        return format!("{scheme}://{address}");
+    }
+    let machine = || nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let name = names.first().cloned().or_else(machine).unwrap_or_else(|| "localhost".to_owned());
+    format!("{scheme}://{name}:{}", address.port())
 }
 
 /// Makes the byte code that is missing: of packages that an earlier version stored, or for another

@@ -62,7 +62,7 @@ class Meter:
         """Make the meter; it starts when it is entered.
 
         Args:
-            address: where the platform listens.
+            address: a unix socket on which the platform listens.
             after: the id of the last invocation before the first that is billed.
             chosen: the tariff that the user has chosen; all others that can bill are shown, too.
             warn: is told why there are no bills.

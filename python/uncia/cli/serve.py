@@ -32,7 +32,33 @@ def register(app: typer.Typer) -> None:
 
     def serve(
         listen: str = typer.Option(
-            "127.0.0.1:9001", help="Address and port to listen on; port 0 takes a free one."
+            "127.0.0.1:9001",
+            help="Address and port to listen on; port 0 takes a free one. Beyond loopback it takes"
+            " --tls-cert, --tls-key and credentials.",
+        ),
+        socket: list[Path] = typer.Option(
+            [],
+            metavar="PATH",
+            help="A unix socket to listen on, too, which its owner alone can use; may be repeated.",
+            show_default=False,
+        ),
+        tls_cert: Path | None = typer.Option(
+            None,
+            metavar="FILE",
+            help="Speak TLS at the address, with this certificate (PEM), followed by those that it"
+            " is signed by.",
+            show_default=False,
+        ),
+        tls_key: Path | None = typer.Option(
+            None, metavar="FILE", help="The certificate's private key (PEM).", show_default=False
+        ),
+        credentials: Path | None = typer.Option(
+            None,
+            metavar="FILE",
+            help="At the address, answer whoever has these credentials alone: a file in the form of"
+            " AWS's, with aws_access_key_id and aws_secret_access_key, or uncia_token. Default"
+            " beyond loopback: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and UNCIA_TOKEN.",
+            show_default=False,
         ),
         state: Path | None = typer.Option(
             None,
@@ -93,15 +119,21 @@ def register(app: typer.Typer) -> None:
             _warn(warning)
         printer = Printer(billed, as_json)
         messages: Literal["json", "text"] = "json" if as_json else "text"
-        with Foreground(listen, folder, options.engine(), messages, _warn) as server:
+        listening = [word for path in socket for word in ("--socket", str(path))]
+        for option, file in (
+            ("--tls-cert", tls_cert),
+            ("--tls-key", tls_key),
+            ("--credentials", credentials),
+        ):
+            listening += [] if file is None else [option, str(file)]
+        with Foreground(listen, folder, options.engine(), listening, messages, _warn) as server:
             if server.ready is not None:
                 if as_json:
                     typer.echo(json.dumps(server.ready))
                 else:
                     _greet(server.ready, folder, billed.id)
-                    print_functions(list_functions(server.ready["address"]))
-                address = server.ready["address"]
-                with Meter(address, server.newest, billed, _warn):
+                    print_functions(list_functions(server.control))
+                with Meter(server.control, server.newest, billed, _warn):
                     if not quiet:
                         for rows in server.rows():
                             printer.print(rows)
@@ -128,9 +160,9 @@ def default_tariff(profile: Profile | None) -> str:
 
 
 def _greet(ready: dict[str, Any], folder: Path, tariff: str) -> None:
-    typer.echo(f"Serving AWS Lambda's API on http://{ready['address']} until Ctrl-C.")
+    typer.echo(f"Serving AWS Lambda's API on {ready['url']} until Ctrl-C.")
     typer.echo(f"Functions and logs: {folder}. Costs: {tariff}.")
-    typer.echo(f"What runs, live: http://{ready['address']}/uncia/")
+    typer.echo(f"What runs, live: {ready['url']}/uncia/")
     for warning in ready.get("warnings", []):
         _warn(warning)
 

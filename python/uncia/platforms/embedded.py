@@ -16,7 +16,6 @@ import sys
 import time
 import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from uncia.platforms import (
     SequenceSpec,
     Target,
     processes,
+    wire,
 )
 from uncia.platforms.journal import Journal, Resource, state_home
 from uncia.platforms.lambda_api import (
@@ -69,8 +69,6 @@ _STOP_TIMEOUT_S: Final = 30.0
 _INVOKE_TIMEOUT_S: Final = 960
 _FETCH_TIMEOUT_S: Final = 60.0
 _LOG_TAIL_CHARACTERS: Final = 2_000
-# Past any proxy that the environment names: the platform is on this machine.
-LOOPBACK: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 # The folder and its files are the user's own, as the engine's are.
 _PRIVATE_FOLDER: Final = 0o700
 _PRIVATE_FILE: Final = 0o600
@@ -173,6 +171,7 @@ class Server:
         state: Path,
         config: dict[str, Any],
         listen: str = "127.0.0.1:0",
+        options: Sequence[str] = (),
         on_start: Callable[[Server], None] | None = None,
     ) -> None:
         """Start the engine on ``state`` and wait until it listens.
@@ -181,6 +180,7 @@ class Server:
             state: its state folder, created if missing.
             config: of ``uncia-engine serve``.
             listen: the address to listen on.
+            options: more of ``uncia-engine serve``.
             on_start: receives this server once its process runs, before it listens.
 
         Raises:
@@ -202,6 +202,7 @@ class Server:
                     str(state),
                     "--config",
                     str(file),
+                    *options,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -355,9 +356,8 @@ class EmbeddedPlatform:
     def _new_warnings(self) -> tuple[str, ...]:
         """Return what the engine warns of and has not warned of before."""
         server = self._running()
-        url = f"http://{server.address}/uncia/v1/health"
         try:
-            with LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
+            with wire.open_path(server.address, "/uncia/v1/health", _FETCH_TIMEOUT_S) as answer:
                 warnings = json.load(answer)["warnings"]
         except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
             raise RunFailedError(
@@ -497,11 +497,11 @@ def fetch_page(
     """
     import pyarrow as pa
 
-    url = f"http://{address}/uncia/v1/{table}?after={after}"
+    path = f"/uncia/v1/{table}?after={after}"
     if limit is not None:
-        url += f"&limit={limit}"
+        path += f"&limit={limit}"
     try:
-        with LOOPBACK.open(url, timeout=_FETCH_TIMEOUT_S) as answer:
+        with wire.open_path(address, path, _FETCH_TIMEOUT_S) as answer:
             last = int(answer.headers["x-uncia-last-rowid"])
             has_more = answer.headers.get("x-uncia-more") == "true"
             held_up = answer.headers.get("x-uncia-held-up", "0")
@@ -526,9 +526,8 @@ def list_functions(address: str) -> list[dict[str, Any]]:
     while marker is not None:
         query = f"?Marker={urllib.parse.quote(marker)}" if marker else ""
         try:
-            with LOOPBACK.open(
-                f"http://{address}/2015-03-31/functions/{query}", timeout=_FETCH_TIMEOUT_S
-            ) as answer:
+            path = f"/2015-03-31/functions/{query}"
+            with wire.open_path(address, path, _FETCH_TIMEOUT_S) as answer:
                 page = json.load(answer)
         except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
             raise RunFailedError(
@@ -549,11 +548,23 @@ def client(address: str, service: str = "lambda") -> Any:
     """Return a boto3 client of a service for the embedded platform at ``address``.
 
     It ignores the user's AWS configuration, so that no region, credentials or profile of a real
-    account reach a local test.
+    account reach a local test. At an address over TLS it shows what the environment has: see
+    `wire`.
+
+    Raises:
+        UnciaError: the address is over TLS, and there are no credentials to show; or it is a unix
+            socket, which boto3 cannot connect to.
     """
+    if address.startswith(wire.UNIX):
+        raise UnciaError(f"boto3 speaks to no unix socket such as {address}", "Name its address.")
     import boto3.session
     import botocore.session
+    from botocore import UNSIGNED
     from botocore.config import Config
+
+    known, pair = (wire.token(), wire.keys()) if address.startswith(wire.HTTPS) else (None, None)
+    if address.startswith(wire.HTTPS) and known is None and pair is None:
+        raise wire.no_credentials(address)
 
     nowhere = (None, None, os.devnull, None)
     base = botocore.session.Session(
@@ -563,22 +574,32 @@ def client(address: str, service: str = "lambda") -> Any:
             "credentials_file": nowhere,
         }
     )
+    key, secret, token = pair or ("uncia", "uncia", None)
     # Typed stubs know a client for each service, and none for its name.
     session: Any = boto3.session.Session(botocore_session=base)
-    return session.client(
+    made = session.client(
         service,
-        endpoint_url=f"http://{address}",
-        aws_access_key_id="uncia",
-        aws_secret_access_key="uncia",
-        region_name="us-east-1",
+        endpoint_url=wire.url_of(address),
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        aws_session_token=token,
+        region_name=wire.REGION,
         config=Config(
             retries={"total_max_attempts": 1},
             read_timeout=_INVOKE_TIMEOUT_S,
             proxies={},
             # Else StartSyncExecution goes to a host of another name.
             inject_host_prefix=False,
+            signature_version=UNSIGNED if known else None,
         ),
     )
+    if known is not None:
+
+        def authorize(request: Any, **_: object) -> None:
+            request.headers["Authorization"] = f"Bearer {known}"
+
+        made.meta.events.register("before-send", authorize)
+    return made
 
 
 def connect(options: Options, context: Context) -> EmbeddedPlatform:

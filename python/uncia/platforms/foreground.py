@@ -7,12 +7,16 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from uncia import engine
+from uncia.platforms import wire
 from uncia.platforms.embedded import fetch_page
+
+_CONTROL: Final = "control.sock"
+"""The socket in the state folder: whoever may use that shows no credentials here."""
 
 _POLL_S: Final = 0.25
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -27,6 +31,7 @@ class Foreground:
     Attributes:
         ready: the platform's event ``listening``; None if it did not start and has said why.
         newest: the id of the last invocation before it started.
+        control: the unix socket by which it is asked, as `uncia.platforms.wire` writes it.
     """
 
     def __init__(
@@ -34,6 +39,7 @@ class Foreground:
         listen: str,
         state: Path,
         config: dict[str, Any],
+        options: Sequence[str],
         messages: Literal["text", "json"],
         log: Callable[[str], object],
     ) -> None:
@@ -43,6 +49,7 @@ class Foreground:
             listen: address and port.
             state: the folder of functions and logs.
             config: of ``uncia-engine serve``.
+            options: more of ``uncia-engine serve``.
             messages: the form of what the engine writes to standard error.
             log: is told of rows that are missing because the disk is full.
 
@@ -58,10 +65,13 @@ class Foreground:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Final = log
         libc = ctypes.CDLL(None)
+        control = Path(state).absolute() / _CONTROL
+        self.control: Final = f"{wire.UNIX}{control}"
         process = subprocess.Popen(
             [
                 *(str(engine.binary()), "serve", "--listen", listen, "--state", str(state)),
                 *("--config", f"/dev/fd/{file}", "--messages", messages, "--traces"),
+                *("--socket", str(control), *options),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -80,7 +90,7 @@ class Foreground:
         self.newest = 0
         if self.ready is not None:
             # Before anybody learns the address, so that no invocation is missed.
-            _, self.newest, _ = fetch_page(self.ready["address"], "invocations", "newest", log)
+            _, self.newest, _ = fetch_page(self.control, "invocations", "newest", log)
         self._after = self.newest
 
     def rows(self) -> Iterator[list[dict[str, Any]]]:
@@ -92,11 +102,12 @@ class Foreground:
             RunFailedError: the platform runs, and its rows cannot be fetched.
         """
         assert self.ready is not None, "it listens"
-        address = self.ready["address"]
         more = False
         while more or not self._ended(_POLL_S):
             try:
-                page, self._after, more = fetch_page(address, "invocations", self._after, self._log)
+                page, self._after, more = fetch_page(
+                    self.control, "invocations", self._after, self._log
+                )
             except Exception:
                 if self._ended(_POLL_S):
                     return

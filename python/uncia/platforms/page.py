@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Any, Final
 
 from uncia.errors import RunFailedError
-from uncia.platforms.embedded import LOOPBACK
+from uncia.platforms import wire
 
 _TIMEOUT_S: Final = 60.0
 
@@ -18,7 +17,7 @@ def wait_for_viewers(address: str, wait_s: int) -> int:
     """Wait until somebody has the page open, and return how many do; 0 if nobody came.
 
     Args:
-        address: where the platform listens.
+        address: a unix socket on which the platform listens; it takes bills from no other.
         wait_s: the longest wait in seconds, at most 60. It ends with the platform, too.
 
     Raises:
@@ -39,9 +38,10 @@ def show_bills(address: str, bills: Mapping[str, Any]) -> None:
 
 def _ask(address: str, path: str, body: bytes | None, timeout_s: float) -> bytes:
     method = "GET" if body is None else "PUT"
-    request = urllib.request.Request(f"http://{address}/uncia/v1/{path}", body, method=method)
     try:
-        with LOOPBACK.open(request, timeout=timeout_s) as answer:
+        with wire.open_path(
+            address, f"/uncia/v1/{path}", timeout_s, body=body, method=method
+        ) as answer:
             content: bytes = answer.read()
             return content
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:

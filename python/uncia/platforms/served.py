@@ -7,7 +7,6 @@ import hashlib
 import json
 import sys
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -15,7 +14,7 @@ from typing import Any, Final, Literal
 from urllib.parse import urlencode, urlsplit
 
 from uncia.errors import RunFailedError, UnciaError
-from uncia.platforms import FunctionSpec
+from uncia.platforms import FunctionSpec, wire
 from uncia.platforms.embedded import client, fetch_page, list_functions
 from uncia.platforms.lambda_api import IDENTIFIERS, create_request, delete, translated
 from uncia.units import MIB, NS_PER_S
@@ -23,12 +22,13 @@ from uncia.units import MIB, NS_PER_S
 DEFAULT_ADDRESS: Final = "127.0.0.1:9001"
 """Where ``uncia serve`` listens unless told otherwise."""
 
+_SCHEMES: Final = ("http", "https")
+_REFUSED: Final = (401, 403)
 _PLATFORM: Final = "embedded"
 _ROLE: Final = "arn:aws:iam::000000000000:role/uncia"
 _TIMEOUT_S: Final = 10.0
 _PAGE_ROWS: Final = 10_000
 _LEAST_SPAN: Final = 1_000
-_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 State = Literal["created", "updated", "unchanged"]
 
@@ -91,14 +91,15 @@ class Served:
         """
         try:
             parts = urlsplit(address if "//" in address else f"http://{address}")
-            is_address = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+            is_address = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
         except ValueError:  # of a port or an IPv6 address
             is_address = False
         if not is_address or parts.path not in ("", "/"):
             raise UnciaError(
                 f"{address} is no address of a platform", f"Write one such as {DEFAULT_ADDRESS}."
             )
-        self.address: Final = parts.netloc
+        is_secure = parts.scheme == "https"
+        self.address: Final = f"{wire.HTTPS}{parts.netloc}" if is_secure else parts.netloc
         self._client = client(self.address)
         self.health()
 
@@ -108,12 +109,16 @@ class Served:
         Raises:
             RunFailedError: nothing answers there, or something else.
         """
-        url = f"http://{self.address}/uncia/v1/health"
         try:
-            with _DIRECT.open(url, timeout=_TIMEOUT_S) as answer:
+            with wire.open_path(self.address, "/uncia/v1/health", _TIMEOUT_S) as answer:
                 health: dict[str, Any] = json.load(answer)
             health["instances"]["busy"]
         except (urllib.error.HTTPError, HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code in _REFUSED:
+                raise RunFailedError(
+                    f"{self.address} refuses the credentials of the environment: {_message(error)}",
+                    "UNCIA_TOKEN, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, must be its own.",
+                ) from error
             raise self._stranger() from error
         except (OSError, ValueError) as error:
             if isinstance(error, ValueError):
@@ -176,8 +181,10 @@ class Served:
             )
             url = self.url(function.name)
             if url is None:
+                # Beyond this machine nobody's function is public unless its owner says so.
+                is_local = not self.address.startswith(wire.HTTPS)
                 url = self._client.create_function_url_config(
-                    FunctionName=function.name, AuthType="NONE"
+                    FunctionName=function.name, AuthType="NONE" if is_local else "AWS_IAM"
                 )["FunctionUrl"]
         return Deployed(
             function.name,
@@ -307,9 +314,7 @@ class Served:
         """
         query = urlencode({"request": request_id})
         try:
-            with _DIRECT.open(
-                f"http://{self.address}/uncia/v1/output?{query}", timeout=_TIMEOUT_S
-            ) as answer:
+            with wire.open_path(self.address, f"/uncia/v1/output?{query}", _TIMEOUT_S) as answer:
                 return [str(entry["output"]) for entry in json.load(answer)]
         except (OSError, ValueError) as error:
             raise RunFailedError(f"the output cannot be fetched: {error}") from error
@@ -321,6 +326,14 @@ class Served:
             log: is told of rows that are missing because the disk is full.
         """
         return Log(self.address, log)
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    """What an answer says is wrong."""
+    try:
+        return str(json.load(error)["Message"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return str(error)
 
 
 class Log:

@@ -104,6 +104,10 @@ impl ApiError {
     pub(crate) fn answer(&self) -> Answer {
         let fault = if self.status.is_server_error() { "Service" } else { "User" };
         let mut body = json!({"Type": fault, "Message": self.message, "message": self.message});
+        if self.status == StatusCode::FORBIDDEN || self.status == StatusCode::UNAUTHORIZED {
+            // Where state machines' API is asked, too, whose clients find the kind here.
+            body["__type"] = json!(self.kind);
+        }
         if self.status == StatusCode::TOO_MANY_REQUESTS {
             body["Reason"] = json!("ConcurrentInvocationLimitExceeded");
         }

@@ -322,7 +322,7 @@ pub(super) fn get(api: &Api, reference: &str, query: &str) -> Result<Answer, Api
         }),
         None => {
             let sha256 = version.code.sha256();
-            let location = format!("http://{}/uncia/v1/code/{sha256}", api.address);
+            let location = format!("{}/uncia/v1/code/{sha256}", api.base_url);
             json!({"RepositoryType": "S3", "Location": location})
         }
     };

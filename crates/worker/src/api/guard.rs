@@ -1,23 +1,32 @@
-//! Who may speak to the platform: programs on this machine, and no web page.
+//! Who may speak to the platform: programs, and of web pages its own alone.
 //!
 //! A page that a browser on this machine shows can send requests to loopback addresses, and by DNS
-//! rebinding read the answers; but then the Host header names the page's own host.
+//! rebinding read the answers; but then the Host header names the page's own host. Where TLS is spoken,
+//! the certificate is for no such host. A browser that knows the platform's token sends it along with
+//! what any page asks for; but it says whose page that is.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use http::HeaderMap;
+use http::request::Parts;
 
+use super::connections::Client;
 use super::error::ApiError;
 use crate::config::Config;
 
-/// Checks the Host header of every request, and the Origin of those that manage.
-pub(super) fn check(config: &Config, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
+/// Checks the Host header of every request, and of those that manage or look on from where they come.
+pub(super) fn check(config: &Config, client: Client, head: &Parts) -> Result<(), ApiError> {
+    let (path, headers) = (head.uri.path(), &head.headers);
     let mut hosts = headers.get_all(http::header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return Err(ApiError::bad_http("The request has no Host header, or several"));
     };
     let host = host.to_str().unwrap_or("");
-    if !allowed(config, host) {
+    let (is_plain, is_secure) = match client {
+        Client::Owner => (false, false),
+        Client::Visitor { is_secure, .. } => (!is_secure, is_secure),
+    };
+    if is_plain && !allowed(config, host) {
         return Err(ApiError::denied(format!(
             "The Host header {host:?} is neither a loopback name nor one of allowed_hosts"
         )));
@@ -25,12 +34,45 @@ pub(super) fn check(config: &Config, path: &str, headers: &HeaderMap) -> Result<
     if path.starts_with("/url/") {
         return Ok(());
     }
+    let scheme = if is_secure { "https://" } else { "http://" };
     match headers.get(http::header::ORIGIN).map(|origin| origin.to_str().unwrap_or("")) {
-        Some(origin) if origin.strip_prefix("http://") != Some(host) => {
-            Err(ApiError::denied(format!("Requests from the web page {origin:?} are refused")))
+        Some(origin) if origin.strip_prefix(scheme) != Some(host) => {
+            return Err(ApiError::denied(format!(
+                "Requests from the web page {origin:?} are refused"
+            )));
         }
-        _ => Ok(()),
+        _ => {}
     }
+    if is_of_another_page(path, headers) {
+        return Err(ApiError::denied("The platform is for its own page, and for no other's"));
+    }
+    Ok(())
+}
+
+/// Whether a browser says that a page asks which is not the platform's own (Fetch Metadata): another
+/// site's, or, as far as managing goes, that of a function with the same address.
+fn is_of_another_page(path: &str, headers: &HeaderMap) -> bool {
+    let says = |name: &str, word: &[u8]| {
+        headers.get(name).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(word))
+    };
+    if !headers.contains_key("sec-fetch-site") || says("sec-fetch-site", b"none") {
+        return false;
+    }
+    let is_own = says("sec-fetch-site", b"same-origin") && is_of_the_page(path);
+    let is_link = matches!(path, "/uncia" | "/uncia/")
+        && says("sec-fetch-mode", b"navigate")
+        && says("sec-fetch-dest", b"document");
+    !is_own && !is_link
+}
+
+/// Whether a path is one that people open in a browser, or that the page asks for.
+pub(super) fn is_of_the_page(path: &str) -> bool {
+    path == "/metrics" || path == "/uncia" || path.starts_with("/uncia/")
+}
+
+/// The part of a function's URL that names the function.
+pub(super) fn url_id(path: &str) -> Option<&str> {
+    path.strip_prefix("/url/")?.split('/').next()
 }
 
 /// Checks that nobody in between can have seen another end of the request than this server. A request
@@ -67,6 +109,8 @@ fn without_port(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, SocketAddr};
+
     use super::*;
 
     #[test]
@@ -84,16 +128,70 @@ mod tests {
         }
     }
 
+    const LOOPBACK: Client = Client::Visitor {
+        address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9),
+        is_secure: false,
+    };
+    const SECURE: Client = Client::Visitor {
+        address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9),
+        is_secure: true,
+    };
+    const MANAGE: &str = "/2015-03-31/functions";
+
+    fn is_answered(client: Client, path: &str, headers: &[(&str, &str)]) -> bool {
+        let mut request = http::Request::get(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        check(&Config::default(), client, &head).is_ok()
+    }
+
     #[test]
     fn web_pages_may_not_manage() {
-        let mut headers = HeaderMap::new();
-        headers.insert("host", "localhost:9000".parse().unwrap());
-        let path = "/2015-03-31/functions";
-        assert!(check(&Config::default(), path, &headers).is_ok());
-        headers.insert("origin", "http://evil.example".parse().unwrap());
-        assert!(check(&Config::default(), path, &headers).is_err());
-        assert!(check(&Config::default(), "/url/x/", &headers).is_ok());
-        headers.append("host", "localhost".parse().unwrap());
-        assert!(check(&Config::default(), "/url/x/", &headers).is_err());
+        let host = ("host", "localhost:9000");
+        let evil = ("origin", "http://evil.example");
+        assert!(is_answered(LOOPBACK, MANAGE, &[host]));
+        assert!(!is_answered(LOOPBACK, MANAGE, &[host, evil]));
+        assert!(is_answered(LOOPBACK, "/url/x/", &[host, evil]));
+        assert!(!is_answered(LOOPBACK, "/url/x/", &[host, host]));
+        assert!(!is_answered(LOOPBACK, "/url/x/", &[]));
+        let own = ("origin", "http://localhost:9000");
+        assert!(is_answered(LOOPBACK, MANAGE, &[host, own]));
+        assert!(!is_answered(SECURE, MANAGE, &[host, own]));
+        assert!(is_answered(SECURE, MANAGE, &[host, ("origin", "https://localhost:9000")]));
+    }
+
+    #[test]
+    fn the_host_matters_where_nothing_else_says_it() {
+        let elsewhere = ("host", "build.lan");
+        assert!(!is_answered(LOOPBACK, MANAGE, &[elsewhere]));
+        assert!(is_answered(SECURE, MANAGE, &[elsewhere]));
+        assert!(is_answered(Client::Owner, MANAGE, &[elsewhere]));
+    }
+
+    #[test]
+    fn a_page_of_another_site_gets_nothing_but_a_link_to_the_page() {
+        let host = ("host", "localhost");
+        let live = "/uncia/v1/live";
+        for (path, site, mode, dest, expected) in [
+            (live, "same-origin", "cors", "empty", true),
+            (live, "cross-site", "no-cors", "image", false),
+            (live, "same-site", "no-cors", "image", false),
+            ("/uncia/v1/viewers", "cross-site", "no-cors", "image", false),
+            ("/uncia/", "cross-site", "navigate", "document", true),
+            ("/uncia/", "cross-site", "navigate", "iframe", false),
+            ("/uncia/", "cross-site", "no-cors", "image", false),
+            ("/metrics", "none", "navigate", "document", true),
+            ("/metrics", "cross-site", "navigate", "document", false),
+            (MANAGE, "none", "navigate", "document", true),
+            (MANAGE, "same-origin", "cors", "empty", false),
+            ("/url/x/", "cross-site", "cors", "empty", true),
+        ] {
+            let fetch =
+                [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];
+            let headers = [&[host][..], &fetch].concat();
+            assert_eq!(is_answered(LOOPBACK, path, &headers), expected, "{path} {site} {mode}");
+        }
     }
 }

@@ -186,7 +186,7 @@ fn describe_whole(api: &Api, version: &LayerVersion) -> Value {
     let mut body = describe(version);
     body["LayerArn"] = json!(format!("{LAYER_ARN_PREFIX}{}", version.name));
     body["Content"] = json!({
-        "Location": format!("http://{}/uncia/v1/code/{}", api.address, version.code.sha256()),
+        "Location": format!("{}/uncia/v1/code/{}", api.base_url, version.code.sha256()),
         "CodeSha256": code_sha256(&version.code),
         "CodeSize": version.code.zip_bytes(),
     });

@@ -1,7 +1,9 @@
 //! The Lambda API, function URLs, and the platform's own log, over HTTP.
 
+mod admission;
 mod aliases;
 mod body;
+mod connections;
 mod credentials;
 mod error;
 mod events;
@@ -19,36 +21,30 @@ mod provisioned;
 mod route;
 mod s3;
 mod server_urls;
-mod signatures;
 mod streams;
 mod tags;
 mod urls;
 mod versions;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderValue, Response};
 use http_body_util::Either;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 
-use body::Connected;
+use admission::Admission;
 pub(crate) use body::HangUp;
+pub(crate) use connections::Client;
 pub(crate) use error::{Answer, ApiError};
 pub(crate) use route::query_values;
 
+use crate::access::Access;
 use crate::answer_body::AnswerBody;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
-use crate::instance::{Caller, Capabilities, Host, Peer, Visit};
+use crate::instance::{Caller, Capabilities, Host};
 use crate::machines::Machines;
 use crate::meterlog::MeterLog;
 use crate::monitor::Monitor;
@@ -57,17 +53,6 @@ use crate::page::{self, LiveBody, Page};
 use crate::store::Registry;
 use crate::traces::Traces;
 
-/// A client that has not sent the head of its request by then is not going to.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most that is read of a connection at once, and the longest head of a request.
-const BUFFER_BYTES: usize = 64 * 1024;
-/// Connections at a time; others wait to be accepted.
-const MAX_CONNECTIONS: usize = 4_096;
-/// Of the files that the platform may have open, clients have one part in so many; the others are for
-/// instances.
-const CLIENTS_PART: usize = 2;
-/// Answers in progress may take this long to be written when the platform stops.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The account and region that ARNs carry.
 pub(crate) const ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:function:";
 
@@ -76,7 +61,12 @@ const LAYER_ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:layer:";
 /// Everything that a request may need.
 pub(crate) struct Api {
     pub config: Config,
-    pub address: SocketAddr,
+    /// What the addresses of its functions begin with: `http://127.0.0.1:9001`.
+    pub base_url: String,
+    /// By which credentials signatures and tokens are believed.
+    pub access: Access,
+    /// Whether whoever comes by its address must have them.
+    pub is_guarded: bool,
     pub host: Arc<Host>,
     pub registry: Arc<Registry>,
     pub dispatcher: Dispatcher,
@@ -89,141 +79,64 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// Serves connections until `stop` is true. Then it accepts no more, and returns when the answers
-    /// in progress are written, or after [`FLUSH_TIMEOUT`].
-    pub(crate) async fn serve(
-        self: Arc<Self>,
-        listener: TcpListener,
-        mut stop: watch::Receiver<bool>,
-    ) {
-        let most = max_connections(uncia_process::descriptors::limit());
-        let mut connections = JoinSet::new();
-        loop {
-            let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
-            tokio::select! {
-                biased;
-                () = stopped => break,
-                Some(_) = connections.join_next() => {}
-                accepted = listener.accept(), if connections.len() < most => {
-                    match accepted {
-                        Ok((stream, _)) => {
-                            connections.spawn(self.clone().converse(stream, stop.clone()));
-                        }
-                        // Out of descriptors, most likely: others are closed in a moment.
-                        Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-                    }
-                }
-            }
-        }
-        drop(listener);
-        let ended = async { while connections.join_next().await.is_some() {} };
-        // Whoever does not read the answer by then is left alone.
-        let _ = tokio::time::timeout(FLUSH_TIMEOUT, ended).await;
-    }
-
-    /// Answers the requests of one connection.
-    async fn converse(self: Arc<Self>, stream: TcpStream, stop: watch::Receiver<bool>) {
-        // Answers are small and are waited for.
-        let _ = stream.set_nodelay(true);
-        match self.host.peer(&stream) {
-            Peer::Program => self.talk(stream, None, stop).await,
-            Peer::Function(visit) => self.talk(visit.paced(stream), Some(visit), stop).await,
-            Peer::Unwelcome => {}
-        }
-    }
-
-    async fn talk(
-        self: Arc<Self>,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        visit: Option<Visit>,
-        mut stop: watch::Receiver<bool>,
-    ) {
-        let visit = visit.map(Arc::new);
-        let hang_up = HangUp::default();
-        let asked = hang_up.clone();
-        // What a connection has become counts as one until it ends.
-        let (connected, mut is_over) = mpsc::channel(1);
-        let connected = Connected(connected);
-        let service = service_fn(move |mut request: http::Request<Incoming>| {
-            let (api, visit) = (self.clone(), visit.clone());
-            request.extensions_mut().insert(hang_up.clone());
-            request.extensions_mut().insert(connected.clone());
-            async move {
-                if let Some(visit) = &visit {
-                    visit.charge_request().await;
-                }
-                Ok::<_, std::convert::Infallible>(api.reply(request, visit.is_some()).await)
-            }
-        });
-        let connection = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIMEOUT)
-            .max_buf_size(BUFFER_BYTES)
-            .serve_connection(TokioIo::new(stream), service)
-            .with_upgrades();
-        let mut connection = Box::pin(connection);
-        let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
-        // A client that breaks off is its own affair.
-        tokio::select! {
-            _ = connection.as_mut() => {}
-            () = asked.asked() => {}
-            () = stopped => {
-                connection.as_mut().graceful_shutdown();
-                let _ = connection.as_mut().await;
-            }
-        }
-        drop(connection);
-        while is_over.recv().await.is_some() {}
-    }
-
     /// Answers a request, the one for the page's events as long as its client listens.
     async fn reply(
         self: &Arc<Self>,
         request: http::Request<Incoming>,
+        client: Client,
         from_function: bool,
     ) -> Response<Either<AnswerBody, LiveBody>> {
-        if let Some(refusal) = self.refuse(&request, from_function) {
+        let (head, body) = request.into_parts();
+        if let Some(refusal) = self.refuse(&head, client, from_function) {
+            // A stranger keeps no connection by being refused.
+            let refusal = if self.is_guarded { last(refusal) } else { refusal };
             return refusal.map(Either::Left);
         }
-        if request.method() == http::Method::GET && request.uri().path() == page::LIVE_PATH {
-            let (head, _) = request.into_parts();
+        let admission = match self.admit(&head, client) {
+            Ok(admission) => admission,
+            Err(refusal) => return self.turn_away(refusal, &head).map(Either::Left),
+        };
+        if head.method == http::Method::GET && head.uri.path() == page::LIVE_PATH {
+            if let Err(refusal) = self.check(admission, &head, &Bytes::new()).await {
+                return self.turn_away(refusal, &head).map(Either::Left);
+            }
             return match page::watch(self, &head) {
                 Ok(events) => events.map(Either::Right),
                 Err(error) => error.answer().map(Either::Left),
             };
         }
-        self.answer(request).await.map(Either::Left)
+        self.answer(head, body, admission).await.map(Either::Left)
     }
 
     /// The answer to who may not ask, and to a request of which it is not sure where it ends.
-    fn refuse(&self, request: &http::Request<Incoming>, from_function: bool) -> Option<Answer> {
-        if from_function && !request.uri().path().starts_with("/url/") {
+    fn refuse(&self, head: &Parts, client: Client, from_function: bool) -> Option<Answer> {
+        if from_function && !head.uri.path().starts_with("/url/") {
             let error = ApiError::denied(
                 "Functions may not manage the platform; those with the tag uncia:network set to \
                  platform may invoke others, at AWS_ENDPOINT_URL_LAMBDA",
             );
             return Some(error.answer());
         }
-        let checked = guard::check(&self.config, request.uri().path(), request.headers());
-        if let Err(error) = checked {
+        if let Err(error) = guard::check(&self.config, client, head) {
             return Some(error.answer());
         }
-        let framed = guard::check_framing(request.headers());
+        let framed = guard::check_framing(&head.headers);
         framed.err().map(|error| last(error.answer()))
     }
 
-    async fn answer(self: &Arc<Self>, request: http::Request<Incoming>) -> Answer {
-        let (head, body) = request.into_parts();
+    async fn answer(self: &Arc<Self>, head: Parts, body: Incoming, admission: Admission) -> Answer {
         if let Some(function) = urls::server(self, head.uri.path()) {
             let passed = server_urls::serve(self, function, head, body).await;
             return passed.unwrap_or_else(|error| error.answer());
         }
-        match body::of_client(body, head.uri.path()).await {
-            Ok(body) => {
-                route::answer(self, &head, body).await.unwrap_or_else(|error| error.answer())
-            }
-            Err(error) => error.answer(),
+        let body = match body::of_client(body, head.uri.path()).await {
+            Ok(body) => body,
+            Err(error) => return error.answer(),
+        };
+        if let Err(refusal) = self.check(admission, &head, &body).await {
+            return self.turn_away(refusal, &head);
         }
+        route::answer(self, &head, body).await.unwrap_or_else(|error| error.answer())
     }
 
     /// Serves the Invoke requests of instances that may make them, and nothing else. What a function
@@ -272,12 +185,6 @@ impl Api {
         let warnings = warnings.cloned().chain(self.host.refusals());
         warnings.chain(self.dispatcher.awake().warning()).collect()
     }
-}
-
-/// How many connections are accepted at a time where so many files may be open.
-fn max_connections(descriptors: Option<u64>) -> usize {
-    let descriptors = descriptors.map_or(usize::MAX, |it| it.try_into().unwrap_or(usize::MAX));
-    MAX_CONNECTIONS.min(descriptors / CLIENTS_PART)
 }
 
 /// The last answer of its connection.

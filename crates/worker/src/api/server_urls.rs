@@ -11,13 +11,13 @@ use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
 use serde_json::json;
 
+use super::Api;
 use super::body::{self, Connected};
 use super::error::{Answer, ApiError, json_answer};
 use super::invoke::{self, Call, Names};
 use super::streams::{self, Beginning};
-use super::urls::is_of_an_invocation;
+use super::urls::{check_signed, is_of_an_invocation, remove_credentials};
 use super::versions::Target;
-use super::{Api, signatures};
 use crate::dispatch::{Completion, Disposition};
 use crate::failure::Failure;
 use crate::function::Function;
@@ -51,7 +51,8 @@ pub(super) async fn serve(
         _ => (Bytes::new(), passage.with_body(body)),
     };
     if signed {
-        signatures::check(&head, &payload)?;
+        check_signed(api, &head, &payload).await?;
+        remove_credentials(&mut head.headers);
     }
     let passed = HttpHead {
         method: head.method.clone(),

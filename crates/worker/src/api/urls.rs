@@ -7,9 +7,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
+use super::admission::LAMBDA;
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{self, UrlForm};
 use super::functions::{change, find};
@@ -17,7 +18,7 @@ use super::invoke::{self, Call, MAX_PAYLOAD_BYTES, Names};
 use super::route::decode;
 use super::streams::{self, Beginning, PRELUDE_END};
 use super::versions::Target;
-use super::{Api, signatures};
+use super::{Api, Client, guard};
 use crate::clock;
 use crate::dispatch::Completion;
 use crate::function::{Function, InvokeMode, UrlConfig};
@@ -32,7 +33,7 @@ const MAX_HEADERS: usize = 1_000;
 
 pub(super) fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
     let form: UrlForm = forms::read(body, &["Cors"])?;
-    let (signed, invoke_mode) = check(&form, true)?;
+    let (signed, invoke_mode) = check(api, &form, true)?;
     let (signed, invoke_mode) = (signed.unwrap_or_default(), invoke_mode.unwrap_or_default());
     let function = change(api, reference, None, |function| {
         if function.url.is_some() {
@@ -56,7 +57,7 @@ pub(super) fn create(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Ans
 
 pub(super) fn update(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<Answer, ApiError> {
     let form: UrlForm = forms::read(body, &["Cors"])?;
-    let (signed, invoke_mode) = check(&form, false)?;
+    let (signed, invoke_mode) = check(api, &form, false)?;
     let function = change(api, reference, None, |function| {
         let Some(url) = &mut function.url else { return Err(no_url()) };
         url.signed = signed.unwrap_or(url.signed);
@@ -87,7 +88,11 @@ pub(super) fn delete(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError
 
 /// Checks what a URL is to be; returns whether its requests must be signed, and its mode, as far as the
 /// form says.
-fn check(form: &UrlForm, required: bool) -> Result<(Option<bool>, Option<InvokeMode>), ApiError> {
+fn check(
+    api: &Api,
+    form: &UrlForm,
+    required: bool,
+) -> Result<(Option<bool>, Option<InvokeMode>), ApiError> {
     let named = form.InvokeMode.as_deref();
     let mode = named.and_then(InvokeMode::named);
     if named.is_some() && mode.is_none() {
@@ -95,13 +100,29 @@ fn check(form: &UrlForm, required: bool) -> Result<(Option<bool>, Option<InvokeM
     }
     match form.AuthType.as_deref() {
         Some("NONE") => Ok((Some(false), mode)),
-        Some("AWS_IAM") => signatures::check_possible().map(|()| (Some(true), mode)),
+        Some("AWS_IAM") if api.access.is_empty() => Err(ApiError::invalid(
+            "URLs of AuthType AWS_IAM need credentials: start the platform with AWS_ACCESS_KEY_ID set, and \
+             AWS_SECRET_ACCESS_KEY, or with --credentials FILE",
+        )),
+        Some("AWS_IAM") => Ok((Some(true), mode)),
         None if !required => Ok((None, mode)),
         other => {
             let given = other.unwrap_or("nothing");
             Err(ApiError::invalid(format!("AuthType must be NONE or AWS_IAM, not {given}")))
         }
     }
+}
+
+/// Checks that whoever has the platform's credentials sent a request.
+pub(super) async fn check_signed(api: &Api, head: &Parts, body: &Bytes) -> Result<(), ApiError> {
+    let checked = api.access.check(head, body, LAMBDA).await;
+    checked.map_err(|refusal| ApiError::unsigned(refusal.kind, refusal.message))
+}
+
+/// Removes what only the platform is to know: a function may print all that it gets.
+pub(super) fn remove_credentials(headers: &mut HeaderMap) {
+    headers.remove(http::header::AUTHORIZATION);
+    headers.remove("x-amz-security-token");
 }
 
 fn no_url() -> ApiError {
@@ -111,7 +132,7 @@ fn no_url() -> ApiError {
 fn describe(api: &Api, function: &Function) -> Result<Value, ApiError> {
     let url = function.url.as_ref().ok_or_else(no_url)?;
     Ok(json!({
-        "FunctionUrl": format!("http://{}/url/{}/", api.address, url.id),
+        "FunctionUrl": format!("{}/url/{}/", api.base_url, url.id),
         "FunctionArn": function.arn,
         "AuthType": if url.signed { "AWS_IAM" } else { "NONE" },
         "InvokeMode": url.invoke_mode.name(),
@@ -122,9 +143,8 @@ fn describe(api: &Api, function: &Function) -> Result<Value, ApiError> {
 
 /// The function behind a path, if that is the URL of one that is an HTTP server.
 pub(super) fn server(api: &Api, path: &str) -> Option<Arc<Function>> {
-    let id = path.strip_prefix("/url/")?.split('/').next()?;
     api.registry
-        .by_url(id)
+        .by_url(guard::url_id(path)?)
         .filter(|function| function.architecture(&api.config) == Architecture::Http)
 }
 
@@ -136,8 +156,9 @@ pub(super) async fn serve(
     body: Bytes,
 ) -> Result<Answer, ApiError> {
     let function = api.registry.by_url(id).ok_or_else(no_url)?;
-    if function.url.as_ref().is_some_and(|url| url.signed) {
-        signatures::check(head, &body)?;
+    let is_signed = function.url.as_ref().is_some_and(|url| url.signed);
+    if is_signed {
+        check_signed(api, head, &body).await?;
     }
     let mode = function.url.as_ref().map(|url| url.invoke_mode).unwrap_or_default();
     let (names, bytes) = (Names::of(&head.headers)?, body.len());
@@ -145,7 +166,10 @@ pub(super) async fn serve(
         traces.begin(&names.request_id, &head.headers, "http");
     }
     let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
-    let (id, parts, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
+    let (id, mut parts, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
+    if is_signed {
+        remove_credentials(&mut parts.headers);
+    }
     let make = move || Bytes::from(event(&id, &parts, &body, &request_id).to_string());
     let payload = in_proportion(bytes, make).await;
     if payload.len() > MAX_PAYLOAD_BYTES {
@@ -214,6 +238,7 @@ fn event(id: &str, head: &Parts, body: &Bytes, request_id: &str) -> Value {
     let host = headers.get("host").cloned().unwrap_or_default();
     let agent = headers.get("user-agent").cloned().unwrap_or_default();
     let milliseconds = clock::unix_ns() / 1_000_000;
+    let client = head.extensions.get::<Client>().copied().unwrap_or(Client::Owner);
     let mut event = json!({
         "version": "2.0",
         "routeKey": "$default",
@@ -229,7 +254,7 @@ fn event(id: &str, head: &Parts, body: &Bytes, request_id: &str) -> Value {
                 "method": head.method.as_str(),
                 "path": decode(path),
                 "protocol": "HTTP/1.1",
-                "sourceIp": "127.0.0.1",
+                "sourceIp": client.source_ip().to_string(),
                 "userAgent": agent,
             },
             "requestId": request_id,

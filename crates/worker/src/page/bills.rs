@@ -14,13 +14,24 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::api::{Answer, Api, ApiError, bytes_answer, query_values};
+use crate::api::{Answer, Api, ApiError, Client, bytes_answer, query_values};
 use crate::json::UniqueKeys;
 
 /// The largest bills that are taken.
 const MAX_BYTES: usize = 1024 * 1024;
 /// The longest wait for somebody who watches, in s.
 const MAX_WAIT_S: u64 = 60;
+
+/// Checks that it is the platform's owner who brings bills, or waits for somebody to bring them to:
+/// whoever else can reach it could show what is not so, and have it computed for nothing.
+pub(super) fn check_owner(head: &Parts) -> Result<(), ApiError> {
+    match head.extensions.get::<Client>() {
+        Some(Client::Owner) => Ok(()),
+        _ => Err(ApiError::denied(
+            "Bills are taken at a unix socket of the platform alone (--socket)",
+        )),
+    }
+}
 
 /// Answers how many watch; before that waits `wait` seconds for the first.
 pub(super) async fn viewers(api: &Arc<Api>, head: &Parts) -> Result<Answer, ApiError> {

@@ -52,8 +52,14 @@ pub(crate) async fn answer(
         (&Method::GET, ["page.js"]) => {
             Ok(file("text/javascript; charset=utf-8", include_bytes!("assets/page.js")))
         }
-        (&Method::GET, ["v1", "viewers"]) => bills::viewers(api, head).await,
-        (&Method::PUT, ["v1", "bills"]) => bills::put(api, &body),
+        (&Method::GET, ["v1", "viewers"]) => {
+            bills::check_owner(head)?;
+            bills::viewers(api, head).await
+        }
+        (&Method::PUT, ["v1", "bills"]) => {
+            bills::check_owner(head)?;
+            bills::put(api, &body)
+        }
         _ => Err(ApiError::no_operation(&head.method, head.uri.path())),
     }
 }

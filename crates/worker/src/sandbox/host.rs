@@ -206,6 +206,17 @@ impl Host {
         }
     }
 
+    /// The same of a connection that may come from elsewhere: whoever is not on this machine, or has
+    /// closed it already, is no function, and shows credentials.
+    pub fn peer_from_anywhere(&self, stream: &TcpStream) -> Peer {
+        let is_function = |user| self.users.is_instance(user);
+        let can_tell = self.capabilities.root && self.host_network.get().is_some();
+        if can_tell && !peer_user(stream).is_some_and(is_function) {
+            return Peer::Program;
+        }
+        self.peer(stream)
+    }
+
     /// Makes sure that instances on the host's network are told apart from now on.
     pub(super) fn watch_connections(&self) -> Result<(), StartError> {
         let works = || !self.capabilities.root || peer::is_known();

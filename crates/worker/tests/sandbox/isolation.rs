@@ -9,6 +9,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use uncia_worker::config::Config;
 use uncia_worker::instance::{Network, Outcome};
+use uncia_worker::listen::Listen;
 use uncia_worker::serve::Worker;
 
 use crate::fixture::{Function, MIB, Needs, answer, mounts as host_mounts, request, state, test};
@@ -403,7 +404,8 @@ def handler(event, context):
 ";
     let state = tempfile::tempdir().unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
-    let worker = Worker::start(any, state.path(), Config::default()).await.unwrap();
+    let worker =
+        Worker::start(Listen::on_loopback(any), state.path(), Config::default()).await.unwrap();
     let address = worker.address();
     let package = base64::engine::general_purpose::STANDARD.encode(zip("main.py", code));
     let create = json!({

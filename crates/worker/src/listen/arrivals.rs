@@ -82,7 +82,7 @@ impl Displaced {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -113,7 +113,7 @@ fn hold(folder: &File) -> io::Result<()> {
         match flock(folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) if began.elapsed() < FOLDER_TIMEOUT => {
-                thread::sleep(FOLDER_POLL)
+                thread::sleep(FOLDER_POLL);
             }
             Err(Errno::WOULDBLOCK) => {
                 return Err(io::Error::other("another process holds its lock (flock)"));

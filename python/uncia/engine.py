@@ -54,6 +54,7 @@ def run(
     config: dict[str, Any] | None = None,
     on_event: Callable[[Event], None] | None = None,
     on_start: Callable[[int], None] | None = None,
+    stdout: int | None = None,
 ) -> Event:
     """Run a subcommand to its end and return its last ``done`` event (empty if it has none).
 
@@ -65,6 +66,7 @@ def run(
         config: sent as JSON on standard input.
         on_event: called with each event.
         on_start: called with the process id, before the configuration is sent.
+        stdout: where the standard output of a subcommand that has one goes: a file descriptor.
 
     Raises:
         UnciaError: the engine reported an error (exit code 2 for bad input, else 1).
@@ -73,9 +75,9 @@ def run(
     process = subprocess.Popen(
         [str(binary()), *arguments],
         stdin=subprocess.DEVNULL if config is None else subprocess.PIPE,
-        # Subcommands write nothing to stdout, and an engine that outlives a killed parent must not
-        # keep the parent's pipe open.
-        stdout=subprocess.DEVNULL,
+        # Most subcommands write nothing to stdout, and an engine that outlives a killed parent must
+        # not keep the parent's pipe open.
+        stdout=subprocess.DEVNULL if stdout is None else stdout,
         stderr=subprocess.PIPE,
         text=True,
         # In its own process group, a Ctrl-C reaches it only through us, once.

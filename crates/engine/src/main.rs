@@ -3,6 +3,7 @@
 //! Configuration goes in as JSON, tables come out as Arrow IPC, progress as JSON lines on stderr.
 //! SIGINT and SIGTERM end every subcommand cleanly.
 
+mod bb;
 mod config;
 mod cpu;
 mod load;
@@ -45,6 +46,12 @@ enum Command {
     Cpu(cpu::Command),
     /// Simulate a cluster that serves functions as a JSON configuration says; writes tables.
     Sim {
+        /// The configuration: a file, or - for standard input.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Make a BB Trace as a JSON configuration says; its invocations go to standard output.
+    Bb {
         /// The configuration: a file, or - for standard input.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
@@ -118,6 +125,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load { config } => load::run(&config),
         Command::Sim { config } => sim::run(&config),
+        Command::Bb { config } => bb::run(&config),
         Command::Cpu(command) => cpu::run(&command),
         Command::Schema { of } => output::print(&of.json()),
         #[cfg(target_os = "linux")]

@@ -20,4 +20,6 @@ pub use schema::{
     EPOCH_KEY, SCHEMA_VERSION, TABLE_KEY, TableSchema, VERSION_KEY, all_schemas, schema_json,
 };
 pub use stream::{Epoch, StreamWriter, Table, read_stream};
-pub use tables::{Arrivals, Bill, Instance, Invocation, InvocationBuilder, Machine, Profile, Span};
+pub use tables::{
+    Arrivals, Bill, Instance, Invocation, InvocationBuilder, Machine, Profile, Span, TraceFunction,
+};

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::column::Column;
 use crate::stream::{Epoch, Table};
-use crate::tables::{Arrivals, Bill, Instance, Invocation, Machine, Profile, Span};
+use crate::tables::{Arrivals, Bill, Instance, Invocation, Machine, Profile, Span, TraceFunction};
 
 /// Version of the tables' schemas; goes up when a column changes its meaning or goes away.
 /// Adding a nullable column does not change it.
@@ -76,6 +76,7 @@ pub fn all_schemas() -> Vec<TableSchema> {
         describe::<Bill>(),
         describe::<Arrivals>(),
         describe::<Profile>(),
+        describe::<TraceFunction>(),
     ]
 }
 

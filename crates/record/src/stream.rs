@@ -112,6 +112,11 @@ impl<T: Table> StreamWriter<T> {
             path: path.to_owned(),
             source,
         })?;
+        Self::new(file, path, epoch)
+    }
+
+    /// Writes the schema to a file that is open, such as a pipe; `path` names it in errors.
+    pub fn new(file: File, path: &Path, epoch: Epoch) -> Result<Self, RecordError> {
         let schema = T::schema(epoch);
         let ipc = IpcWriter::try_new(BufWriter::new(file), &schema)
             .map_err(|source| RecordError::Arrow { path: path.to_owned(), source })?;

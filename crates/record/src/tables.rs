@@ -318,3 +318,23 @@ table! {
         count: Int64 [null "when the trace does not say"] "count", "invocations or samples that the statistic rests on: its weight";
     }
 }
+
+table! {
+    /// A function of a made trace: what it stands for, and how its user has set it up.
+    TraceFunction, TraceFunctionBuilder, "functions", {
+        run: Text [null "outside a run"] "", "the run that the row belongs to";
+        function: Text [always] "", "the function, named as in `invocations`";
+        bb_function: Text [null "when it stands for none"] "", "the function of the benchmark suite whose parallelism it has";
+        size: Text [null "when it stands for none"] "", "the input that this one is given: small, medium or large";
+        qos: Text [always] "", "interactive or batch";
+        allocated_cpu: Int64 [always] "micro-vCPU", "the most CPU that it may use (cpu-cap)";
+        reserved_cpu: Int64 [always] "micro-vCPU", "CPU reserved";
+        spot_cpu: Int64 [always] "micro-vCPU", "CPU that it may use when others leave it idle";
+        allocated_memory: Int64 [always] "bytes", "the most memory that it may use (mem-cap)";
+        preemptible: Bool [always] "", "whether its memory may be taken back";
+        phases: Int64 [always] "count", "phases of an invocation";
+        parallelism_avg: Float64 [always] "threads", "threads that run, averaged over an invocation";
+        parallelism_max: Int64 [always] "threads", "threads that run, at most";
+        invocations: Int64 [always] "count", "invocations in the trace";
+    }
+}

@@ -5,7 +5,15 @@ schema``. A value that was not measured is null, never 0. Times are ``int64`` na
 run's epoch, which is in the schema's metadata.
 """
 
-from uncia.record.files import SUFFIXES, check_whole, merge, read, recover_folder, write
+from uncia.record.files import (
+    SUFFIXES,
+    check_whole,
+    merge,
+    read,
+    recover_folder,
+    write,
+    write_stream,
+)
 from uncia.record.schema import (
     EPOCH_KEY,
     INSTANCE_STARTS,
@@ -36,4 +44,5 @@ __all__ = [
     "recover_folder",
     "schema",
     "write",
+    "write_stream",
 ]

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -196,6 +197,34 @@ def merge(parts: Iterable[pa.Table], table: str = "invocations") -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries()
 
 
+def write_stream(source: IO[bytes], path: Path, table: str) -> int:
+    """Write the rows of an Arrow IPC stream as Parquet while they come, some at a time.
+
+    Args:
+        source: the stream, such as a pipe; it is read to its end.
+        path: the file; it gets its name once all of it is on the disk.
+        table: which table it holds.
+
+    Returns:
+        How many rows there were.
+
+    Raises:
+        UnciaError: the stream ends before its time or holds another table, or the file cannot be
+            written.
+    """
+    rows = 0
+    try:
+        with pa.ipc.open_stream(source) as reader:
+            epoch = epoch_unix_ns(reader.schema.empty_table())
+            with _atomic_writer(path, schema(table, epoch)) as writer:
+                for group in _groups(iter(reader)):
+                    writer.write(conform(group, table))
+                    rows += group.num_rows
+    except pa.ArrowInvalid as error:
+        raise UnciaError(f"the rows of {path} were cut off: {error}", exit_code=1) from error
+    return rows
+
+
 def recover_folder(path: Path) -> dict[str, int]:
     """Convert Arrow IPC streams to Parquet files, each up to its last whole batch.
 
@@ -244,20 +273,22 @@ def _convert(streams: Sequence[Path], target: Path, table: str) -> dict[str, int
     with _atomic_writer(target, target_schema) as writer:
         for stream in streams:
             with _open_stream(stream) as reader:
-                for group in _groups(reader):
+                for group in _groups(_batches(reader)):
                     writer.write(conform(group, table))
                     rows[stream.name] += group.num_rows
     return rows
 
 
-def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """The rows of a stream in groups of at least `_GROUP_ROWS`, but for the last."""
+def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows of batches in groups of at least `_GROUP_ROWS`, but for the last."""
     waiting: list[pa.RecordBatch] = []
-    for batch in _batches(reader):
+    rows = 0
+    for batch in batches:
         waiting.append(batch)
-        if sum(batch.num_rows for batch in waiting) >= _GROUP_ROWS:
+        rows += batch.num_rows
+        if rows >= _GROUP_ROWS:
             yield pa.Table.from_batches(waiting).unify_dictionaries()
-            waiting = []
+            waiting, rows = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting).unify_dictionaries()
 

@@ -14,6 +14,7 @@ _ROWS = {
     "bill": "What rows of the invocation table cost under a tariff.",
     "arrivals": "Invocations of a function in a minute, from traces that only count them.",
     "profiles": "A statistic of a function's duration or an application's memory, from traces.",
+    "functions": "A function of a made trace: what it stands for, and how its user has set it up.",
 }
 
 _HEAD = f"""# The tables

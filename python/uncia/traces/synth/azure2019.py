@@ -1,11 +1,8 @@
 """Synthetic files of Azure's trace of 2019: counts a minute, durations, memory; a file a day each.
 
-From Shahrad et al., Serverless in the Wild (ATC 2020): 45% of applications are invoked once an hour
-or less and 81% once a minute or less, which a lognormal of daily invocations meets (section 3.2;
-here of functions); the shares of triggers (section 3.1); the average execution time, lognormal with
-mean -0.38 and deviation 2.36 of the logarithm of seconds (section 3.4, a median of 0.68 s); the
-memory of an application, Burr with c = 11.652, k = 0.221 and scale 107.083 MB (section 3.5).
-Chosen: functions of an application, the day's curve, and the spread of durations about the average.
+What they are drawn from stands in ``azure2019.yaml`` with its sources: Shahrad et al., Serverless
+in the Wild (ATC 2020), and the trace's size as Cao et al. tell of it (NSDI 2025). The shares of
+triggers are those of section 3.1 of the former.
 """
 
 from typing import Final
@@ -14,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uncia.traces.azure2019 import FILES
+from uncia.traces.bb import forms
 from uncia.traces.synth import spoil
 from uncia.traces.synth.base import (
     FileMade,
@@ -24,6 +22,7 @@ from uncia.traces.synth.base import (
     spoiled_rows,
     spread,
 )
+from uncia.units import MIB
 
 KIND: Final = "azure2019"
 DESCRIPTION: Final = "Invocations a minute, with durations of functions and memory of applications."
@@ -38,12 +37,9 @@ _DAYS: Final = 14
 _MEMORY_DAYS: Final = 12
 _MINUTES: Final = 1440
 _BLOCK: Final = 128
-_APP: Final = 2  # functions of an application
-
-# Quantiles 0.45 and 0.81 of the normal are -0.1257 and 0.8779; of the lognormal, 24 and 1440.
-_SPREAD: Final = np.log(60) / (0.8779 + 0.1257)
-_CENTRE: Final = np.log(24) + 0.1257 * _SPREAD
-_MAX_A_DAY: Final = 10_000_000  # invocations of a function in a day
+_POPULATION: Final = forms.population()
+_APP: Final = _POPULATION.functions_per_app
+_LEAST_AND_MOST: Final = (-3.2, 3.2)  # minimum and maximum, beyond the percentiles of averages
 
 _TRIGGERS: Final = {
     "http": 0.55,
@@ -86,10 +82,16 @@ def _functions(seed: int, block: int) -> tuple[list[str], list[str], Floats, Flo
     names = [f"{owners[i // _APP]},{apps[i // _APP]},{name}" for i, name in enumerate(functions)]
     shares = np.array(list(_TRIGGERS.values()))
     kinds = rng.choice(len(shares), _BLOCK, p=shares / shares.sum())
-    z = np.clip(rng.standard_normal((2, _BLOCK)), -4, 4)
-    daily = np.minimum(np.exp(_CENTRE + _SPREAD * z[0]), _MAX_A_DAY)
+    z = rng.standard_normal((2, _BLOCK))
+    rule = _POPULATION.daily
+    z[0] = np.where(z[0] > rule.max_deviations, -z[0], z[0])
+    daily = np.exp(rule.log_mean + rule.log_deviation * z[0])
     triggers = list(_TRIGGERS)
-    average = 1000 * np.exp(-0.38 + 2.36 * np.clip(z[1], -3, 2.5))
+    lasts = _POPULATION.durations
+    average = 1000 * np.exp(
+        lasts.log_mean
+        + lasts.log_deviation * np.clip(z[1], lasts.deviations[0], lasts.deviations[1])
+    )
     return names, [triggers[kind] for kind in kinds.tolist()], daily, average
 
 
@@ -131,7 +133,7 @@ def _count_rows(seed: int, day: int, block: int) -> list[str]:
     names, triggers, daily, _ = _functions(seed, block)
     rng = generator(seed, 1, day, block)
     minute = np.arange(_MINUTES)
-    curve = 1 - 0.4 * np.cos(2 * np.pi * minute / _MINUTES)
+    curve = 1 - _POPULATION.swing * np.cos(2 * np.pi * minute / _MINUTES)
     counts = rng.poisson(daily[:, None] * curve / curve.sum())
     return [
         f"{name},{trigger},{','.join(map(str, row))}"
@@ -142,9 +144,11 @@ def _count_rows(seed: int, day: int, block: int) -> list[str]:
 def _duration_rows(seed: int, day: int, block: int) -> list[str]:
     names, _, daily, average = _functions(seed, block)
     rng = generator(seed, 2, day, block)
-    spread_by = np.abs(rng.standard_normal((_BLOCK, 1))) * 0.5 + 0.05
-    # Minimum, the seven percentiles of the averages, maximum: in the order that they must have.
-    z = np.array([-3.2, -2.8, -2.33, -0.674, 0, 0.674, 2.33, 2.8, 3.2])
+    constant, varying = _POPULATION.durations.spread
+    spread_by = np.abs(rng.standard_normal((_BLOCK, 1))) * varying + constant
+    # Minimum, the percentiles of the averages, maximum: in the order that they must have.
+    least, most = _LEAST_AND_MOST
+    z = np.array([least, *(z for _, z in _POPULATION.durations.points), most])
     values = np.rint(average[:, None] * np.exp(spread_by * z)).astype(np.int64)
     mean = np.clip(np.rint(average * np.exp(spread_by[:, 0] ** 2 / 2)), values[:, 0], values[:, -1])
     invoked = np.maximum(1, daily).astype(np.int64)
@@ -159,9 +163,11 @@ def _duration_rows(seed: int, day: int, block: int) -> list[str]:
 def _memory_rows(seed: int, day: int, block: int) -> list[str]:
     names, _, daily, _ = _functions(seed, block)
     rng = generator(seed, 3, block)
-    uniform = np.clip(rng.random(_BLOCK // _APP), 1e-3, 0.995)
-    megabytes = 107.083 * ((1 - uniform) ** (-1 / 0.221) - 1) ** (1 / 11.652)
-    factors = np.array([0.8, 0.9, 0.97, 1.0, 1.03, 1.1, 1.15, 1.3])
+    rule = _POPULATION.memory
+    uniform = np.clip(rng.random(_BLOCK // _APP), rule.uniform[0], rule.uniform[1])
+    burr = ((1 - uniform) ** (-1 / rule.k) - 1) ** (1 / rule.c)
+    megabytes = rule.scale / MIB * burr
+    factors = np.array([factor for _, factor in rule.points])
     values = np.rint(megabytes[:, None] * factors).astype(np.int64)
     samples = np.maximum(1, np.minimum(daily[::_APP], 17_280)).astype(np.int64)
     apps = [name.rpartition(",")[0] for name in names[::_APP]]

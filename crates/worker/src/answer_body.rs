@@ -49,6 +49,13 @@ impl Passing {
         Self { first: None, pieces, frame: |piece| piece, left: announced, last: None, end }
     }
 
+    /// Only these bytes, which wait for the end.
+    pub(crate) fn of_last(bytes: Bytes, end: End) -> Self {
+        let left = Some(bytes.len() as u64);
+        let last = Some(bytes);
+        Self { first: None, pieces: None, frame: |piece| piece, left, last, end: Some(end) }
+    }
+
     /// After the bytes `first`.
     pub(crate) fn after(self, first: Bytes) -> Self {
         Self { first: Some(first).filter(|it| !it.is_empty()), ..self }
@@ -183,6 +190,21 @@ mod tests {
         assert_eq!(next(&mut body).await, Some(Ok("cd".into())));
         assert!(body.is_end_stream());
         assert_eq!(next(&mut body).await, None);
+    }
+
+    #[tokio::test]
+    async fn what_is_there_as_a_whole_waits_too() {
+        let (end, ended) = oneshot::channel::<()>();
+        let end_of_it: End = Box::pin(async move {
+            ended.await.unwrap();
+            Ok(None)
+        });
+        let mut body = AnswerBody::Passing(Passing::of_last("abcd".into(), end_of_it));
+        assert_eq!(body.size_hint().exact(), Some(4));
+        assert!(waits(&mut body).await);
+        end.send(()).unwrap();
+        assert_eq!(next(&mut body).await, Some(Ok("abcd".into())));
+        assert!(body.is_end_stream());
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -107,7 +107,7 @@ impl Stream {
 
     /// The answer of a function that may begin with status and headers; `failed` if it does not do so as
     /// it says.
-    pub(super) async fn integrate(self, failed: fn() -> Answer) -> Answer {
+    pub(super) async fn integrate(self, failed: Response<Bytes>) -> Answer {
         let named = self.begun.headers.get(CONTENT_TYPE);
         if named.is_none_or(|it| it.as_bytes() != INTEGRATION.as_bytes()) {
             return self.pass();
@@ -115,7 +115,11 @@ impl Stream {
         let Self { mut begun, completed, hang_up } = self;
         let read = prelude(&mut begun.pieces).await;
         let answer = read.and_then(|(head, rest)| Some((urls::integrated(&head)?, rest)));
-        let Some((answer, rest)) = answer else { return failed() };
+        let Some((answer, rest)) = answer else {
+            // The function goes on to its end, for which that of this answer waits.
+            let end = watch(completed, hang_up, |_| Ok(None));
+            return failed.map(|body| AnswerBody::Passing(Passing::of_last(body, end)));
+        };
         let end = watch(completed, hang_up, as_it_is);
         answer.map(|_| AnswerBody::Passing(Passing::new(begun.pieces, None, end).after(rest)))
     }

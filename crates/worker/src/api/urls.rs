@@ -184,7 +184,7 @@ pub(super) async fn serve(
             Beginning::Whole(answer) => answer,
             Beginning::Begun(stream) => {
                 let stream = stream.with_head(head);
-                let mut response = stream.integrate(failed).await;
+                let mut response = stream.integrate(failed()).await;
                 streams::name(response.headers_mut(), &request_id, &function);
                 return Ok(response);
             }
@@ -203,12 +203,17 @@ pub(super) async fn serve(
 }
 
 /// What a client gets for an answer that a function has not given.
-fn failed() -> Answer {
-    json_answer(StatusCode::BAD_GATEWAY, &json!({"Message": "Internal Server Error"}))
+fn failed() -> Response<Bytes> {
+    let body = Bytes::from_static(br#"{"Message":"Internal Server Error"}"#);
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    response
 }
 
 fn failure(payload: &[u8], answer: &Completion, is_measured: bool) -> Answer {
-    let mut failed = failed();
+    let mut failed: Answer = failed().map(Into::into);
     if is_measured {
         invoke::put_error(failed.headers_mut(), payload);
         invoke::put_output(failed.headers_mut(), &answer.log_tail);
@@ -313,7 +318,7 @@ fn respond(payload: &Bytes) -> Answer {
         };
         return super::bytes_answer("application/json", body);
     };
-    shaped(said).unwrap_or_else(failed)
+    shaped(said).unwrap_or_else(|| failed().map(Into::into))
 }
 
 /// The head of an answer, as the prelude of one of the type [`INTEGRATION`](streams::INTEGRATION) describes it.

@@ -2,10 +2,11 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::UPGRADE;
+use http::header::{TRANSFER_ENCODING, UPGRADE};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
@@ -41,6 +42,8 @@ pub(super) enum Trouble {
     ClientGone(&'static str),
     /// What the server answered, or did not, is no HTTP: a sentence.
     NotHttp(String),
+    /// The server takes no connections any more: a sentence.
+    Deaf(String),
 }
 
 impl Server {
@@ -94,6 +97,10 @@ impl Server {
                 Ok(answer) => return Ok(answer),
                 Err(Failure::TimeUp) => return Err(Trouble::TimeUp),
                 Err(Failure::TooLarge(bytes)) => return Err(Trouble::TooLarge(bytes)),
+                // Whatever followed from it.
+                Err(_) if request.passage.as_ref().is_some_and(|it| it.is_broken()) => {
+                    return Err(Trouble::ClientGone("the client broke off the request's body"));
+                }
                 Err(Failure::Passing(Broken::ByClient)) => {
                     return Err(Trouble::ClientGone("the client closed the connection"));
                 }
@@ -101,11 +108,6 @@ impl Server {
                     return Err(Trouble::BrokenOff(format!(
                         "the server broke off its answer: {how}"
                     )));
-                }
-                Err(Failure::Closed { .. } | Failure::Protocol(_))
-                    if request.passage.as_ref().is_some_and(|it| it.is_broken()) =>
-                {
-                    return Err(Trouble::ClientGone("the client broke off the request's body"));
                 }
                 // It had not been sent, or may be sent twice, and the connection was an old one.
                 Err(Failure::Closed { unsent }) if is_used => {
@@ -149,6 +151,9 @@ impl Server {
             }
         };
         let status = response.status();
+        // Such a body has no end that could be told from that of the server.
+        let ends_with_connection = response.body().size_hint().exact().is_none()
+            && !response.headers().contains_key(TRANSFER_ENCODING);
         let passed = headers::of_answer(response.headers(), method == Method::HEAD);
         if status == StatusCode::SWITCHING_PROTOCOLS {
             let passage = may_switch(request, &response)?;
@@ -166,15 +171,28 @@ impl Server {
             }
             _ => Some(collect(body).await?),
         };
-        // A body that comes from the client may not have been read to its end.
-        if !request.passage.as_ref().is_some_and(|it| it.has_body()) {
+        if ends_with_connection && self.has_ended(inner) {
+            return Err(Failure::Passing(Broken::ByServer("it ended".into())));
+        }
+        // A large body may not have been read to its end, and nor may one that comes from the client: the next
+        // request would wait behind it.
+        let is_passing = request.passage.as_ref().is_some_and(|it| it.has_body());
+        if !is_passing && request.payload.len() <= FREE_BYTES {
             self.keep(connection);
         }
         Ok(HttpAnswer { status, headers: passed, body })
     }
 
+    /// Whether the server is gone, or is about to be, as far as that can be seen in this moment: what a process
+    /// had open is closed one after the other when it ends.
+    fn has_ended(&self, inner: &Inner) -> bool {
+        inner.doomed.load(Ordering::SeqCst)
+            || inner.meter.out_of_memory()
+            || self.listens(inner) == Some(false)
+    }
+
     fn unreachable(&self, error: &std::io::Error) -> Trouble {
-        Trouble::NotHttp(format!("the server no longer listens at port {}: {error}", self.port))
+        Trouble::Deaf(format!("the server no longer listens at port {}: {error}", self.port))
     }
 }
 

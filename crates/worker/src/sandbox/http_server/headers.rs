@@ -79,6 +79,11 @@ fn without_token(request: &Request, port: u16) -> Option<Outgoing> {
     // The body is sent with its own length or in chunks, and the client is told to go on when it is read.
     headers.remove(CONTENT_LENGTH);
     headers.remove(EXPECT);
+    let has_body = !request.payload.is_empty() || passage.is_some_and(|it| it.has_body());
+    if !has_body && [Method::POST, Method::PUT, Method::PATCH].contains(&head.method) {
+        // A server may refuse a request whose body has no length (RFC 9110, 8.6).
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     if let Some(host) = headers.get(HOST).cloned() {
         headers.insert(FORWARDED_HOST, host);
     } else {

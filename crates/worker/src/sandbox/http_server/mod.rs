@@ -18,6 +18,7 @@ mod ready;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
@@ -46,6 +47,26 @@ pub(super) struct Server {
     made: mpsc::UnboundedSender<Option<OwnedFd>>,
     /// Connections that wait for a request, the last used last.
     idle: Mutex<Vec<Idle>>,
+    /// Whether it has answered a request, in HTTP.
+    has_answered: AtomicBool,
+    /// Requests in flight.
+    in_flight: AtomicUsize,
+}
+
+/// Counts a request as long as it is in flight.
+struct InFlight<'a>(&'a AtomicUsize);
+
+impl<'a> InFlight<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Server {
@@ -61,13 +82,28 @@ impl Server {
         let (made, sockets) = mpsc::unbounded_channel();
         let sockets = AsyncMutex::new(sockets);
         let only_user = only_user.filter(|_| !own_network);
-        Ok(Self { port, only_user, own_network, sockets, made, idle: Mutex::default() })
+        Ok(Self {
+            port,
+            only_user,
+            own_network,
+            sockets,
+            made,
+            idle: Mutex::default(),
+            has_answered: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+        })
     }
 
     /// Tells the server its port.
     pub(super) fn announce(&self, config: &mut InitConfig) {
         config.environment.retain(|(name, _)| name != PORT_VARIABLE);
         config.environment.push((PORT_VARIABLE.into(), self.port.to_string()));
+    }
+
+    /// Whether one request that it has not answered in HTTP says nothing of the others: it has answered
+    /// before, or may be answering others now.
+    fn is_sound(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed) || self.in_flight.load(Ordering::Relaxed) > 1
     }
 
     /// Takes a socket that the first process has made.
@@ -81,6 +117,7 @@ impl Server {
 /// instance goes on; on any outcome that it does not survive, nothing of it is left when this returns.
 pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request) -> Reply {
     let guard = Guard::new(inner);
+    let _in_flight = InFlight::begin(&server.in_flight);
     let part = inner.meter.join(|| begin(inner)).await;
     let served = inner.api.serves(&request.invocation);
     let called = Moment::now();
@@ -92,7 +129,10 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
         _ = inner.gone() => Err(Trouble::Gone),
     };
     let outcome = match answer {
-        Ok(answer) => Outcome::Answered(Box::new(answer)),
+        Ok(answer) => {
+            server.has_answered.store(true, Ordering::Relaxed);
+            Outcome::Answered(Box::new(answer))
+        }
         Err(Trouble::TooLarge(bytes)) => Outcome::ResponseTooLarge(bytes),
         Err(Trouble::TimeUp) => Outcome::GivenUp,
         Err(Trouble::Unanswered(sentence)) => {
@@ -109,6 +149,17 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
             }
         }
         Err(Trouble::NotHttp(sentence)) => {
+            if inner.ends_soon().await {
+                ended_by_itself(inner).await
+            } else if server.is_sound() {
+                Outcome::FunctionError(failure("Server.NotHttp", &sentence))
+            } else {
+                inner.kill();
+                inner.gone().await;
+                Outcome::NotHttp(sentence)
+            }
+        }
+        Err(Trouble::Deaf(sentence)) => {
             if inner.ends_soon().await {
                 ended_by_itself(inner).await
             } else {

@@ -1,6 +1,7 @@
 //! Waiting until an instance's server listens.
 
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -44,6 +45,24 @@ impl Server {
         }
     }
 
+    /// Whether somebody listens at its port; None if that cannot be seen.
+    pub(super) fn listens(&self, inner: &Inner) -> Option<bool> {
+        let tables = tables(inner.pid);
+        let is_gone = |table: &io::Result<String>| {
+            table.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        if tables.iter().all(is_gone) {
+            return Some(false);
+        }
+        let mut read = tables.iter().flatten().peekable();
+        read.peek()?;
+        Some(
+            read.flat_map(|table| table.lines())
+                .filter_map(listening_port)
+                .any(|it| it == self.port),
+        )
+    }
+
     fn silence(&self, spec: &InstanceSpec, inner: &Inner) -> String {
         let (port, limit) = (self.port, spec.init_timeout.as_millis());
         let others = if spec.network == Network::Host { Vec::new() } else { listening(inner.pid) };
@@ -67,9 +86,7 @@ fn not_listening(message: String) -> StartError {
 
 /// The ports at which processes in the network of this one listen, without the platform's own.
 fn listening(pid: i32) -> Vec<u16> {
-    let tables =
-        ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/{pid}/net/{table}")));
-    let mut ports: Vec<u16> = tables
+    let mut ports: Vec<u16> = tables(pid)
         .iter()
         .flatten()
         .flat_map(|table| table.lines())
@@ -79,6 +96,11 @@ fn listening(pid: i32) -> Vec<u16> {
     ports.sort_unstable();
     ports.dedup();
     ports
+}
+
+/// The kernel's tables of the sockets in the network of this process.
+fn tables(pid: i32) -> [io::Result<String>; 2] {
+    ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/{pid}/net/{table}")))
 }
 
 /// The port in a line of `/proc/net/tcp`, if it is that of a listening socket.

@@ -284,8 +284,14 @@ impl RuntimeApi {
                 || error_object(kind, "the function failed after it had begun to answer");
             AnswerKind::Error(error.payload.unwrap_or_else(|| described().into()))
         } else {
+            // Its client has the beginning of another, which broke off.
+            let is_second = current.passage.as_ref().is_some_and(|it| it.has_begun());
             match form {
                 Form::Error => AnswerKind::Error(body.bytes),
+                Form::Whole | Form::Stream if is_second => {
+                    let message = "the function broke off an answer, and began another";
+                    AnswerKind::Error(error_object("Runtime.TruncatedResponse", message).into())
+                }
                 Form::Whole => self.response(body.bytes).await,
                 Form::Stream => AnswerKind::Response(body.bytes),
                 Form::Passed => AnswerKind::Passed,

@@ -2,7 +2,7 @@
 
 from uncia.version import __version__
 
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "load", "simulate"]
 
 
 def __getattr__(name: str) -> object:
@@ -11,4 +11,8 @@ def __getattr__(name: str) -> object:
         from uncia.workload.load import load
 
         return load
+    if name == "simulate":
+        from uncia.experiment.simulate import simulate
+
+        return simulate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,6 +35,7 @@ from typer.main import get_command
 
 from uncia import cli, yamlio
 from uncia.experiment import model as experiments
+from uncia.experiment import sweep
 from uncia.experiment.plan import plan
 from uncia.experiment.simulation import SimulationFile
 from uncia.experiment.sources import Sources
@@ -195,7 +196,10 @@ def _check(data: Any, block: Block, folder: Path) -> None:
     elif "citation" in data:
         yamlio.validate(SuiteForm, document)
     elif "cluster" in data:
-        yamlio.validate(SimulationFile, document)
+        if sweep.KEY in document.data:
+            sweep.points(document)
+        else:
+            yamlio.validate(SimulationFile, document)
     elif "experiments" in data:
         file = experiments.check(document)
         plan(file, Sources(document, folder))

@@ -30,9 +30,17 @@ def _profile() -> dict[str, Any]:
 
 
 def _simulation() -> dict[str, Any]:
+    from uncia.experiment import sweep
     from uncia.experiment.simulation import SimulationFile
 
-    return SimulationFile.model_json_schema(mode="validation")
+    schema = SimulationFile.model_json_schema(mode="validation")
+    schema["properties"][sweep.KEY] = {
+        "type": "object",
+        "description": "Values of parameters, by their paths: each combination is a simulation",
+        "properties": {"zip": {"type": "boolean", "description": "Take the values in step"}},
+        "additionalProperties": {"type": "array", "minItems": 1},
+    }
+    return schema
 
 
 def _suite() -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import typer
 
 from uncia.cli.options import AsJson
+from uncia.errors import UnciaError
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +23,15 @@ def register(app: typer.Typer) -> None:
         ),
         overwrite: bool = typer.Option(False, help="Replace an earlier run in the folder."),
         report: bool = typer.Option(True, help="Write report.html."),
+        resume: bool = typer.Option(
+            False, help="Of a sweep in the folder, keep the points that were simulated already."
+        ),
+        processes: int | None = typer.Option(
+            None, min=1, help="Points of a sweep at the same time. Default: as many as CPUs."
+        ),
+        base: Path | None = typer.Option(
+            None, metavar="FOLDER", help="Where paths in the file go out from. Default: its folder."
+        ),
         as_json: AsJson = False,
         quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
     ) -> None:
@@ -29,28 +39,88 @@ def register(app: typer.Typer) -> None:
 
         The folder is that of a run: uncia report, bill, cost, compare and export take it. It also
         holds simulation.json (throughput, utilisation, completion times, revenue) and the tariffs
-        with which all models earn the same per worker and time.
+        with which all models earn the same per worker and time. A file with a key sweep is
+        simulated once for each point, in a folder of its own; exit code 1 if one failed.
         """
         import json
 
-        from uncia.experiment import progress, simulate, simulation
+        from uncia import yamlio
+        from uncia.experiment import progress, simulate, simulation, sweep
         from uncia.experiment.runner import RESULTS
 
-        checked, _ = simulation.load(file)
-        if seed is not None:
-            checked = checked.model_copy(update={"seed": seed})
-        folder = out or RESULTS / f"{checked.name}-{checked.seed}"
+        document = yamlio.load(file)
+        grid = None
+        if isinstance(document.data, dict) and sweep.KEY in document.data:
+            if seed is not None:
+                document.data["seed"] = seed
+            grid = sweep.points(document)
+        elif resume or processes is not None:
+            raise UnciaError(f"{file} has no sweep, which --resume and --processes are for")
         reporter = progress.reporter(quiet=quiet)
         try:
-            result = simulate.execute(
-                checked, folder, reporter, overwrite=overwrite, with_report=report
-            )
+            if grid is not None:
+                name = grid[0].data["name"]
+                folder = out or RESULTS / f"{name}-sweep"
+                rows = sweep.execute(
+                    grid,
+                    folder,
+                    reporter,
+                    base=base or file.parent,
+                    processes=processes,
+                    resume=resume,
+                )
+            else:
+                checked, _ = simulation.load(file)
+                if seed is not None:
+                    checked = checked.model_copy(update={"seed": seed})
+                folder = out or RESULTS / f"{checked.name}-{checked.seed}"
+                result = simulate.execute(
+                    checked,
+                    folder,
+                    reporter,
+                    base=base or file.parent,
+                    overwrite=overwrite,
+                    with_report=report,
+                )
         finally:
             reporter.close()
         if as_json:
-            typer.echo(json.dumps(result, indent=2))
-        else:
+            typer.echo(json.dumps(result if grid is None else rows, indent=2, default=str))
+        elif grid is None:
             _show(result, folder)
+        else:
+            _show_sweep(rows, folder)
+        if grid is not None and any(row["error"] is not None for row in rows):
+            raise typer.Exit(1)
+
+
+def _show_sweep(rows: list[dict[str, Any]], folder: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    names = list(rows[0]["values"])
+    for name in (*names, "experiment"):
+        table.add_column(name)
+    for name in ("served", "per s", "CPU used", "error"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        cells = [str(value) for value in row["values"].values()]
+        if row["error"] is not None:
+            table.add_row(*cells, "", "", "", "", row["error"].splitlines()[0])
+            continue
+        rate, used = row["throughput_in_window_per_s"], row["cpu_utilization"]
+        table.add_row(
+            *cells,
+            row["experiment"],
+            f"{row['served']:,}",
+            "" if rate is None else f"{rate:.4g}",
+            "" if used is None else f"{used:.1%}",
+            "",
+        )
+    console = Console(markup=False, emoji=False, highlight=False)
+    console.print(table)
+    console.print(f"Sweep: {folder}", soft_wrap=True)
 
 
 def _show(result: dict[str, Any], folder: Path) -> None:

@@ -30,6 +30,7 @@ class Revenue:
         rate: USD a worker and second, exact.
         factor: all prices times this earn as much a worker and second as the first model's; None
             where one of the two earns nothing.
+        served_by_qos: how many invocations of each class were served.
         cost_by_qos: of interactive and batch invocations, USD, at the catalogue's prices.
     """
 
@@ -37,6 +38,7 @@ class Revenue:
     rate: Fraction
     factor: Fraction | None
     cost_by_qos: Mapping[str, Fraction]
+    served_by_qos: Mapping[str, int]
 
 
 def resolved(file: SimulationFile, model: Model, factor: Fraction = Fraction(1)) -> dict[str, Any]:
@@ -93,6 +95,8 @@ def revenue(
     Raises:
         UnciaError: a tariff cannot be written or used.
     """
+    import pyarrow.compute as pc
+
     from uncia import tariffs
 
     first: Fraction | None = None
@@ -106,7 +110,10 @@ def revenue(
         rate = cost / seconds if seconds else Fraction(0)
         first = rate if first is None else first
         factor = first / rate if first and rate else None
-        result[model] = Revenue(cost, rate, factor, by_qos)
+        served = rows[model].filter(pc.field("outcome") == "ok")
+        counts = pc.value_counts(served["qos"].cast("string")).to_pylist()
+        by_class = {str(count["values"]): int(count["counts"]) for count in counts}
+        result[model] = Revenue(cost, rate, factor, by_qos, by_class)
         if factor is not None:
             _tariff(file, model, work, factor)
     return result

@@ -6,29 +6,94 @@ the run's id is made of name and seed, so that the same file gives the same tabl
 
 from __future__ import annotations
 
+import math
+import statistics
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from uncia import engine, record
+import pyarrow.compute as pc
+
+from uncia import engine, record, yamlio
+from uncia.errors import UnciaError
 from uncia.experiment import simulation
 from uncia.experiment.conclude import conclude
 from uncia.experiment.describe import Content, Description
 from uncia.experiment.expect import FAILURES
 from uncia.experiment.prices import Revenue, revenue
 from uncia.experiment.progress import Reporter
-from uncia.experiment.simulation import RULES, Model, SimulationFile
+from uncia.experiment.simulated_requests import Requests
+from uncia.experiment.simulated_requests import read as read_requests
+from uncia.experiment.simulation import RULES, Model, SimulationFile, StartsOf
 from uncia.runs.folder import RunFolder
 from uncia.runs.versions import versions
+from uncia.stats import student
+from uncia.stats.quantiles import quantiles_of
 from uncia.units import format_cpu, format_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 RESULT: Final = "simulation.json"
+REPEATS: Final = "repeats.json"
 TABLES: Final = ("invocations", "instances", "machine")
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """An experiment of the run: a model with a seed."""
+
+    name: str
+    model: Model
+    seed: int
+
+
+def simulate(
+    file: Path | str | Mapping[str, Any],
+    *,
+    out: Path | str | None = None,
+    seed: int | None = None,
+    overwrite: bool = False,
+    report: bool = False,
+) -> dict[str, Any]:
+    """Simulate a cluster that serves functions.
+
+    Args:
+        file: the path of a simulation file, or its content.
+        out: the folder of the run; by default ``results/NAME-SEED``.
+        seed: instead of the file's.
+        overwrite: whether an earlier run in the folder may be replaced.
+        report: write ``report.html``.
+
+    Returns:
+        What ``simulation.json`` holds: by experiment (billing model, with the seed where it is
+        repeated) counts, throughput, utilisation, completion times, cost and revenue.
+
+    Raises:
+        UnciaError: the file is none, or cannot be simulated.
+    """
+    from uncia.experiment import progress
+    from uncia.experiment.runner import RESULTS
+
+    if isinstance(file, Mapping):
+        document, base = yamlio.load(yamlio.dump(file), "<simulation>"), Path()
+        checked = yamlio.validate(SimulationFile, document)
+    else:
+        checked, _ = simulation.load(Path(file))
+        base = Path(file).parent
+    if seed is not None:
+        checked = checked.model_copy(update={"seed": seed})
+    folder = Path(out) if out is not None else RESULTS / f"{checked.name}-{checked.seed}"
+    reporter = progress.reporter(quiet=True)
+    try:
+        return execute(
+            checked, folder, reporter, base=base, overwrite=overwrite, with_report=report
+        )
+    finally:
+        reporter.close()
 
 
 def execute(
@@ -36,56 +101,70 @@ def execute(
     out: Path,
     reporter: Reporter,
     *,
+    base: Path = Path(),
     overwrite: bool = False,
     with_report: bool = True,
 ) -> dict[str, Any]:
-    """Simulate a file under each of its models.
+    """Simulate a file under each of its models, with each of its seeds.
 
     Args:
         file: what is simulated.
         out: the folder of the run.
         reporter: receives progress updates.
+        base: the folder from which paths in the file go out.
         overwrite: whether an earlier run in it may be replaced.
         with_report: write ``report.html``.
 
     Returns:
-        The content of ``simulation.json``, by model: counts, throughput, utilisation, completion
-        times, revenue. Nothing in it depends on how long the simulation took.
+        The content of ``simulation.json``, by experiment: counts, throughput, utilisation,
+        completion times, revenue. Nothing in it depends on how long the simulation took.
 
     Raises:
         UnciaError: the file cannot be simulated, or the folder cannot be written; what was begun is
             deleted, or marked as failed.
     """
+    starts = _starts(file, base)
+    requests = None if file.trace is None else read_requests(file.trace, base / file.trace.path)
+    cells = [
+        _Cell(simulation.experiment(file, model, seed), model, seed)
+        for model in file.models
+        for seed in file.seeds()
+    ]
     folder = RunFolder.create(out, overwrite=overwrite)
     description = Description(
         run=f"{file.name}-{file.seed}",
-        content=_content(file),
+        content=_content(file, cells, requests),
         seed=file.seed,
         epoch_unix_ns=0,
         versions=versions(),
     )
     is_begun = False
     try:
-        with tempfile.TemporaryDirectory(prefix="uncia-simulate-") as work:
-            done, parts = _simulate(file, description.run, Path(work), reporter)
+        # Beside the run: there is as much room as that needs, which /tmp may not have.
+        with tempfile.TemporaryDirectory(prefix=".uncia-simulate-", dir=out.parent) as work:
+            done, parts = _simulate(
+                file, cells, starts, requests, description.run, Path(work), reporter
+            )
         folder.write_run(description.data())
         is_begun = True
         tables = {
-            name: record.merge([parts[model][name] for model in file.models], name)
-            for name in TABLES
+            name: record.merge([parts[cell.name][name] for cell in cells], name) for name in TABLES
         }
         tables["spans"] = record.empty("spans")
         for name, rows in tables.items():
             record.write(rows, folder.path / f"{name}.parquet", name)
-        rows_of = {model: parts[model]["invocations"] for model in file.models}
-        ends = {model: int(done[model]["end_ns"]) for model in file.models}
-        earned = revenue(file, rows_of, ends, folder.path)
+        earned = _revenue(file, cells, done, parts, folder.path)
         result: dict[str, Any] = {
-            model: _result(file, model, rows_of[model], done[model], earned[model])
-            for model in file.models
+            cell.name: {
+                **_result(file, cell.model, parts[cell.name], done[cell.name], earned[cell.model]),
+                "seed": cell.seed,
+            }
+            for cell in cells
         }
         folder.write_json(RESULT, result)
-        description.ended_unix_ns = max(ends.values())
+        if file.repeat > 1:
+            folder.write_json(REPEATS, repeats(file, result))
+        description.ended_unix_ns = max(int(events["end_ns"]) for events in done.values())
         description.status = "complete"
         conclude(folder, description, tables, reporter, with_report=with_report)
     except BaseException:
@@ -97,27 +176,94 @@ def execute(
     return result
 
 
+def _starts(file: SimulationFile, base: Path) -> list[int] | None:
+    """Durations of the starts in the run that the file names, if it names one."""
+    if not isinstance(file.starts, StartsOf):
+        return None
+    path = base / file.starts.run
+    rows = record.read(path, "instances")
+    if file.starts.function is not None:
+        rows = rows.filter(pc.field("function") == file.starts.function)
+    taken = pc.subtract(rows["initialized"], rows["started"]).drop_null().to_pylist()
+    if not taken:
+        raise UnciaError(
+            f"{path} holds no start of an instance that came to its end",
+            hint="Name another run or function under starts, or list durations.",
+        )
+    return sorted(taken)
+
+
 def _simulate(
-    file: SimulationFile, run: str, work: Path, reporter: Reporter
-) -> tuple[dict[Model, dict[str, Any]], dict[Model, dict[str, pa.Table]]]:
-    """Summaries of the engine and tables, by model."""
-    done: dict[Model, dict[str, Any]] = {}
-    parts: dict[Model, dict[str, pa.Table]] = {}
-    for model in file.models:
-        reporter.note(f"Simulating {file.cluster.workers} workers under {model}.")
-        output = work / model
+    file: SimulationFile,
+    cells: list[_Cell],
+    starts: list[int] | None,
+    requests: Requests | None,
+    run: str,
+    work: Path,
+    reporter: Reporter,
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, pa.Table]]]:
+    """Summaries of the engine and tables, by experiment."""
+    done: dict[str, dict[str, Any]] = {}
+    parts: dict[str, dict[str, pa.Table]] = {}
+    asked = None
+    if requests is not None:
+        asked = (work / "requests.arrows", requests.functions)
+        requests.write(asked[0])
+        if requests.skipped:
+            reporter.note(
+                f"{requests.skipped:,} invocations of the trace are no requests: not answered,"
+                " without times, or after the window."
+            )
+    for cell in cells:
+        reporter.note(f"Simulating {file.cluster.workers} workers: {cell.name}.")
+        output = work / cell.name
         output.mkdir()
-        config = simulation.config(file, model, run, output)
-        done[model] = engine.run(["sim", "--config", "-"], config=config)
-        parts[model] = {name: record.read(output / f"{name}.arrows", name) for name in TABLES}
+        config = simulation.config(
+            file, cell.model, run, output, seed=cell.seed, starts=starts, requests=asked
+        )
+        events = engine.run(["sim", "--config", "-"], config=config)
+        done[cell.name] = events
+        rate = events["events"] / max(events["wall_s"], 1e-9)
+        reporter.note(
+            f"{events['events']:,} events in {events['wall_s']:.2f} s, {rate / 1e6:.2f} million/s."
+        )
+        parts[cell.name] = {name: record.read(output / f"{name}.arrows", name) for name in TABLES}
     return done, parts
 
 
-def _content(file: SimulationFile) -> Content:
+def _revenue(
+    file: SimulationFile,
+    cells: list[_Cell],
+    done: Mapping[str, Mapping[str, Any]],
+    parts: Mapping[str, Mapping[str, pa.Table]],
+    folder: Path,
+) -> dict[Model, Revenue]:
+    """What each model earns with all its seeds."""
+    rows: dict[Model, pa.Table] = {}
+    times: dict[Model, int] = {}
+    for model in file.models:
+        mine = [cell.name for cell in cells if cell.model == model]
+        rows[model] = record.merge([parts[name]["invocations"] for name in mine], "invocations")
+        times[model] = sum(int(done[name]["end_ns"]) for name in mine)
+    return revenue(file, rows, times, folder)
+
+
+def _content(file: SimulationFile, cells: list[_Cell], requests: Requests | None) -> Content:
+    if requests is not None:
+        streams = {
+            name: ("as in the trace", function.memory, function.cpu)
+            for name, function in requests.functions.items()
+        }
+    else:
+        streams = {
+            name: (function.arrivals.sentence(), function.memory, function.vcpu)
+            for name, function in (file.functions or {}).items()
+        }
     experiments: dict[str, Any] = {
-        model: {
-            "description": f"Billing model {model}: {RULES[model].sharing}",
-            "functions": sorted(file.functions),
+        cell.name: {
+            "description": f"Billing model {cell.model}, seed {cell.seed}:"
+            f" {RULES[cell.model].sharing}",
+            "functions": sorted(streams),
             "wait_ns": 0,
             # What is preempted runs again, and what is turned away is what was asked.
             "expect": dict.fromkeys(FAILURES, "allowed"),
@@ -126,18 +272,15 @@ def _content(file: SimulationFile) -> Content:
                 {
                     "function": name,
                     "deployment": name,
-                    "sends": function.arrivals.sentence(),
+                    "sends": sends,
                     "start": "0s",
                     "event": {},
-                    "settings": {
-                        "memory": format_size(function.memory),
-                        "vcpu": format_cpu(function.vcpu),
-                    },
+                    "settings": {"memory": format_size(memory), "vcpu": format_cpu(vcpu)},
                 }
-                for name, function in file.functions.items()
+                for name, (sends, memory, vcpu) in streams.items()
             ],
         }
-        for model in file.models
+        for cell in cells
     }
     return Content(
         file.name,
@@ -151,13 +294,16 @@ def _content(file: SimulationFile) -> Content:
 def _result(
     file: SimulationFile,
     model: Model,
-    rows: pa.Table,
+    tables: Mapping[str, pa.Table],
     done: Mapping[str, Any],
     earned: Revenue,
 ) -> dict[str, Any]:
-    """What a model came to."""
+    """What a model came to with a seed."""
+    rows = tables["invocations"]
     totals = {name: int(text) for name, text in done["totals"].items()}
     seconds = done["end_ns"] / 10**9
+    window = file.until if file.until is not None else _last(rows)
+    counts = ("events", "arrived", "served", "preempted", "lost", "rejected", "unfinished")
 
     def share(part: int, whole: str) -> float | None:
         return part / totals[whole] if totals[whole] else None
@@ -165,19 +311,24 @@ def _result(
     return {
         "policies": {**RULES[model].policies, **file.policies},
         "end_s": seconds,
-        "events": done["events"],
-        "arrived": done["arrived"],
-        "served": done["served"],
-        "preempted": done["preempted"],
-        "rejected": done["rejected"],
-        "unfinished": done["unfinished"],
+        **{name: done[name] for name in counts},
         "starts": done["starts"],
+        "failures": done["failures"],
         "throughput_per_s": done["served"] / seconds if seconds else None,
+        **_in_window(file, rows, window),
+        "offered_load": (
+            int(done["cpu_offered"]) / (file.cluster.workers * file.cluster.vcpu * window)
+            if window
+            else None
+        ),
         "cpu_utilization": share(totals["cpu_own"] + totals["cpu_borrowed"], "cpu_capacity"),
         "cpu_reservation": share(totals["cpu_reserved"], "cpu_capacity"),
         "memory_utilization": share(totals["memory_used"], "memory_capacity"),
         "memory_reservation": share(totals["memory_reserved"], "memory_capacity"),
-        "qos": _by_qos(rows, earned),
+        **_least(file, tables["machine"], window),
+        "requests_in_system": (int(done["in_system"]) / done["end_ns"] if done["end_ns"] else None),
+        "cold_share": _cold(rows.filter(pc.field("outcome") == "ok")),
+        "qos": _by_qos(rows, done, earned),
         "cost_usd": float(earned.cost),
         "revenue_usd_per_worker_hour": float(earned.rate * 3600),
         "price_factor_at_equal_revenue": _number(earned.factor),
@@ -185,27 +336,104 @@ def _result(
     }
 
 
-def _by_qos(rows: pa.Table, earned: Revenue) -> dict[str, Any]:
-    """Completion times and cold starts of what was served, and its cost at equal revenue."""
-    import pyarrow.compute as pc
+def _last(rows: pa.Table) -> int:
+    """When the last of the requests that have a row arrived."""
+    last = pc.max(rows["scheduled"]).as_py()
+    return int(last or 0)
 
+
+def _in_window(file: SimulationFile, rows: pa.Table, window: int) -> dict[str, Any]:
+    """What was served while requests came: until the end, or the last arrival."""
+    served = rows.filter((pc.field("outcome") == "ok") & (pc.field("ended") <= window))
+    rate = served.num_rows / (window / 10**9) if window else None
+    return {"window_s": window / 10**9, "throughput_in_window_per_s": rate}
+
+
+def _least(file: SimulationFile, machine: pa.Table, window: int) -> dict[str, float | None]:
+    """Of the workers' means within the window, the least: shares of what a worker has."""
+    inside = machine.filter(pc.field("time") <= window).unify_dictionaries()
+    means = inside.group_by(["counter", "worker"]).aggregate([("value", "mean")])
+    least = means.group_by("counter").aggregate([("value_mean", "min")])
+    values = dict(
+        zip(least["counter"].to_pylist(), least["value_mean_min"].to_pylist(), strict=True)
+    )
+    return {
+        f"{name}_min": values[counter] / whole if counter in values else None
+        for name, counter, whole in (
+            ("cpu_utilization", "cpu_used_micro_vcpu", file.cluster.vcpu),
+            ("cpu_reservation", "cpu_reserved_micro_vcpu", file.cluster.vcpu),
+            ("memory_utilization", "memory_used_bytes", file.cluster.memory),
+            ("memory_reservation", "memory_reserved_bytes", file.cluster.memory),
+        )
+    }
+
+
+def _cold(served: pa.Table) -> float | None:
+    if served.num_rows == 0:
+        return None
+    return float(pc.mean(pc.equal(served["start"], "cold").cast("int8")).as_py())
+
+
+def _by_qos(rows: pa.Table, done: Mapping[str, Any], earned: Revenue) -> dict[str, Any]:
+    """Completion times, slowdown and cold starts of what was served; cost at equal revenue."""
     result = {}
     for qos in ("interactive", "batch"):
-        mine = rows.filter((pc.field("qos") == qos) & (pc.field("outcome") == "ok"))
+        ok = (pc.field("qos") == qos) & (pc.field("outcome") == "ok")
+        mine = rows.filter(ok)
         if mine.num_rows == 0:
             continue
         completion = pc.subtract(mine["ended"], mine["scheduled"])
-        cost = earned.cost_by_qos.get(qos, Fraction(0))
+        # Of all seeds: as many of each cost as much on average.
+        cost, count = earned.cost_by_qos.get(qos, Fraction(0)), earned.served_by_qos.get(qos, 0)
+        p50, p99 = quantiles_of(completion.to_numpy(), (0.5, 0.99))
+        slowdown = done["slowdown"][qos] or {"mean": None, "p50": None, "p99": None}
         result[qos] = {
             "served": mine.num_rows,
             "completion_mean_s": pc.mean(completion).as_py() / 10**9,
+            "completion_p50_s": p50 / 10**9,
+            "completion_p99_s": p99 / 10**9,
             "execution_mean_s": pc.mean(mine["execution"]).as_py() / 10**9,
-            "cold_share": pc.mean(pc.equal(mine["start"], "cold").cast("int8")).as_py(),
+            **{f"slowdown_{name}": slowdown[name] for name in ("mean", "p50", "p99")},
+            "cold_share": _cold(mine),
             "cost_usd_per_million_at_equal_revenue": _number(
-                None if earned.factor is None else cost * earned.factor * 10**6 / mine.num_rows
+                None if earned.factor is None or not count else cost * earned.factor * 10**6 / count
             ),
         }
     return result
+
+
+def repeats(file: SimulationFile, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Means over the seeds with 95 % intervals (Student's t), by model and dotted name."""
+    summary: dict[str, Any] = {}
+    for model in file.models:
+        runs = [_flat(result[simulation.experiment(file, model, seed)]) for seed in file.seeds()]
+        summary[model] = {}
+        for name in runs[0]:
+            values = [run.get(name) for run in runs]
+            numbers = [float(value) for value in values if isinstance(value, (int, float))]
+            if len(numbers) == len(values):
+                summary[model][name] = _interval(numbers)
+    return summary
+
+
+def _interval(values: list[float]) -> dict[str, float]:
+    mean = statistics.fmean(values)
+    t = student.quantile(0.975, len(values) - 1)
+    half = t * statistics.stdev(values) / math.sqrt(len(values))
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Numbers by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in ("policies", "totals", "seed"):
+            continue
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
 
 
 def _number(value: Fraction | None) -> float | None:

@@ -7,11 +7,12 @@ section 5.1.2): ``config`` makes of a file and a model what ``uncia-engine sim``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,6 +21,9 @@ from uncia.forms import Form, Name
 from uncia.units import MICRO_PER_VCPU, Duration, Size, Vcpu
 from uncia.workload.arrivals import Arrivals
 from uncia.workload.arrivals._gap import Gap
+
+if TYPE_CHECKING:
+    from uncia.experiment.simulated_requests import TracedFunction
 
 Model = Literal["slim", "sim", "spfu", "npfu"]
 Sharing = Literal["pinned", "weights", "resv-cpuset"]
@@ -75,6 +79,52 @@ class Function(Form):
         return self
 
 
+class TraceOf(Form):
+    """Requests from a table of invocations, instead of functions that are called."""
+
+    path: str = Field(min_length=1, description="A run, a table or a trace; from the file's folder")
+    experiment: Name | None = Field(None, description="Which of a run that has several")
+    window: Duration | None = Field(None, gt=0, description="Only what arrives until then")
+    vcpu: Vcpu = Field(
+        MICRO_PER_VCPU, gt=0, description="Allocated to functions whose rows do not say"
+    )
+    memory: Size | None = Field(
+        None, gt=0, description="The same; by default the most that was held"
+    )
+    used_vcpu: Vcpu | None = Field(
+        None, ge=0, description="Used by requests whose CPU time was not measured"
+    )
+    used_memory: Size | None = Field(
+        None, ge=0, description="Held by requests whose memory was not measured"
+    )
+    keep_alive: Duration = Field(600 * 10**9, description="How long an idle instance is kept")
+    too_large: Literal["refuse", "clip"] = Field(
+        "refuse", description="What becomes of functions that no worker can hold"
+    )
+
+
+class StartsOf(Form):
+    """How long starts of instances took in a run."""
+
+    run: str = Field(min_length=1, description="A run's folder; from the file's folder")
+    function: str | None = Field(None, description="Only of this function")
+
+
+class WorkerFailure(Form):
+    """A worker is gone for a while, with all that runs there."""
+
+    worker: int = Field(ge=0, description="Its number, from 0")
+    at: Duration = Field(ge=0, description="When it goes")
+    lasts: Duration = Field(gt=0, description="For how long")
+
+
+class RandomFailures(Form):
+    """Every worker fails now and then; times are exponential."""
+
+    works: Duration = Field(gt=0, description="How long a worker works on average")
+    lasts: Duration = Field(gt=0, description="How long it is gone on average")
+
+
 class Prices(Form):
     """What the paper leaves open of the tariff NPFU."""
 
@@ -97,7 +147,11 @@ class SimulationFile(Form):
     description: str = ""
     seed: int = Field(0, ge=0, lt=2**64)
     cluster: Cluster
-    functions: dict[Name, Function] = Field(min_length=1)
+    functions: dict[Name, Function] | None = Field(
+        None, min_length=1, description="What is served, by name"
+    )
+    trace: TraceOf | None = Field(None, description="Requests from a table instead")
+    repeat: int = Field(1, ge=1, le=1_000, description="How often, each time with the next seed")
     models: list[Model] = Field(["npfu"], min_length=1, description="Each is an experiment")
     memory_per_vcpu: Size | None = Field(
         None, gt=0, description="SLIM's ratio; by default that of a worker"
@@ -107,8 +161,14 @@ class SimulationFile(Form):
     )
     parameters: Parameters = Parameters()
     sharing: Sharing | None = Field(None, description="Instead of the model's own")
-    starts: list[Duration] = Field(
-        [0], min_length=1, description="How long starts take: each one of these, equally likely"
+    starts: Annotated[list[Duration], Field(min_length=1)] | StartsOf = Field(
+        [0], description="How long starts take: each one of these, or of a run's, equally likely"
+    )
+    latency: Duration = Field(
+        0, ge=0, description="From a request's arrival until the policies know of it"
+    )
+    failures: list[WorkerFailure] | RandomFailures | None = Field(
+        None, description="Workers that fail"
     )
     until: Duration | None = Field(
         None, gt=0, description="When it ends; by default once all requests have"
@@ -121,6 +181,18 @@ class SimulationFile(Form):
         if len(set(self.models)) < len(self.models):
             raise ValueError("models: a model is there more than once")
         return self
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.functions is None) == (self.trace is None):
+            raise ValueError("a simulation has either functions or a trace")
+        if self.seed + self.repeat > 2**64:
+            raise ValueError("the last of the repeated seeds is 2^64 or more")
+        return self
+
+    def seeds(self) -> range:
+        """The seeds with which it is simulated."""
+        return range(self.seed, self.seed + self.repeat)
 
     def ratio(self) -> Fraction:
         """Bytes for each micro-vCPU under SLIM.
@@ -173,7 +245,21 @@ def load(path: Path) -> tuple[SimulationFile, yamlio.Document]:
     return yamlio.validate(SimulationFile, document), document
 
 
-def config(file: SimulationFile, model: Model, run: str, output: Path) -> dict[str, Any]:
+def experiment(file: SimulationFile, model: Model, seed: int) -> str:
+    """The name of the experiment that a model and seed are, in the run."""
+    return model if file.repeat == 1 else f"{model}-{seed}"
+
+
+def config(
+    file: SimulationFile,
+    model: Model,
+    run: str,
+    output: Path,
+    *,
+    seed: int | None = None,
+    starts: list[int] | None = None,
+    requests: tuple[Path, Mapping[str, TracedFunction]] | None = None,
+) -> dict[str, Any]:
     """What ``uncia-engine sim`` takes.
 
     Args:
@@ -181,40 +267,82 @@ def config(file: SimulationFile, model: Model, run: str, output: Path) -> dict[s
         model: the billing model.
         run: the id of the run, for the rows.
         output: a folder for the tables.
+        seed: instead of the file's.
+        starts: durations of starts, where the file names a run.
+        requests: the engine's file of requests, and their functions, where the file names a trace.
     """
+    seed = file.seed if seed is None else seed
     rules = RULES[model]
     cluster = file.cluster
     return {
-        "seed": file.seed,
+        "seed": seed,
         "run": run,
-        "experiment": model,
+        "experiment": experiment(file, model, seed),
         "output": str(output),
         "workers": [{"count": cluster.workers, "cpu": cluster.vcpu, "memory": cluster.memory}],
-        "functions": [
-            _function(name, function, rules, file.ratio())
-            for name, function in file.functions.items()
-        ],
+        "functions": _functions(file, rules, requests),
         "policies": {**rules.policies, **file.policies},
         "parameters": file.parameters.model_dump(),
         "sharing": file.sharing or rules.sharing,
-        "starts_ns": file.starts,
+        "starts_ns": starts if isinstance(file.starts, StartsOf) else file.starts,
         "until_ns": file.until,
         "interval_ns": file.interval,
+        "latency_ns": file.latency,
+        "requests": None if requests is None else str(requests[0]),
+        **_failures(file),
     }
 
 
-def _function(name: str, function: Function, rules: Rules, ratio: Fraction) -> dict[str, Any]:
-    cpu, memory = function.vcpu, function.memory
+def _failures(file: SimulationFile) -> dict[str, Any]:
+    failures = file.failures
+    if isinstance(failures, RandomFailures):
+        return {"random_failures": {"works_ns": failures.works, "lasts_ns": failures.lasts}}
+    listed = [
+        {"worker": failure.worker, "at_ns": failure.at, "lasts_ns": failure.lasts}
+        for failure in failures or []
+    ]
+    return {"failures": listed}
+
+
+def _functions(
+    file: SimulationFile,
+    rules: Rules,
+    requests: tuple[Path, Mapping[str, TracedFunction]] | None,
+) -> list[dict[str, Any]]:
+    if file.trace is None or requests is None:
+        return [
+            {
+                "name": name,
+                **_size(file, rules, function.vcpu, function.memory, function.spot_vcpu),
+                "preemptible": function.preemptible and rules.honours_spot,
+                "qos": function.qos,
+                "keep_alive_ns": function.keep_alive,
+                "arrivals": function.arrivals.engine(),
+                "phases": [phase.engine() for phase in function.phases],
+            }
+            for name, function in (file.functions or {}).items()
+        ]
+    return [
+        {
+            "name": name,
+            **_size(file, rules, function.cpu, function.memory, function.spot_cpu),
+            "preemptible": function.preemptible and rules.honours_spot,
+            "qos": function.qos,
+            "keep_alive_ns": file.trace.keep_alive,
+        }
+        for name, function in requests[1].items()
+    ]
+
+
+def _size(
+    file: SimulationFile, rules: Rules, vcpu: int, memory: int, spot_vcpu: int
+) -> dict[str, int]:
+    """What is allocated to a function under a model's rules."""
+    cpu, size = vcpu, memory
     if rules.fixed_ratio:
-        cpu, memory = max(cpu, -(-memory // ratio)), max(memory, -(-cpu * ratio // 1))
-    return {
-        "name": name,
-        "cpu": int(cpu),
-        "memory": int(memory),
-        "spot_cpu": function.spot_vcpu if rules.honours_spot else 0,
-        "preemptible": function.preemptible and rules.honours_spot,
-        "qos": function.qos,
-        "keep_alive_ns": function.keep_alive,
-        "arrivals": function.arrivals.engine(),
-        "phases": [phase.engine() for phase in function.phases],
-    }
+        ratio = file.ratio()
+        cpu, size = max(cpu, math.ceil(size / ratio)), max(size, math.ceil(cpu * ratio))
+    if file.trace is not None and file.trace.too_large == "clip":
+        cpu, size = min(cpu, file.cluster.vcpu), min(size, file.cluster.memory)
+    spot = spot_vcpu if rules.honours_spot else 0
+    return {"cpu": cpu, "memory": size, "spot_cpu": min(spot, cpu)}

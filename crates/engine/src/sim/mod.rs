@@ -5,6 +5,7 @@
 mod config;
 mod requests;
 mod rows;
+mod slowdowns;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -36,38 +37,40 @@ pub(crate) fn run(config: &Path) -> ExitCode {
         Err(error @ Failed::Setting(_)) => return output::fail(&error.to_string(), BAD_INPUT),
         Err(error) => return output::fail(&error.to_string(), FAILED),
     };
-    if let Err(error) = rows.close() {
-        return output::fail(&error.to_string(), FAILED);
-    }
+    let slowdowns = match rows.close() {
+        Ok(slowdowns) => slowdowns,
+        Err(error) => return output::fail(&error.to_string(), FAILED),
+    };
     let totals = summary.totals;
     // Integrals are text: they may be above 64 bits.
     output::event(&json!({
-        "event": "done",
-        "events": summary.events,
-        "end_ns": summary.end,
-        "arrived": summary.arrived,
-        "served": summary.served,
-        "preempted": summary.preempted,
-        "lost": summary.lost,
-        "rejected": summary.rejected,
-        "unfinished": summary.unfinished,
-        "starts": summary.starts,
-        "failures": summary.failures,
-        "cpu_offered": summary.cpu_offered.to_string(),
-        "in_system": summary.in_system.to_string(),
-        "wall_s": began.elapsed().as_secs_f64(),
-        "totals": {
-            "cpu_capacity": totals.cpu_capacity.to_string(),
-            "cpu_reserved": totals.cpu_reserved.to_string(),
-            "cpu_own": totals.cpu_own.to_string(),
-            "cpu_borrowed": totals.cpu_borrowed.to_string(),
-            "cpu_lent": totals.cpu_lent.to_string(),
-            "memory_capacity": totals.memory_capacity.to_string(),
-            "memory_reserved": totals.memory_reserved.to_string(),
-            "memory_used": totals.memory_used.to_string(),
-            "memory_idle": totals.memory_idle.to_string(),
-            "memory_lent": totals.memory_lent.to_string(),
-        },
-    }));
+           "event": "done",
+           "events": summary.events,
+           "end_ns": summary.end,
+           "arrived": summary.arrived,
+           "served": summary.served,
+           "preempted": summary.preempted,
+           "lost": summary.lost,
+           "rejected": summary.rejected,
+           "unfinished": summary.unfinished,
+           "starts": summary.starts,
+           "failures": summary.failures,
+    "slowdown": slowdowns.summary(),
+           "cpu_offered": summary.cpu_offered.to_string(),
+           "in_system": summary.in_system.to_string(),
+           "wall_s": began.elapsed().as_secs_f64(),
+           "totals": {
+               "cpu_capacity": totals.cpu_capacity.to_string(),
+               "cpu_reserved": totals.cpu_reserved.to_string(),
+               "cpu_own": totals.cpu_own.to_string(),
+               "cpu_borrowed": totals.cpu_borrowed.to_string(),
+               "cpu_lent": totals.cpu_lent.to_string(),
+               "memory_capacity": totals.memory_capacity.to_string(),
+               "memory_reserved": totals.memory_reserved.to_string(),
+               "memory_used": totals.memory_used.to_string(),
+               "memory_idle": totals.memory_idle.to_string(),
+               "memory_lent": totals.memory_lent.to_string(),
+           },
+       }));
     ExitCode::SUCCESS
 }

@@ -9,6 +9,7 @@ use uncia_record::{
 use uncia_sim::{Gone, Integral, Interval, Life, Outcome, Run, Served, Setting, Sink, Trace};
 
 use super::config::Configuration;
+use super::slowdowns::Slowdowns;
 
 const PLATFORM: &str = "simulated";
 const MICRO: u64 = 1_000_000;
@@ -47,6 +48,7 @@ impl Words {
 /// What all rows of a function have in common.
 struct FunctionWords {
     name: Text,
+    class: Qos,
     qos: Text,
     allocation: Resources,
     reserved_cpu: u64,
@@ -65,6 +67,7 @@ pub(super) struct Rows<'a> {
     /// What the ids of invocations begin with.
     prefix: String,
     written: u64,
+    slowdowns: Slowdowns,
     invocations: StreamWriter<Invocation>,
     lives: StreamWriter<Instance>,
     machine: StreamWriter<Machine>,
@@ -112,6 +115,7 @@ impl<'a> Rows<'a> {
             let settings = &function.settings;
             FunctionWords {
                 name: text(&function.name),
+                class: settings.qos,
                 qos: match settings.qos {
                     Qos::Interactive => words.interactive.clone(),
                     Qos::Batch => words.batch.clone(),
@@ -133,18 +137,19 @@ impl<'a> Rows<'a> {
             instances: Vec::new(),
             prefix: format!("{}-", configuration.experiment),
             written: 0,
+            slowdowns: Slowdowns::default(),
             invocations: StreamWriter::create(&file("invocations.arrows"), Epoch::UNIX)?,
             lives: StreamWriter::create(&file("instances.arrows"), Epoch::UNIX)?,
             machine: StreamWriter::create(&file("machine.arrows"), Epoch::UNIX)?,
         })
     }
 
-    /// Writes what remains.
-    pub(super) fn close(self) -> Result<(), RecordError> {
+    /// Writes what remains; how much longer requests took than alone.
+    pub(super) fn close(self) -> Result<Slowdowns, RecordError> {
         self.invocations.close()?;
         self.lives.close()?;
         self.machine.close()?;
-        Ok(())
+        Ok(self.slowdowns)
     }
 
     /// The name of the instance that is in a slot now.
@@ -240,6 +245,10 @@ impl Sink for Rows<'_> {
                 }
             }
         })?;
+        if let (Outcome::Ok, Some(run)) = (served.outcome, &served.run) {
+            let alone = self.trace.phases(invocation).iter().map(|phase| phase.duration).sum();
+            self.slowdowns.add(function.class, run.ended - invocation.arrival, alone);
+        }
         self.written += 1;
         if self.written.is_multiple_of(ROWS_PER_TICK) { self.invocations.tick() } else { Ok(()) }
     }

@@ -1,0 +1,248 @@
+"""What ``uncia simulate`` takes besides functions: tables, starts of a run, several seeds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import uncia
+from uncia import record
+from uncia.errors import UnciaError
+from uncia.record.schema import conform
+
+MS = 10**6
+CLUSTER = {"workers": 2, "vcpu": 4, "memory": "1GB"}
+POISSON = {"kind": "poisson", "rate": "20/s", "duration": "3s"}
+FUNCTIONS = {
+    "api": {
+        "vcpu": 1,
+        "memory": "128MB",
+        "arrivals": POISSON,
+        "phases": [
+            {"drawn": {"distribution": "exponential", "mean": "20ms"}, "memory": "64MB"},
+            {"duration": "5ms", "vcpu": 0, "memory": "32MB"},
+        ],
+    }
+}
+FILE: dict[str, Any] = {
+    "name": "first",
+    "seed": 5,
+    "cluster": CLUSTER,
+    "models": ["sim"],
+    "starts": ["40ms", "90ms"],
+    "functions": FUNCTIONS,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs") / "run"
+    uncia.simulate(FILE, out=folder)
+    return folder
+
+
+def _rows(**columns: list[Any]) -> pa.Table:
+    count = len(next(iter(columns.values())))
+    base: dict[str, list[Any]] = {
+        "function": ["f"] * count,
+        "invocation": [f"i{number}" for number in range(count)],
+        "attempt": [1] * count,
+        "outcome": ["ok"] * count,
+    }
+    return conform(pa.table(base | columns), "invocations")
+
+
+def _simulate(folder: Path, trace: dict[str, Any], **keys: Any) -> tuple[dict[str, Any], pa.Table]:
+    file = {"name": "traced", "cluster": CLUSTER, "models": ["sim"], "trace": trace, **keys}
+    result = uncia.simulate(file, out=folder)
+    rows = record.read(folder).sort_by([("scheduled", "ascending")])
+    return result["sim"], rows
+
+
+def test_a_run_is_simulated_again_from_its_rows(run: Path, tmp_path: Path) -> None:
+    before = record.read(run).sort_by([("scheduled", "ascending")])
+    result, after = _simulate(tmp_path / "again", {"path": str(run)})
+    assert result["served"] == before.num_rows > 40
+    assert after["scheduled"].equals(before["scheduled"])
+    # One phase of the same length and CPU time; a rate is a whole number of micro-vCPU.
+    for execution, again in zip(
+        before["execution"].to_pylist(), after["execution"].to_pylist(), strict=True
+    ):
+        assert abs(execution - again) <= 1
+    for cpu, again in zip(
+        before["cpu_user"].to_pylist(), after["cpu_user"].to_pylist(), strict=True
+    ):
+        assert abs(cpu - again) <= 1_000
+    assert after["memory_peak"].equals(before["memory_peak"])
+    assert set(after["allocated_memory"].to_pylist()) == {128 * 2**20}
+
+
+def test_phases_of_rows_are_those_that_run(tmp_path: Path) -> None:
+    phases = [
+        [
+            {"duration": 10 * MS, "threads": 2, "memory": 50},
+            {"duration": 20 * MS, "threads": 0, "memory": 20},
+        ],
+        None,
+        [{"duration": 5 * MS, "threads": 1, "memory": 30}],
+    ]
+    rows = _rows(
+        function=["f", "g", "f"],
+        scheduled=[2 * MS, 0, 100 * MS],
+        execution=[30 * MS, 8 * MS, 5 * MS],
+        cpu_user=[20 * MS, 3 * MS, 5 * MS],
+        cpu_system=[0, 1 * MS, 0],
+        memory_peak=[50, 70, 30],
+        allocated_cpu=[2_000_000, None, 2_000_000],
+        phases=phases,
+    )
+    record.write(rows, tmp_path / "trace.parquet")
+    result, after = _simulate(tmp_path / "run", {"path": str(tmp_path / "trace.parquet")})
+    assert result["served"] == 3
+    assert after["function"].to_pylist() == ["g", "f", "f"]
+    assert after["execution"].to_pylist() == [8 * MS, 30 * MS, 5 * MS]
+    assert after["cpu_user"].to_pylist() == [4 * MS, 20 * MS, 5 * MS]
+    # 10 ms of 50 bytes and 20 ms of 20.
+    assert after["memory_avg"].to_pylist() == [70, 30, 30]
+    assert after["allocated_cpu"].to_pylist() == [1_000_000, 2_000_000, 2_000_000]
+
+
+def test_what_a_trace_lacks_is_asked_for(tmp_path: Path) -> None:
+    rows = _rows(
+        outcome=["ok", "ok", "timeout"],
+        started=[10**18, 10**18 + 5, None],
+        execution=[7, 8, None],
+        memory_avg=[3, None, None],
+    )
+    path = tmp_path / "trace.parquet"
+    record.write(rows, path)
+    with pytest.raises(UnciaError, match=r"CPU time of 2 invocations") as error:
+        _simulate(tmp_path / "run", {"path": str(path)})
+    assert "trace.used_vcpu" in str(error.value.hint)
+    with pytest.raises(UnciaError, match=r"memory of 1 invocations"):
+        _simulate(tmp_path / "run", {"path": str(path), "used_vcpu": 1})
+    trace = {"path": str(path), "used_vcpu": 1, "used_memory": "1KB"}
+    _, after = _simulate(tmp_path / "run", trace)
+    # Times from the first request on.
+    assert after["scheduled"].to_pylist() == [0, 5]
+    assert not list(tmp_path.glob(".uncia-*")), "nothing is left beside the run"
+
+
+def test_functions_beyond_all_workers_are_refused_or_clipped(tmp_path: Path) -> None:
+    rows = _rows(
+        scheduled=[0],
+        execution=[MS],
+        cpu_user=[8 * MS],
+        memory_peak=[2**30],
+        allocated_cpu=[8_000_000],
+    )
+    path = tmp_path / "trace.parquet"
+    record.write(rows, path)
+    with pytest.raises(UnciaError, match="no worker has as much"):
+        _simulate(tmp_path / "run", {"path": str(path)})
+    trace = {"path": str(path), "too_large": "clip"}
+    _, after = _simulate(tmp_path / "run", trace)
+    # 8 ms of CPU time on four cores.
+    assert after["execution"].to_pylist() == [2 * MS]
+
+
+def test_starts_take_as_long_as_in_a_run(run: Path, tmp_path: Path) -> None:
+    file = FILE | {"name": "second", "starts": {"run": str(run)}}
+    uncia.simulate(file, out=tmp_path / "run")
+
+    def taken(folder: Path) -> set[int]:
+        rows = record.read(folder, "instances")
+        pairs = zip(rows["initialized"].to_pylist(), rows["started"].to_pylist(), strict=True)
+        return {ready - began for ready, began in pairs if ready is not None}
+
+    assert taken(tmp_path / "run") <= taken(run) <= {40 * MS, 90 * MS}
+    starts = {"run": str(run), "function": "other"}
+    with pytest.raises(UnciaError, match="no start of an instance"):
+        uncia.simulate(file | {"starts": starts}, out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_seeds_are_experiments_and_their_means_have_intervals(tmp_path: Path) -> None:
+    single = uncia.simulate(FILE, seed=6, out=tmp_path / "single")
+    result = uncia.simulate(FILE | {"repeat": 3}, out=tmp_path / "run")
+    assert list(result) == ["sim-5", "sim-6", "sim-7"]
+    for name in ("served", "completion_mean_s"):
+        of = [values.get(name) or values["qos"]["interactive"][name] for values in result.values()]
+        assert len(set(of)) > 1
+    assert result["sim-6"]["totals"] == single["sim"]["totals"]
+    summary = json.loads((tmp_path / "run/repeats.json").read_text())["sim"]
+    mean = summary["qos.interactive.completion_mean_s"]
+    values = [values["qos"]["interactive"]["completion_mean_s"] for values in result.values()]
+    assert mean["mean"] == pytest.approx(sum(values) / 3)
+    assert mean["low"] < min(values) < max(values) < mean["high"]
+    assert set(record.read(tmp_path / "run")["experiment"].to_pylist()) == set(result)
+
+
+def test_failures_latency_and_what_is_measured(tmp_path: Path) -> None:
+    file = FILE | {
+        "latency": "2ms",
+        "failures": [{"worker": 0, "at": "1s", "lasts": "500ms"}],
+        "until": "3s",
+    }
+    values = uncia.simulate(file, out=tmp_path / "run")["sim"]
+    assert values["failures"] == 1
+    assert values["lost"] + values["served"] > 0
+    assert values["window_s"] == 3
+    rows = record.read(tmp_path / "run").to_pylist()
+    in_window = [row for row in rows if row["outcome"] == "ok" and row["ended"] <= 3 * 10**9]
+    assert values["throughput_in_window_per_s"] == pytest.approx(len(in_window) / 3)
+    assert all(row["queued"] >= 2 * MS for row in rows if row["attempt"] == 1)
+    qos = values["qos"]["interactive"]
+    # Nothing takes less than alone.
+    assert qos["slowdown_mean"] >= qos["slowdown_p50"] >= 1
+    assert 0 < values["cpu_utilization_min"] <= values["cpu_utilization"] < 1
+    # 20 a second of 20 ms, on 8 cores.
+    assert values["offered_load"] == pytest.approx(0.05, rel=0.5)
+    # Little's law, of the rows: what is there at the end has none.
+    inside = sum(row["ended"] - row["scheduled"] for row in rows if row["outcome"] == "ok")
+    assert values["requests_in_system"] * 3e9 >= inside - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"trace": {"path": "nowhere"}, "functions": None}, "nowhere does not exist"),
+        ({"trace": {"path": "x"}}, "either functions or a trace"),
+        ({"functions": None}, "either functions or a trace"),
+        ({"latncy": "1ms"}, "latncy"),
+        ({"failures": [{"worker": 9, "at": "1s", "lasts": "1s"}]}, "there is no worker 9"),
+        ({"failures": {"works": "1h"}}, "lasts"),
+        ({"starts": []}, "starts"),
+        ({"seed": 2**64 - 1, "repeat": 2}, "repeated seeds"),
+        ({"repeat": 0}, "repeat"),
+    ],
+)
+def test_mistakes_are_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    file = {key: value for key, value in (FILE | change).items() if value is not None}
+    with pytest.raises(UnciaError, match=words):
+        uncia.simulate(file, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_its_folder_goes_through_all_other_commands(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    uncia.simulate(FILE, seed=9, out=other)
+
+    def command(*arguments: object) -> str:
+        words = [sys.executable, "-m", "uncia", *map(str, arguments)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "aws" in command("bill", run, "--tariff", "aws-lambda-x86")
+    command("report", run)
+    assert (run / "report.html").stat().st_size > 10_000
+    command("compare", run, other)
+    command("export", run, "--csv", "--out", tmp_path / "csv")
+    command("cost", "rounding", run)

@@ -1,5 +1,7 @@
 """Uncia weighs serverless functions: what they cost in time, in money and in machine."""
 
+from importlib import import_module
+
 from uncia.version import __version__
 
 __all__ = ["__version__", "load", "simulate"]
@@ -12,7 +14,6 @@ def __getattr__(name: str) -> object:
 
         return load
     if name == "simulate":
-        from uncia.experiment.simulate import simulate
-
-        return simulate
+        # By its name: nothing below it imports it by way of this module.
+        return import_module("uncia.experiment.simulate").simulate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

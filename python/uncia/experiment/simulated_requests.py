@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 
 from uncia import record
 from uncia.errors import UnciaError
+from uncia.experiment.simulation import TracedFunction, TraceOf
 from uncia.units import MICRO_PER_VCPU
-
-if TYPE_CHECKING:
-    from uncia.experiment.simulation import TraceOf
 
 _PHASE: Final = pa.struct(
     [
@@ -39,17 +37,6 @@ _SCHEMA: Final = pa.schema(
         pa.field("phases", _PHASES, nullable=False),
     ]
 )
-
-
-@dataclass(frozen=True)
-class TracedFunction:
-    """What is known of a function in a trace: CPU in micro-vCPU, memory in bytes."""
-
-    cpu: int
-    memory: int
-    spot_cpu: int
-    preemptible: bool
-    qos: str
 
 
 @dataclass(frozen=True)

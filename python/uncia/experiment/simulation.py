@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -21,9 +21,6 @@ from uncia.forms import Form, Name
 from uncia.units import MICRO_PER_VCPU, Duration, Size, Vcpu
 from uncia.workload.arrivals import Arrivals
 from uncia.workload.arrivals._gap import Gap
-
-if TYPE_CHECKING:
-    from uncia.experiment.simulated_requests import TracedFunction
 
 Model = Literal["slim", "sim", "spfu", "npfu"]
 Sharing = Literal["pinned", "weights", "resv-cpuset"]
@@ -101,6 +98,17 @@ class TraceOf(Form):
     too_large: Literal["refuse", "clip"] = Field(
         "refuse", description="What becomes of functions that no worker can hold"
     )
+
+
+@dataclass(frozen=True)
+class TracedFunction:
+    """What is known of a function in a trace: CPU in micro-vCPU, memory in bytes."""
+
+    cpu: int
+    memory: int
+    spot_cpu: int
+    preemptible: bool
+    qos: str
 
 
 class StartsOf(Form):

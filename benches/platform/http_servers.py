@@ -7,7 +7,12 @@ the same client:
 * 80 requests that wait 1 s, all at once, on one instance: until the last has ended;
 * an answer of 100 MB: bytes a second, and the time to the first byte of the body.
 
+With ``--peers FOLDER``, Google's functions-framework with the same client, one request at a time:
+by itself, with Knative's queue-proxy before it, and as a function behind its URL. Both are
+installed into the folder (queue-proxy is built from source, which takes Go), and found there again.
+
     .venv/bin/python benches/platform/http_servers.py [--repeat 3] [--requests 500] [--engine FILE]
+        [--peers FOLDER]
 """
 
 from __future__ import annotations
@@ -25,11 +30,11 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import boto3
-from peers import free_port
+from peers import check_hello, free_port, functions_framework, queue_proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 100_000_000
@@ -118,17 +123,84 @@ def alone(folder: Path) -> Iterator[tuple[str, str]]:
         process.wait()
 
 
+# functions-framework as a file of the package.
+FRAMEWORK = """
+import runpy
+
+runpy.run_module("functions_framework", run_name="__main__", alter_sys=True)
+"""
+
+
+def framework_package(installed: Path, work: Path) -> bytes:
+    """A package of functions-framework with ``hello``, from its virtual environment."""
+    functions_framework.write(work)
+    package = io.BytesIO()
+    (site,) = installed.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in site.rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                name = path.relative_to(site)
+                if name.parts[0] not in ("pip", "setuptools"):
+                    archive.write(path, name)
+        archive.write(work / "main.py", "main.py")
+        archive.writestr("server.py", FRAMEWORK)
+    return package.getvalue()
+
+
+def package_of(source: str) -> bytes:
+    """A package of one file."""
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr("server.py", source)
+    return package.getvalue()
+
+
+def latency(address: str, path: str, requests: int) -> dict[str, float]:
+    """The latency of ``hello``, one request at a time."""
+    check_hello(address, path)
+    connection = http.client.HTTPConnection(address, timeout=60)
+    times = []
+    for _ in range(requests + 20):
+        began = time.perf_counter()
+        connection.request("POST", path, b"{}", {"Content-Type": "application/json"})
+        connection.getresponse().read()
+        times.append(time.perf_counter() - began)
+    connection.close()
+    times = sorted(times[20:])
+    return {"p50_us": times[len(times) // 2] * 1e6, "p99_us": times[len(times) * 99 // 100] * 1e6}
+
+
 @contextlib.contextmanager
-def platform(engine: Path, folder: Path) -> Iterator[tuple[str, str]]:
-    """The server as a function of the embedded platform."""
+def peer_servers(
+    peers: Path, engine: Path, work: Path
+) -> Iterator[dict[str, contextlib.AbstractContextManager[tuple[str, str]]]]:
+    """functions-framework by itself, behind queue-proxy, and as a function; none runs yet."""
+    folders = {name: work / name for name in ("alone", "queue-proxy", "uncia")}
+    for folder in folders.values():
+        folder.mkdir()
+    framework = peers / queue_proxy.NAME / "server"
+    package = framework_package(framework, folders["uncia"])
+    variables = {"FUNCTION_TARGET": "hello", "FUNCTION_SOURCE": "/var/task/main.py"}
+    yield {
+        "alone": functions_framework.serve(framework, folders["alone"]),
+        "queue-proxy": queue_proxy.serve(peers / queue_proxy.NAME, folders["queue-proxy"]),
+        "uncia": platform(engine, folders["uncia"], package, variables),
+    }
+
+
+@contextlib.contextmanager
+def platform(
+    engine: Path,
+    folder: Path,
+    package: bytes,
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[tuple[str, str]]:
+    """A server in a package as a function of the embedded platform."""
     command = [str(engine), "serve", "--listen", "127.0.0.1:0", "--state", str(folder / "state")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         address = json.loads(process.stdout.readline())["address"]
-        package = io.BytesIO()
-        with zipfile.ZipFile(package, "w") as archive:
-            archive.writestr("server.py", SERVER)
         client = boto3.client(
             "lambda",
             endpoint_url=f"http://{address}",
@@ -142,9 +214,10 @@ def platform(engine: Path, folder: Path) -> Iterator[tuple[str, str]]:
             Runtime=version,
             Handler="server.py",
             Role="arn:aws:iam::000000000000:role/any",
-            Code={"ZipFile": package.getvalue()},
+            Code={"ZipFile": package},
             MemorySize=1769,
             Timeout=60,
+            Environment={"Variables": dict(variables or {})},
             Tags={"uncia:architecture": "http"},
         )
         url = client.create_function_url_config(FunctionName="server", AuthType="NONE")
@@ -172,19 +245,49 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--engine", type=Path, default=ROOT / "target/release/uncia-engine")
+    parser.add_argument("--peers", type=Path, help="where functions-framework and queue-proxy are")
     options = parser.parse_args()
+    if options.peers is not None:
+        folder = options.peers / queue_proxy.NAME
+        folder.mkdir(parents=True, exist_ok=True)
+        queue_proxy.install(folder.resolve())
     figures: dict[str, list[dict[str, float]]] = {"alone": [], "uncia": []}
     for _ in range(options.repeat):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             servers: dict[str, Callable[[], contextlib.AbstractContextManager[tuple[str, str]]]] = {
                 "alone": lambda folder=folder: alone(folder),
-                "uncia": lambda folder=folder: platform(options.engine, folder),
+                "uncia": lambda folder=folder: platform(options.engine, folder, package_of(SERVER)),
             }
             for server, started in servers.items():
                 with started() as (address, prefix):
                     wait_until_ready(address, prefix)
                     figures[server].append(measure(address, prefix, options.requests))
+    show(figures)
+    if options.peers is not None:
+        print("functions-framework:")
+        show(measure_peers(options.peers.resolve(), options))
+
+
+def measure_peers(peers: Path, options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
+    """functions-framework in its three places, one after the other in each repetition."""
+    figures: dict[str, list[dict[str, float]]] = {}
+    for _ in range(options.repeat):
+        with (
+            tempfile.TemporaryDirectory() as name,
+            peer_servers(peers, options.engine, Path(name)) as servers,
+        ):
+            for server, started in servers.items():
+                with started as (address, path):
+                    path = path or "/"
+                    wait_until_ready(address, path.rstrip("/"))
+                    measured = latency(address, path, options.requests)
+                    figures.setdefault(server, []).append(measured)
+    return figures
+
+
+def show(figures: Mapping[str, list[dict[str, float]]]) -> None:
+    """Print the medians of the repetitions."""
     for key in figures["uncia"][0]:
         medians = {
             name: statistics.median(it[key] for it in runs) for name, runs in figures.items()

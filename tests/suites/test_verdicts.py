@@ -5,8 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from suite_rows import MS, claim, judged, row, suite, table, times, write_run
+from suite_rows import (
+    ENTRY,
+    EXPERIMENT,
+    MS,
+    claim,
+    judged,
+    row,
+    suite,
+    table,
+    times,
+    write_run,
+)
 
+from uncia.errors import UnciaError
+from uncia.suites import perform
 from uncia.suites.claims import DIFFERS, REPRODUCED, UNCHECKED, Finding
 
 SLOW = [20.0 + number % 5 for number in range(40)]
@@ -236,6 +249,79 @@ def test_what_a_listener_heard_is_counted(tmp_path: Path, only: Path) -> None:
     hear(0, 20)
     assert finding(tmp_path, "slow.lost > 50%").verdict == DIFFERS
     assert finding(tmp_path, "slow.signalled > 50%").verdict == REPRODUCED
+
+
+def test_an_instance_with_many_connections_is_one_instance(tmp_path: Path, only: Path) -> None:
+    write_run(only, times("slow", SLOW))
+    # All twenty saw the signal, each over the last of its ten connections.
+    heard = [
+        {"name": f"i{n // 10}", "beats": 9, "end": "silent", "signalled": n % 10 == 9}
+        for n in range(200)
+    ]
+    (only / "listener.json").write_text(json.dumps(heard))
+    signalled = finding(tmp_path, "slow.signalled < 20%")
+    assert (signalled.verdict, signalled.ours) == (DIFFERS, 100)
+    for wrong in ("{}", "[3]", '"x"', "["):
+        (only / "listener.json").write_text(wrong)
+        with pytest.raises(UnciaError, match="not what a listener wrote"):
+            finding(tmp_path, "slow.signalled < 20%")
+
+
+def test_survivors_are_no_sample(tmp_path: Path, only: Path) -> None:
+    bad = [row("slow", 40 + n, outcome="timeout", execution=10**12) for n in range(4)]
+    write_run(only, times("slow", SLOW) + bad)
+    assert finding(tmp_path, "slow.execution_mean < 1s").verdict == REPRODUCED
+    bad += [row("slow", 44 + n, outcome="timeout", execution=10**12) for n in range(4)]
+    write_run(only, times("slow", SLOW) + bad)
+    result = finding(tmp_path, "slow.execution_mean < 1s")
+    assert (result.verdict, result.ours) == (UNCHECKED, pytest.approx(22))
+    assert "8 of 48 requests of slow failed" in result.why
+    # A share counts all of them.
+    assert finding(tmp_path, "slow.failed > 5%").verdict == REPRODUCED
+
+
+def test_shares_of_none_and_all_are_not_beyond_their_ends(tmp_path: Path, only: Path) -> None:
+    write_run(only, times("slow", SLOW))
+    for touching in ("slow.cold > 0%", "slow.failed > 0%", "slow.cold < 0%"):
+        assert finding(tmp_path, touching).verdict != REPRODUCED, touching
+    write_run(only, [row("slow", number, start="cold") for number in range(40)])
+    assert finding(tmp_path, "slow.cold < 100%").verdict == UNCHECKED
+
+
+def test_what_is_known_to_differ_says_why(tmp_path: Path, only: Path) -> None:
+    write_run(only, times("slow", SLOW))
+    reason = "time flows slowly here"
+    differs = finding(tmp_path, "slow.execution_mean < 1ms", otherwise=reason)
+    assert (differs.verdict, differs.why.endswith(reason)) == (DIFFERS, True)
+    holds = finding(tmp_path, "slow.execution_mean > 1ms", otherwise=reason)
+    assert (holds.verdict, reason in holds.why) == (REPRODUCED, False)
+
+
+def test_a_run_of_a_file_that_has_changed_is_not_judged(tmp_path: Path, only: Path) -> None:
+    write_run(only, times("slow", SLOW))
+    state = perform.State(tmp_path / "out", str(tmp_path / "mine"), files={"fig1/only": "another"})
+    state.write()
+    stale = finding(tmp_path, "slow.execution_mean > 1ms")
+    assert (stale.verdict, stale.ours) == (UNCHECKED, None)
+    assert "experiment file that has changed since" in stale.why
+
+
+def test_times_of_a_cloud_are_judged_by_the_run_that_they_are_of(
+    tmp_path: Path, only: Path
+) -> None:
+    there = "  there: {file: ./experiments/there.yaml}\n"
+    entry = ENTRY.replace("subjects:\n", f"{there}subjects:\n")
+    expressions = ("slow.execution_mean < 1s", "there.execution_mean < 1s")
+    claims = {f"c{n}": claim(text, only_on="aws") for n, text in enumerate(expressions)}
+    folder = suite(tmp_path / "mine", claims, entry)
+    text = EXPERIMENT.replace("  slow:", "  there:").replace("  fast:", "  other:")
+    (folder / "experiments" / "there.yaml").write_text(text)
+    write_run(only, times("slow", SLOW))
+    write_run(only.with_name("there"), times("there", SLOW))
+    meta = only.with_name("there") / "run.yaml"
+    meta.write_text(meta.read_text().replace("kind: embedded", "kind: aws"))
+    here, cloud = judged(folder, tmp_path / "out").findings
+    assert (here.verdict, cloud.verdict) == (UNCHECKED, REPRODUCED)
 
 
 def test_claims_json_is_a_list_of_verdicts(tmp_path: Path, only: Path) -> None:

@@ -24,9 +24,14 @@ def install(folder: Path) -> None:
     python_packages(folder, "functions-framework")
 
 
+def write(work: Path) -> None:
+    """Write ``hello`` into a folder."""
+    (work / "main.py").write_text(_SOURCE)
+
+
 @contextlib.contextmanager
 def serve(installed: Path, work: Path) -> Iterator[tuple[str, str]]:
-    (work / "main.py").write_text(_SOURCE)
+    write(work)
     port = free_port()
     command = [str(installed / "bin/functions-framework"), "--target=hello", "--source=main.py"]
     with server([*command, "--host=127.0.0.1", f"--port={port}"], port, work):

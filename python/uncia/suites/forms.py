@@ -77,6 +77,9 @@ class Claim(Statement):
         description="Not judged on a noisy machine, whose noise is as large as what it is about",
     )
     unavailable: str | None = Field(None, description="Why nothing here can check it")
+    otherwise: str | None = Field(
+        None, description="Why it is known to differ here, where it does; said with that verdict"
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -285,6 +285,22 @@ def run_state(state: State, entry: SuiteEntry, name: str) -> RunState:
     return RunState(name, folder, "failed", "; ".join(reasons) or f"the run is {status}")
 
 
+def run_now(state: State, entry: SuiteEntry, name: str) -> RunState:
+    """What there is of a run of the experiment file that there is now.
+
+    One of another file says nothing of the claims, which may have changed with it.
+    """
+    run = run_state(state, entry, name)
+    carried_out = state.files.get(f"{entry.name}/{name}")
+    if run.status != "whole" or carried_out is None:
+        return run
+    _, document = _document(state, entry, name)
+    if carried_out == _digest(document):
+        return run
+    reason = "it is of an experiment file that has changed since; make it again with --resume"
+    return RunState(name, run.folder, "failed", reason)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file atomically.
 

@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from uncia.report import data, run_sets
 from uncia.report.data import RunData
 from uncia.stats.comparison import Figure
 from uncia.suites import claims
 from uncia.suites.catalogue import Suite, SuiteEntry
-from uncia.suites.claims import UNCHECKED, Finding, Measured
+from uncia.suites.claims import DIFFERS, UNCHECKED, Finding, Measured
 from uncia.suites.expressions import Comparison, Term, parse_value
 from uncia.suites.forms import Claim
-from uncia.suites.perform import RunState, State, lacks, run_state, write_text
+from uncia.suites.perform import RunState, State, lacks, run_now, write_text
 from uncia.suites.rows import SubjectRows
 
 CLAIMS = "claims.json"
+
+_MOST_FAILED: Final = 0.1
+"""If more than this part of the requests failed, figures are those of the survivors."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,15 @@ class EntryResults:
             return Finding(identifier, self.entry.name, paper, None, None, UNCHECKED, why)
         measured = claims.measure(comparison.value, self.figure)
         verdict, why = claims.judge(comparison, measured)
-        if measured.value is not None and claim.only_on not in (None, *self._platforms()):
+        subjects = [term.subject for term in comparison.value.terms]
+        if verdict == DIFFERS and claim.otherwise:
+            why = f"{why}; {claim.otherwise}"
+        if verdict != UNCHECKED and (survivors := self._survivors(comparison)):
+            verdict = UNCHECKED
+            why = f"{survivors}: {why}"
+        if measured.value is not None and not all(
+            claim.only_on in (None, self._platform(subject)) for subject in subjects
+        ):
             verdict = UNCHECKED
             why = f"times of {claim.only_on} itself, shown and not judged elsewhere: {why}"
         if self.noise and claim.quiet and verdict != UNCHECKED:
@@ -111,13 +123,23 @@ class EntryResults:
             identifier, self.entry.name, paper, measured.value, measured.interval, verdict, why
         )
 
-    def _platforms(self) -> set[str]:
-        """The kinds of platforms that the runs were on."""
-        return {
-            str(platform.get("kind"))
-            for run in self.tables.values()
-            if isinstance(platform := run.meta.get("platform"), dict)
-        }
+    def _platform(self, subject: str) -> str | None:
+        """The kind of platform that a subject's run was on; None if it does not say so."""
+        run = self.tables.get(self.entry.run_of(self.entry.subjects[subject]))
+        platform = None if run is None else run.meta.get("platform")
+        return str(platform.get("kind")) if isinstance(platform, dict) else None
+
+    def _survivors(self, comparison: Comparison) -> str:
+        """Why what is left of requests is no sample of them; "" if it is, or all of them count."""
+        for term in comparison.value.terms:
+            rows = None if term.metric.kind == "share" else self.subject(term.subject)
+            if rows is None:
+                continue
+            sent, ok = rows.invocations.num_rows, rows.ok.num_rows
+            if sent - ok > _MOST_FAILED * sent:
+                lost = f"{sent - ok:,} of {sent:,} requests of {term.subject} failed"
+                return f"{lost}, and are in no figure"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -168,7 +190,7 @@ def read(state: State, suite: Suite) -> Results:
         UnciaError: a table of a run is damaged.
     """
     entries = [
-        EntryResults(entry, [run_state(state, entry, name) for name in entry.form.runs])
+        EntryResults(entry, [run_now(state, entry, name) for name in entry.form.runs])
         for entry in suite.entries.values()
     ]
     return Results(state.folder, suite, state.quick, entries)

@@ -25,8 +25,16 @@ def _is_signalled(connection: Mapping[str, Any]) -> bool:
     return connection.get("signalled") is True
 
 
-def _share(holds: Callable[[Mapping[str, Any]], bool], subject: SubjectRows, tariff: str) -> Figure:
-    """The share of all connections of the run; a listener knows no experiments."""
+def _share(
+    holds: Callable[[Mapping[str, Any]], bool],
+    by_instance: bool,
+    subject: SubjectRows,
+    tariff: str,
+) -> Figure:
+    """The share of all connections of the run, or instances; a listener knows no experiments.
+
+    An instance may have had several connections, one after the other, by the same name.
+    """
     del tariff
     path = subject.run.path / FILE
     try:
@@ -35,10 +43,18 @@ def _share(holds: Callable[[Mapping[str, Any]], bool], subject: SubjectRows, tar
         return Figure(None, why="nothing outside of the instances listened to them")
     except (ValueError, OSError) as error:
         raise UnciaError(f"{path}: this is not what a listener wrote: {error}") from error
+    if not isinstance(heard, list) or not all(isinstance(item, dict) for item in heard):
+        raise UnciaError(f"{path}: this is not what a listener wrote: it is no list of objects")
     if not heard:
         return Figure(None, why="no instance opened a connection")
-    hits = sum(map(holds, heard))
-    return Figure(100.0 * hits / len(heard), rows=len(heard), count=hits)
+    found = [holds(item) for item in heard]
+    if by_instance:
+        instances: dict[object, bool] = {}
+        for item, holding in zip(heard, found, strict=True):
+            name = item.get("name")
+            instances[name] = instances.get(name, False) or holding
+        found = list(instances.values())
+    return Figure(100.0 * sum(found) / len(found), rows=len(found), count=sum(found))
 
 
 METRICS: Final = (
@@ -47,13 +63,13 @@ METRICS: Final = (
         "share",
         "%",
         "Share of connections that their peer closed, as nothing came over them for 1.5 s.",
-        partial(_share, _is_lost),
+        partial(_share, _is_lost, False),
     ),
     Metric(
         "signalled",
         "share",
         "%",
         "Share of instances that saw SIGTERM before they ended.",
-        partial(_share, _is_signalled),
+        partial(_share, _is_signalled, True),
     ),
 )

@@ -35,6 +35,8 @@ def _share(subject: SubjectRows, tariff: str) -> Figure:
     allocated = [value for value in subject.ok.column("allocated_cpu").to_pylist() if value]
     if figure.value is None or not allocated:
         return Figure(None, why=figure.why or "the platform does not say what it allocated")
+    if len(set(allocated)) > 1:
+        return Figure(None, why="its requests had different allocations of CPU")
     scale = 1e6 / allocated[0]
     draws = None if figure.draws is None else figure.draws * scale
     return Figure(figure.value * scale, draws, figure.rows, figure.needed)

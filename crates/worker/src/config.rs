@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use uncia_policy::{Parameters, Policies, PolicyNames, UnknownPolicy};
 
-use crate::instance::Runtime;
+use crate::instance::{Located, Runtime, Services};
 use crate::json::UniqueKeys;
 use crate::settings::{Overrides, Target, function, platform};
 use crate::traces;
@@ -49,6 +49,8 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// Folders below which clients may name images of functions; none without them.
     pub images: Vec<PathBuf>,
+    /// Services beside functions.
+    pub services: Services,
     /// Interpreters that are not taken from the PATH.
     pub runtimes: Runtimes,
     /// Which policy makes which choice, by name; Lambda's unless they are named.
@@ -77,6 +79,7 @@ impl Default for Config {
             seed: 0,
             allowed_hosts: Vec::new(),
             images: Vec::new(),
+            services: Services::default(),
             runtimes: Runtimes::default(),
             policies: PolicyNames::default(),
             parameters: Parameters::default(),
@@ -118,6 +121,8 @@ struct Form {
     #[serde(default)]
     images: Vec<PathBuf>,
     #[serde(default)]
+    services: UniqueKeys<Located>,
+    #[serde(default)]
     runtimes: Runtimes,
     #[serde(default)]
     policies: UniqueKeys<String>,
@@ -140,6 +145,8 @@ pub enum ConfigError {
     #[error("the configuration is not valid: `images` must be absolute folders, not {0}")]
     RelativeFolder(PathBuf),
     #[error("the configuration is not valid: {0}")]
+    Service(String),
+    #[error("the configuration is not valid: {0}")]
     UnknownPolicy(#[from] UnknownPolicy),
     #[error(
         "the configuration is not valid: `binding` and `policies.binding` are the same choice, so only one of them may be given"
@@ -148,7 +155,7 @@ pub enum ConfigError {
 }
 
 /// Keys whose values have parts; those of [`Form`].
-const STRUCTURED: [&str; 4] = ["allowed_hosts", "images", "runtimes", "policies"];
+const STRUCTURED: [&str; 5] = ["allowed_hosts", "images", "services", "runtimes", "policies"];
 
 impl Config {
     /// Reads a configuration from JSON text.
@@ -160,6 +167,7 @@ impl Config {
         let mut config = Self {
             allowed_hosts: form.allowed_hosts,
             images: form.images,
+            services: Services::new(form.services.0).map_err(ConfigError::Service)?,
             runtimes: form.runtimes,
             ..Self::default()
         };

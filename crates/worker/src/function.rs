@@ -12,7 +12,7 @@ use uncia_record::Invocation;
 
 use crate::config::Config;
 use crate::instance::{
-    Architecture, Enforcement, ImageSpec, InstanceSpec, Network, Runtime, StartFrom,
+    Architecture, Enforcement, ImageSpec, InstanceSpec, Network, Reach, Runtime, StartFrom,
 };
 use crate::layer::{LayerUse, Layers};
 use crate::published::{LATEST, Published};
@@ -350,6 +350,7 @@ impl Function {
             // These are settings, which all have defaults.
             period_us: 0,
             network: Network::default(),
+            reach: Reach::default(),
             enforcement: Enforcement::default(),
             start_from: StartFrom::default(),
             architecture: Architecture::default(),

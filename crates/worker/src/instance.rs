@@ -20,6 +20,7 @@ pub use crate::sandbox::{
     HostError, Instance, Metering, Namespaces, Peer, Runtime, Started, SystemCallFilter, Tuning,
     Visit, enter_if_asked,
 };
+pub use crate::services::{Located, Reach, Services};
 
 /// What an instance can reach besides its Runtime API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -105,6 +106,8 @@ pub struct HostConfig {
     pub interpreters: BTreeMap<String, PathBuf>,
     /// Answers the Invoke requests of instances.
     pub chain: ChainService,
+    /// Services beside functions.
+    pub services: Services,
     /// Started runtimes that are kept, of each kind that functions ask for.
     pub pool: usize,
 }
@@ -163,6 +166,8 @@ pub struct InstanceSpec {
     pub pids_max: u64,
     /// What the instance can reach.
     pub network: Network,
+    /// Which services it can reach besides.
+    pub reach: Reach,
     /// Who enforces the CPU quota.
     pub enforcement: Enforcement,
     /// What it is started from.

@@ -40,7 +40,7 @@ pub(crate) fn well_formed(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// An object whose keys are all different; `serde_json` alone takes the last of equal ones.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UniqueKeys<V>(pub BTreeMap<String, V>);
 
 impl<V> Default for UniqueKeys<V> {

@@ -33,6 +33,7 @@ mod reception;
 pub mod runtime;
 mod sandbox;
 pub mod serve;
+mod services;
 pub mod settings;
 mod store;
 pub mod traces;

@@ -91,6 +91,7 @@ impl Worker {
             state: state.to_owned(),
             interpreters: config.runtimes.0.clone(),
             chain: chain(itself.clone()),
+            services: config.services.clone(),
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),
         })
         .await?;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -12,7 +13,7 @@ import typer
 
 from uncia.cli.invocations import Printer, print_functions
 from uncia.errors import UnciaError
-from uncia.settings import PLATFORM_SETTINGS, POLICIES, Setting
+from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setting
 
 if TYPE_CHECKING:
     from uncia.platforms.embedded import Options
@@ -83,6 +84,13 @@ def register(app: typer.Typer) -> None:
             help="A folder whose images functions may be; may be repeated. Default: none.",
             show_default=False,
         ),
+        service: list[str] = typer.Option(
+            [],
+            metavar="NAME=HOST:PORT",
+            help="Where a service is that functions reach whose tag uncia:reach names it; may be"
+            f" repeated. NAME: {', '.join(FUNCTION_SETTINGS['reach'].choices)}. Default: none.",
+            show_default=False,
+        ),
         tariff: str | None = typer.Option(
             None,
             "--tariff",
@@ -119,6 +127,9 @@ def register(app: typer.Typer) -> None:
             _warn(warning)
         printer = Printer(billed, as_json)
         messages: Literal["json", "text"] = "json" if as_json else "text"
+        config = options.engine()
+        if service:
+            config["services"] = _services(service)
         listening = [word for path in socket for word in ("--socket", str(path))]
         for option, file in (
             ("--tls-cert", tls_cert),
@@ -126,7 +137,7 @@ def register(app: typer.Typer) -> None:
             ("--credentials", credentials),
         ):
             listening += [] if file is None else [option, str(file)]
-        with Foreground(listen, folder, options.engine(), listening, messages, _warn) as server:
+        with Foreground(listen, folder, config, listening, messages, _warn) as server:
             if server.ready is not None:
                 if as_json:
                     typer.echo(json.dumps(server.ready))
@@ -209,6 +220,35 @@ def _policies(options: list[str]) -> dict[str, str] | None:
             raise UnciaError(f"--policy: {name} is given twice")
         policies[name] = policy
     return policies or None
+
+
+def _services(options: list[str]) -> dict[str, Any]:
+    """Parse services such as ``store=127.0.0.1:7070`` into the engine's configuration.
+
+    Raises:
+        UnciaError: a text has another form, or repeats a service.
+    """
+    services: dict[str, Any] = {}
+    for option in options:
+        name, separator, address = option.partition("=")
+        if not separator:
+            raise UnciaError(
+                f"--service: {option!r} is not NAME=HOST:PORT, such as store=127.0.0.1:7070"
+            )
+        if name in services:
+            raise UnciaError(f"--service: {name} is given twice")
+        services[name] = {"address": address, "environment": _keys(name)}
+    return services
+
+
+def _keys(service: str) -> dict[str, str]:
+    """Return the keys for a service that this process's variables ``UNCIA_STORE_...`` hold."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    prefix = f"UNCIA_{service.upper()}_"
+    keys = {name: os.environ.get(prefix + name.removeprefix("AWS_")) for name in names}
+    given = {name: value for name, value in keys.items() if value is not None}
+    # A key of theirs is not to be joined with the token that all functions have.
+    return {"AWS_SESSION_TOKEN": "", **given} if given else {}
 
 
 def _options(settings: dict[str, Any]) -> Options:

@@ -45,7 +45,7 @@ _QUICK_CLOCKS: Final = (
 
 def capability_checks(host: Host, probe: Probe) -> list[Check]:
     """Check everything about this machine that does not change within a run."""
-    checks = [_system(host), _engine(probe), *_runtimes()]
+    checks = [_system(host), _engine(probe), *_runtimes(), _store()]
     if host.linux():
         checks += [_root(host), _user_namespaces(host), _namespaces(host), _cgroups(host)]
         checks += [*_sandbox(probe), *_features(probe), *_perf()]
@@ -180,6 +180,23 @@ def _go() -> Check:
             f"{error.hint}.",
         )
     return Check("runtime-go", "ok", f"Go {'.'.join(map(str, version))} at {path}.")
+
+
+def _store() -> Check:
+    """Check the server of objects, which runs with a store of their own start."""
+    from uncia.services import versitygw
+
+    try:
+        path = versitygw.find()
+    except UnciaError as error:
+        return Check(
+            "service-store",
+            "missing",
+            f"{error.message[0].upper()}{error.message[1:]}.",
+            "Experiment files with `services: {store: {}}` do not run; with a store that exists they do.",
+            error.hint or "",
+        )
+    return Check("service-store", "ok", f"versitygw at {path}.")
 
 
 def _runtime(runtime: Runtime) -> Check:

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
+from uncia import services
 from uncia.errors import UnciaError
 from uncia.platforms import adapter, processes
 from uncia.platforms.journal import Orphan, Resource, Story, living, orphans, read
@@ -89,8 +90,9 @@ def _settle(orphan: Orphan, log: Callable[[str], None]) -> list[Resource]:
         if platform == LOCAL:
             gone.extend(_end_processes(resources, log))
             continue
+        cleaner = services if platform == services.PLATFORM else adapter(platform)
         try:
-            gone.extend(adapter(platform).clean(resources, lambda line: log(f"  {line}")))
+            gone.extend(cleaner.clean(resources, lambda line: log(f"  {line}")))
         except UnciaError as error:
             log(f"  {error.message}")
     _close_tables(story, log)

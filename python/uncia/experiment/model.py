@@ -18,6 +18,7 @@ from uncia.errors import Mistakes, UnciaError
 from uncia.experiment.expect import Expect
 from uncia.forms import Form, Headers, Name, Url
 from uncia.platforms import PlatformOptions, adapter
+from uncia.services import ServicesForm, named
 from uncia.settings import FUNCTION_SETTINGS, Setting, Value, form
 from uncia.units import NS_PER_S, Duration, Size, Vcpu
 from uncia.workload import chains, mapping
@@ -308,6 +309,9 @@ class ExperimentFile(Form):
     seed: int = Field(1, ge=0, lt=1 << 64, description="The same seed gives the same requests")
     platform: PlatformOptions = Field(description="Where the functions run")
     functions: dict[Name, Function] = Field(min_length=1)
+    services: ServicesForm | None = Field(
+        None, description="What functions reach beside the platform, started for the run"
+    )
     chains: dict[Name, Chain] = Field(
         default_factory=dict, description="Requests that follow answers, for experiments to name"
     )
@@ -356,6 +360,13 @@ def check(document: yamlio.Document) -> ExperimentFile:
     for alias, function in file.functions.items():
         with mistakes.collect():
             _check_function(document, file, alias, function)
+    if (
+        file.services is not None
+        and "reach" not in adapter(file.platform.kind).CAPABILITIES.settings
+    ):
+        raise document.error(
+            ("services",), f"functions of the platform {file.platform.kind} reach no services"
+        )
     for name, chain in file.chains.items():
         with mistakes.collect():
             _check_chain(document, file, name, chain)
@@ -379,6 +390,21 @@ def _check_function(
             (*at, "source"), f"{kind} deploys nothing, so give the function's url instead"
         )
     _check_settings(document, at, function, kind)
+    _check_reach(document, file, at, function)
+
+
+def _check_reach(
+    document: yamlio.Document, file: ExperimentFile, at: yamlio.KeyPath, settings: Settings
+) -> None:
+    """Check that the services which a function reaches are the file's."""
+    services = {} if file.services is None else named(file.services)
+    for name in str(settings.declared().get("reach", "")).split():
+        if name not in services:
+            raise document.error(
+                (*at, "reach"),
+                f"there is no service {name!r}: name it at the top, `services: {{{name}: {{}}}}`",
+                tuple(services),
+            )
 
 
 def _check_experiment(
@@ -406,6 +432,7 @@ def _check_experiment(
                 tuple(file.functions),
             )
         _check_settings(document, (*here, "settings"), stream.settings, kind)
+        _check_reach(document, file, (*here, "settings"), stream.settings)
         if stream.function is not None:
             for path, url in _urls(stream.function, file.functions[stream.function]):
                 chains.check_without_answers(document, path, url)
@@ -482,6 +509,7 @@ def _check_chain(
     for stage_name, stage in chain.stages.items():
         here: yamlio.KeyPath = (*at, stage_name)
         _check_settings(document, (*here, "settings"), stage.settings, kind)
+        _check_reach(document, file, (*here, "settings"), stage.settings)
         function = file.functions[stage.function]
         for path, url in _urls(stage.function, function):
             check(stage_name, path, url, chains.GIVEN)

@@ -6,14 +6,15 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from uncia import record
+from uncia import record, services
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import hops as hop_rows
 from uncia.experiment import locked, verdict
@@ -171,6 +172,7 @@ class Execution:
     noise: NoiseWatch = field(default_factory=NoiseWatch)
     extend: Extend | None = None
     with_report: bool = True
+    services: ExitStack = field(default_factory=ExitStack)
 
     def carry_out(self) -> Outcome:
         """Measure, remove, conclude."""
@@ -185,7 +187,7 @@ class Execution:
         except UnciaError as stopped:
             error = stopped
         finally:
-            with self.interruption.held():
+            with self.interruption.held(), self.services:
                 self._remove()
             # A signal that came while things were removed counts from now on.
             interrupted = interrupted or self.interruption.signal is not None
@@ -251,10 +253,13 @@ class Execution:
         self.noise.start(self.description)
         self.description.warnings.extend(self.plan.warnings)
         kind = self.plan.platform
+        context = Context(self.description.run, self.journal, self.reporter.note)
+        of_file = self.plan.file.services
+        if of_file is not None:
+            running = services.running(services.named(of_file), context)
+            context = replace(context, services=self.services.enter_context(running))
         self.reporter.note(f"Starting the platform ({kind}).")
-        self.platform = adapter(kind).connect(
-            self.plan.file.platform, Context(self.description.run, self.journal, self.reporter.note)
-        )
+        self.platform = adapter(kind).connect(self.plan.file.platform, context)
         self.description.warnings.extend(self.platform.start())
         self._deploy(self.platform)
         self.folder.write_run(self.description.data())

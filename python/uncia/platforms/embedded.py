@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -34,6 +34,7 @@ from uncia.platforms import (
     PlatformForm,
     Response,
     SequenceSpec,
+    ServiceEndpoint,
     Target,
     processes,
     wire,
@@ -161,6 +162,14 @@ class Options(_DeclaredOptions):
         base = str(getattr(sys, "_base_executable", sys.executable))
         config["runtimes"] = {"python": os.path.realpath(base)}
         return config
+
+
+def service_config(services: Mapping[str, ServiceEndpoint]) -> dict[str, Any]:
+    """Return the services as the engine's configuration has them."""
+    return {
+        name: {"address": endpoint.address, "environment": dict(endpoint.environment)}
+        for name, endpoint in services.items()
+    }
 
 
 class Server:
@@ -324,6 +333,8 @@ class EmbeddedPlatform:
 
     def __init__(self, options: Options, context: Context) -> None:
         self._config: Final = options.engine()
+        if context.services:
+            self._config["services"] = service_config(context.services)
         self._options: Final = options
         self._journal: Final[Journal] = context.journal
         self._state: Final = state_home() / "embedded" / context.run

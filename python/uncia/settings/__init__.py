@@ -17,7 +17,7 @@ from uncia.errors import UnciaError
 from uncia.units import NS_PER_MS, NS_PER_US, format_cpu, format_duration
 
 Value = int | str | bool
-"""A setting's value: times in nanoseconds, CPU in micro-vCPU."""
+"""A setting's value: times in nanoseconds, CPU in micro-vCPU, services with blanks between."""
 
 # Of the numbers that the engine reads; those of a quantity in int64 are narrower still.
 UINT64_MAX: Final = (1 << 64) - 1
@@ -33,12 +33,12 @@ class Setting:
     Attributes:
         name: its key in experiment files and options.
         scope: ``function`` or ``platform``.
-        type: ``duration``, ``cpu``, ``integer``, ``boolean`` or ``choice``.
+        type: ``duration``, ``cpu``, ``integer``, ``boolean``, ``choice`` or ``services``.
         unit: of the engine's numbers: of ``minimum``, ``maximum`` and ``default``, and of values in
             tags and in the engine's configuration.
         minimum: the smallest number, if it is one.
         maximum: the greatest number, if there is one.
-        choices: the allowed values, if it is a choice.
+        choices: the allowed values, if it is a choice; the services that there may be.
         default: its value unless it is set; None if that depends on something else.
         default_rule: what the default depends on, in words.
         tag: the tag that sets it for a function; None for the platform's settings.
@@ -99,7 +99,7 @@ class Setting:
         if isinstance(self.default, int):
             # A time of zero has its usual unit here, not nanoseconds.
             return self.text(self.from_engine(self.default)) if self.default else f"0{self._zero}"
-        return self.default
+        return self.default or "none"
 
     def function_default_text(self) -> str:
         """Return the default for a function, which the platform's configuration may set."""

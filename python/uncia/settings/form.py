@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from uncia.forms import Form
 from uncia.settings import POLICIES, UINT64_MAX, Choice, Setting
@@ -61,6 +61,12 @@ def given(form: Form, names: Iterable[str]) -> dict[str, Any]:
 def _type(setting: Setting) -> Any:
     if setting.type == "choice":
         return Literal[setting.choices]
+    if setting.type == "services":
+        return Annotated[
+            list[Literal[setting.choices]],  # type: ignore[name-defined]
+            BeforeValidator(lambda value: value.split() if isinstance(value, str) else value),
+            AfterValidator(" ".join),
+        ]
     if setting.type == "boolean":
         return bool
     if setting.type == "integer":

@@ -83,7 +83,7 @@ def _values(setting: Setting) -> str:
     """Return what a person may write."""
     choices = _choices(setting)
     if choices:
-        return choices
+        return f"a list of {choices}" if setting.type == "services" else choices
     kinds = {"duration": "duration", "cpu": "CPU", "integer": "number"}
     return kinds[setting.type] + _range(
         setting, lambda number: setting.text(setting.from_engine(number))
@@ -92,6 +92,8 @@ def _values(setting: Setting) -> str:
 
 def _tag_values(setting: Setting) -> str:
     """Return what a tag may hold: numbers in the engine's unit."""
+    if setting.type == "services":
+        return f"some of {_choices(setting)}, with blanks between"
     return _choices(setting) or (setting.unit or "number") + _range(setting, lambda n: f"{n:,}")
 
 

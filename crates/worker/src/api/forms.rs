@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::s3::{self, Object};
 use crate::function::{Configuration, Overrides};
-use crate::instance::{Architecture, Host, Runtime};
+use crate::instance::{Architecture, Host, Runtime, Services};
 
 const MEMORY_MB: std::ops::RangeInclusive<u64> = 128..=10_240;
 const TIMEOUT_S: std::ops::RangeInclusive<u64> = 1..=900;
@@ -372,8 +372,12 @@ pub(super) fn settings(
     runtime: Runtime,
     is_image: bool,
     default: Architecture,
+    services: &Services,
 ) -> Result<Overrides, ApiError> {
     let overrides = Overrides::parse(tags).map_err(ApiError::invalid)?;
+    if let Some(refusal) = services.refusal(overrides.reach()) {
+        return Err(ApiError::invalid(refusal));
+    }
     if let Some(refusal) = overrides.refusal_of_image().filter(|_| is_image) {
         return Err(ApiError::invalid(refusal));
     }

@@ -123,7 +123,7 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     let tags = form.Tags.unwrap_or_default();
     check_tags(&tags)?;
     let default = default_architecture(&api.config, runtime, handler.as_deref());
-    let overrides = forms::settings(&tags, runtime, is_image, default)?;
+    let overrides = forms::settings(&tags, runtime, is_image, default, &api.config.services)?;
     let mut configuration = Configuration {
         runtime: identifier,
         handler: String::new(),
@@ -293,7 +293,7 @@ pub(super) fn update_configuration(
             check_handler(&code, layers.as_deref(), runtime, identifier, handler)?;
             // Not every runtime can be started in every way.
             let default = function.default_architecture(&api.config);
-            forms::settings(&function.tags, runtime, false, default)?;
+            forms::settings(&function.tags, runtime, false, default, &api.config.services)?;
         }
         Ok(())
     })?;

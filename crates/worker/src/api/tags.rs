@@ -41,7 +41,7 @@ fn set(
         function.overrides = {
             let is_image = function.configuration.image.is_some();
             let default = function.default_architecture(&api.config);
-            settings(&function.tags, function.runtime(), is_image, default)?
+            settings(&function.tags, function.runtime(), is_image, default, &api.config.services)?
         };
         Ok(())
     })?;

@@ -25,7 +25,7 @@ use super::rootfs::{LAYERS, RUNTIME, SOURCES_TO_COMPILE, TASK};
 use super::runtimes::{ByteCode, Product};
 use crate::ids;
 use crate::instance::{
-    Architecture, Enforcement, InstanceSpec, Network, Outcome, Request, Runtime, StartError,
+    Architecture, Enforcement, InstanceSpec, Network, Outcome, Reach, Request, Runtime, StartError,
     StartFrom,
 };
 use crate::runtime::in_proportion;
@@ -278,6 +278,7 @@ fn spec(runtime: Runtime, byte_code: &ByteCode, code: PathBuf) -> InstanceSpec {
         ephemeral_bytes: TMP_BYTES,
         pids_max: PROCESSES,
         network: Network::None,
+        reach: Reach::NONE,
         enforcement: Enforcement::Kernel,
         start_from: StartFrom::Fresh,
         architecture: Architecture::Polling,

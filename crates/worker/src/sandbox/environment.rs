@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::rootfs::{CERTIFICATES, LAYERS, TASK};
 use super::wire::Extension;
-use crate::instance::{Architecture, InstanceSpec, Network};
+use crate::instance::{Architecture, InstanceSpec, Network, Services};
 
 /// Where a runtime finds its API, inside its own network.
 pub(super) const RUNTIME_API_PORT: u16 = 9001;
@@ -37,6 +37,7 @@ pub(super) fn build(
     spec: &InstanceSpec,
     version: &str,
     runtime_api: &str,
+    services: &Services,
 ) -> BTreeMap<String, String> {
     let region = spec.function_arn.split(':').nth(3).filter(|it| !it.is_empty());
     let region = region.unwrap_or(DEFAULT_REGION);
@@ -60,6 +61,7 @@ pub(super) fn build(
     if spec.network == Network::Host && spec.image.is_none() {
         set("SSL_CERT_FILE", CERTIFICATES);
     }
+    services.environment(spec.reach).for_each(|(name, value)| set(&name, &value));
     let libraries = spec.runtime.definition().library_paths(version);
     if let Some((name, value)) = libraries.filter(|_| spec.layers.is_some()) {
         set(name, &value);
@@ -150,6 +152,7 @@ pub(in crate::sandbox) mod tests {
             ephemeral_bytes: 512 * BYTES_PER_MIB,
             pids_max: 100,
             network: Network::Platform,
+            reach: crate::instance::Reach::NONE,
             enforcement: crate::instance::Enforcement::Kernel,
             start_from: crate::instance::StartFrom::Fresh,
             architecture: crate::instance::Architecture::Polling,

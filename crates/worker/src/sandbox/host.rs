@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, clear_tree, discover};
 use super::enforcer::{Enforcer, EnforcerUse};
+use super::forwarder::Forwarder;
 use super::kinds::{FunctionZygotes, Pool, RuntimePool, Zygotes};
 use super::live::Inner;
 use super::meter::Sampler;
@@ -63,6 +64,7 @@ pub struct Host {
     pub(super) name: String,
     pub(super) state: PathBuf,
     pub(super) chain: ChainService,
+    pub(super) services: Forwarder,
     pub(super) capabilities: Capabilities,
     pub(super) layout: Option<Layout>,
     _groups: Vec<Flock<File>>,
@@ -151,6 +153,7 @@ impl Host {
         let failure = Failure::new();
         Ok(Self {
             chain: config.chain,
+            services: Forwarder::new(config.services).map_err(HostError::Thread)?,
             spawner: Spawner::new(executable, &failure).map_err(HostError::Thread)?,
             prepared: Arc::default(),
             started: Arc::new(RuntimePool::new(config.pool)),

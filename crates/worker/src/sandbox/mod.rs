@@ -38,6 +38,7 @@ mod compiler;
 mod descriptor;
 mod enforcer;
 mod environment;
+mod forwarder;
 mod host;
 mod http1;
 mod http_server;

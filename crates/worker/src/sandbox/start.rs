@@ -34,7 +34,7 @@ use super::users::User;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
 use crate::instance::{
-    Architecture, Enforcement, InstanceSpec, Network, Phase, StartError, StartFrom,
+    Architecture, Enforcement, InstanceSpec, Network, Phase, Services, StartError, StartFrom,
 };
 
 /// How long after a start what it has taken is replaced: the request that it was for comes first.
@@ -124,7 +124,7 @@ impl Host {
         // Before all else: the function may be changed or gone when this has ended.
         kind.note(self, spec);
         let root = self.roots.get(spec.runtime).await?;
-        check(spec)?;
+        check(spec, self.services.located())?;
         if spec.network == Network::Host {
             self.watch_connections()?;
         }
@@ -261,7 +261,7 @@ impl Host {
         if self.capabilities.root {
             first.give_output(user.number).map_err(sandbox)?;
         }
-        let Prepared { child, control, output, mut listeners } = first;
+        let Prepared { child, control, output, listeners } = first;
         let (api, initialized) = RuntimeApi::new(
             spec.function_arn.clone(),
             !spec.runtime.definition().starts_functions_program(),
@@ -330,10 +330,7 @@ impl Host {
             busy: AtomicBool::new(false),
             servers: Mutex::default(),
         });
-        if spec.network == Network::None {
-            listeners.truncate(1);
-        }
-        self.serve(&inner, listeners)?;
+        self.serve(&inner, spec, listeners)?;
         if let Some(listener) = listener {
             // Without root all functions are the worker's own user, and cannot be told apart.
             inner.serve(api.serve(listener, only_user));
@@ -372,14 +369,27 @@ impl Host {
             .ok_or_else(|| sandbox("as many instances run as there are users for them"))
     }
 
-    /// Serves the endpoints in an instance's network: the Runtime API, and Invoke if it has that.
-    fn serve(&self, inner: &Arc<Inner>, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
-        let mut listeners = listeners.into_iter().map(listener);
+    /// Serves the endpoints in an instance's network: the Runtime API, the services that it reaches, and Invoke if
+    /// it has that. The listeners of the others are closed.
+    fn serve(
+        &self,
+        inner: &Arc<Inner>,
+        spec: &InstanceSpec,
+        listeners: Vec<OwnedFd>,
+    ) -> Result<(), StartError> {
+        let mut listeners = listeners.into_iter();
         if let Some(api) = listeners.next() {
-            inner.serve(inner.api.clone().serve(api.map_err(sandbox)?, None));
+            let api = listener(api).map_err(sandbox)?;
+            inner.serve(inner.api.clone().serve(api, None));
         }
-        if let Some(listener) = listeners.next() {
-            let listener = listener.map_err(sandbox)?;
+        for (index, descriptor) in self.services.located().indices().zip(&mut listeners) {
+            if spec.reach.has(index) {
+                let forwarding = self.services.forward(index, descriptor, inner.id.clone());
+                inner.serve(forwarding.map_err(sandbox)?);
+            }
+        }
+        if let Some(descriptor) = listeners.next().filter(|_| spec.network == Network::Platform) {
+            let listener = listener(descriptor).map_err(sandbox)?;
             inner.serve(chain::serve(listener, self.chain.clone(), inner.api.clone()));
         }
         Ok(())
@@ -437,13 +447,21 @@ async fn fit(
 }
 
 /// Whether what the platform asks for can be built.
-fn check(spec: &InstanceSpec) -> Result<(), StartError> {
+fn check(spec: &InstanceSpec, services: &Services) -> Result<(), StartError> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if spec.id.is_empty() || !spec.id.bytes().all(fine) {
         return Err(StartError::Sandbox(format!("{:?} is no name for an instance", spec.id)));
     }
     if !PERIODS_US.contains(&spec.period_us) {
         return Err(StartError::Sandbox(CgroupError::Period(spec.period_us).to_string()));
+    }
+    if let Some(refusal) = services.refusal(spec.reach) {
+        return Err(StartError::Sandbox(refusal));
+    }
+    if spec.network == Network::Host && !spec.reach.is_empty() {
+        let refusal = "a function on the host's network reaches every address: remove `reach`, or give \
+                       it another network";
+        return Err(StartError::Sandbox(refusal.into()));
     }
     if spec.image.is_some() {
         return Ok(());

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use serde_json::Value as Json;
 
 use super::Target;
+use crate::services::{self, Reach};
 
 /// A setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,7 @@ pub(crate) enum Value {
     Number(u64),
     Flag(bool),
     Word(&'static str),
+    Services(Reach),
 }
 
 /// What a number counts.
@@ -37,6 +39,8 @@ pub(crate) enum Kind {
     Flag(fn(&mut Target<'_>, bool)),
     /// One of these words.
     Choice(&'static [Choice]),
+    /// Names of services, separated by blanks.
+    Services(fn(&mut Target<'_>, Reach)),
 }
 
 impl Kind {
@@ -67,6 +71,13 @@ impl Kind {
                 .find(|(word, _)| *word == text)
                 .map(|(word, _)| Value::Word(word))
                 .ok_or_else(|| one_of(choices.iter().map(|(word, _)| *word))),
+            Self::Services(_) => {
+                let names: Vec<_> = text.split_ascii_whitespace().collect();
+                Reach::named(&names).map(Value::Services).ok_or_else(|| {
+                    let known = one_of(services::ALL.iter().map(|it| it.name));
+                    format!("names of services with blanks between ({known})")
+                })
+            }
         }
     }
 
@@ -75,9 +86,9 @@ impl Kind {
         match (self, json) {
             (Self::Number { .. }, Json::Number(number)) => self.parse(&number.to_string()),
             (Self::Flag(_), Json::Bool(flag)) => Ok(Value::Flag(*flag)),
-            (Self::Choice(_), Json::String(word)) => self.parse(word),
+            (Self::Choice(_) | Self::Services(_), Json::String(text)) => self.parse(text),
             // Of another type: no text of it is a value.
-            _ => self.parse(""),
+            _ => Err(self.parse("\0").expect_err("it is no value of any kind")),
         }
     }
 
@@ -86,6 +97,7 @@ impl Kind {
         match (self, value) {
             (Self::Number { set, .. }, Value::Number(number)) => set(to, number),
             (Self::Flag(set), Value::Flag(flag)) => set(to, flag),
+            (Self::Services(set), Value::Services(reach)) => set(to, reach),
             (Self::Choice(choices), Value::Word(word)) => {
                 if let Some((_, set)) = choices.iter().find(|(choice, _)| *choice == word) {
                     set(to);

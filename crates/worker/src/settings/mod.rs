@@ -28,6 +28,7 @@ pub use schema::{clients_json, policies_json, runtimes_json, settings_json};
 
 use crate::config::Config;
 use crate::instance::{Architecture, InstanceSpec, Runtime, StartFrom};
+use crate::services::Reach;
 
 /// Prefix of the tags that are settings.
 const TAG_PREFIX: &str = "uncia:";
@@ -71,6 +72,7 @@ pub(crate) struct Target<'a> {
     config: Option<&'a mut Config>,
     start_from: Option<&'a mut StartFrom>,
     serving: Option<&'a mut Serving>,
+    reach: Option<&'a mut Reach>,
 }
 
 /// How an instance serves, as far as that is set.
@@ -103,6 +105,14 @@ impl<'a> Target<'a> {
         self.instance(|spec| spec.start_from = value);
         if let Some(start_from) = self.start_from.as_deref_mut() {
             *start_from = value;
+        }
+    }
+
+    /// Sets which services an instance reaches.
+    pub(crate) fn reach(&mut self, value: Reach) {
+        self.instance(|spec| spec.reach = value);
+        if let Some(reach) = self.reach.as_deref_mut() {
+            *reach = value;
         }
     }
 
@@ -269,6 +279,13 @@ impl Overrides {
         let mut start_from = StartFrom::default();
         self.apply(&mut Target { start_from: Some(&mut start_from), ..Target::default() });
         start_from
+    }
+
+    /// Which services an instance reaches.
+    pub(crate) fn reach(&self) -> Reach {
+        let mut reach = Reach::default();
+        self.apply(&mut Target { reach: Some(&mut reach), ..Target::default() });
+        reach
     }
 
     /// How an instance serves, as far as that is set here.

@@ -8,6 +8,7 @@ use uncia_policy::Policies;
 
 use crate::instance::Runtime;
 use crate::sandbox::Client;
+use crate::services;
 
 use super::{Default, Kind, Scope, Setting, Unit, Value, function, platform};
 
@@ -39,6 +40,10 @@ impl Serialize for Value {
             Self::Number(number) => serializer.serialize_u64(*number),
             Self::Flag(flag) => serializer.serialize_bool(*flag),
             Self::Word(word) => serializer.serialize_str(word),
+            Self::Services(reach) => {
+                let names: Vec<_> = reach.services().map(|(_, service)| service.name).collect();
+                serializer.serialize_str(&names.join(" "))
+            }
         }
     }
 }
@@ -75,6 +80,10 @@ fn describe(setting: &Setting) -> Description {
         Kind::Choice(choices) => {
             description.kind = "choice";
             description.choices = choices.iter().map(|(word, _)| *word).collect();
+        }
+        Kind::Services(_) => {
+            description.kind = "services";
+            description.choices = services::ALL.iter().map(|it| it.name).collect();
         }
     }
     match setting.default {

@@ -23,6 +23,9 @@ fn every_setting_keeps_to_the_form() {
             Default::Value(Value::Word(word)) => {
                 assert_eq!(setting.kind.parse(word), Ok(Value::Word(word)), "{name}");
             }
+            Default::Value(Value::Services(reach)) => {
+                assert_eq!(setting.kind.parse(""), Ok(Value::Services(reach)), "{name}");
+            }
             Default::Derived(rule) => assert!(!rule.is_empty(), "{name}"),
         }
     }

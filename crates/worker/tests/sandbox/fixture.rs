@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use libtest_mimic::{Failed, Trial};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
+use uncia_worker::config::Config;
 use uncia_worker::instance::{
     Capabilities, ChainService, Enforcement, Host, HostConfig, Instance, InstanceSpec, Network,
-    Outcome, Reply, Request, Runtime, StartFrom, Started,
+    Outcome, Reach, Reply, Request, Runtime, StartFrom, Started,
 };
 
 pub(crate) const MIB: u64 = 1024 * 1024;
@@ -67,7 +68,16 @@ pub(crate) fn finish() {
 }
 
 pub(crate) fn config(state: &Path) -> HostConfig {
-    HostConfig { state: state.to_owned(), interpreters: BTreeMap::new(), chain: chain(), pool: 4 }
+    let store =
+        json!({"address": crate::services::echo(), "environment": {"AWS_ACCESS_KEY_ID": "key"}});
+    let config = Config::parse(&json!({"services": {"store": store}}).to_string());
+    HostConfig {
+        state: state.to_owned(),
+        interpreters: BTreeMap::new(),
+        chain: chain(),
+        services: config.expect("a configuration").services,
+        pool: 4,
+    }
 }
 
 /// Answers what it was asked.
@@ -242,6 +252,7 @@ impl Function {
             ephemeral_bytes: 512 * MIB,
             pids_max: 64,
             network: Network::None,
+            reach: Reach::NONE,
             enforcement: Enforcement::Kernel,
             start_from: StartFrom::Fresh,
             architecture: uncia_worker::instance::Architecture::Polling,

@@ -21,6 +21,7 @@ mod provided;
 mod rogue;
 mod ruby;
 mod running;
+mod services;
 mod system_calls;
 mod waiting;
 mod zygotes;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     tests.extend(images::tests());
     tests.extend(isolation::tests());
     tests.extend(metering::tests());
+    tests.extend(services::tests());
     tests.extend(lifecycle::tests());
     tests.extend(keep_alive::tests());
     tests.extend(enforcement::tests());

@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::instance::{InstanceSpec, Network, StartError};
 use crate::sandbox::environment::{CHAIN_PORT, RUNTIME_API_PORT};
 use crate::sandbox::live::Inner;
+use crate::services;
 
 /// Between two attempts to connect: at first, and at most. It grows by a tenth each time, and so is the
 /// time at which the server listens known within a tenth.
@@ -92,7 +93,8 @@ fn listening(pid: i32) -> Vec<u16> {
         .flat_map(|table| table.lines())
         .filter_map(listening_port)
         .collect();
-    ports.retain(|port| ![RUNTIME_API_PORT, CHAIN_PORT].contains(port));
+    ports
+        .retain(|port| ![RUNTIME_API_PORT, CHAIN_PORT].contains(port) && !services::is_port(*port));
     ports.sort_unstable();
     ports.dedup();
     ports

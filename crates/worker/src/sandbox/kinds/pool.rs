@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::fresh::Fresh;
 use super::{Begun, Origin, Prepared, Replenished, StartKind, Waiting};
 use crate::ids;
-use crate::instance::{InstanceSpec, Network, Runtime, StartError, StartFrom};
+use crate::instance::{InstanceSpec, Network, Reach, Runtime, StartError, StartFrom};
 use crate::sandbox::cgroup::{CgroupError, Group};
 use crate::sandbox::host::Host;
 use crate::sandbox::rootfs::Root;
@@ -305,6 +305,7 @@ impl Host {
             layers: None,
             extensions: Vec::new(),
             network: Network::Platform,
+            reach: Reach::NONE,
             ..spec.clone()
         };
         let root = self.roots.get(spec.runtime).await?;

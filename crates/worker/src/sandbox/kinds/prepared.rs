@@ -269,9 +269,13 @@ impl Host {
         let (output, write) = pipe2(OFlag::O_CLOEXEC)?;
         fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let listen = match network {
-            Network::None => vec![RUNTIME_API_PORT],
-            Network::Platform => vec![RUNTIME_API_PORT, CHAIN_PORT],
             Network::Host => vec![],
+            Network::None | Network::Platform => {
+                let own = std::iter::once(RUNTIME_API_PORT);
+                let chain = (network == Network::Platform).then_some(CHAIN_PORT);
+                // Before it is known which of them its function reaches.
+                own.chain(self.services.located().ports()).chain(chain).collect()
+            }
         };
         let own_network = network != Network::Host;
         // It waits in the socket, so that the process finds it as soon as it runs.

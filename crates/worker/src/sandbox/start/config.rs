@@ -75,7 +75,9 @@ impl Host {
             thaw: group.and_then(Group::thaw_file),
             program,
             arguments,
-            environment: environment::build(spec, &root.version, api).into_iter().collect(),
+            environment: environment::build(spec, &root.version, api, self.services.located())
+                .into_iter()
+                .collect(),
             extensions: environment::extensions(spec),
         }
     }

@@ -49,7 +49,7 @@ impl Host {
             };
             match report {
                 Some((Report::Listening, fds)) => {
-                    self.serve(inner, fds)?;
+                    self.serve(inner, spec, fds)?;
                 }
                 Some((Report::Extensions, _)) => {
                     registered(spec, inner).await?;

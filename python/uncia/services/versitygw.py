@@ -1,0 +1,182 @@
+"""Builds and starts versitygw: an S3 server in front of a folder.
+
+Its version and all that it is made of are pinned by the Go module in the folder beside this file.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+from uncia.errors import UnciaError
+from uncia.functions import golang
+from uncia.functions.cache import cache_folder, create_once
+
+_MODULE: Final = Path(__file__).with_name("versitygw_module")
+_PROGRAM: Final = "github.com/versity/versitygw/cmd/versitygw"
+_OLDEST_GO: Final = (1, 25)
+_START_TIMEOUT_S: Final = 30.0
+_STOP_TIMEOUT_S: Final = 10.0
+_POLL_S: Final = 0.02
+# A free port may be taken by another program before the server has it.
+_ATTEMPTS: Final = 3
+_LAST_LINES: Final = 5
+
+HINT: Final = "Install it with `make services`, or `python -m uncia.services.versitygw`."
+
+
+def version() -> str:
+    """Return the version that is pinned."""
+    for line in (_MODULE / "go.mod").read_text(encoding="utf-8").splitlines():
+        words = line.removeprefix("require ").split()
+        if words[:1] == ["github.com/versity/versitygw"]:
+            return words[1]
+    raise AssertionError("go.mod pins versitygw")
+
+
+def _built() -> Path:
+    return cache_folder("services") / f"versitygw-{version()}"
+
+
+def find() -> Path:
+    """Find the program: the one that was built, else one on the PATH.
+
+    Raises:
+        UnciaError: there is none.
+    """
+    if _built().exists():
+        return _built()
+    on_path = shutil.which("versitygw")
+    if on_path is None:
+        raise UnciaError("there is no versitygw, which serves the store", hint=HINT)
+    return Path(on_path)
+
+
+def build() -> Path:
+    """Build the program into the user's cache, once; it takes some minutes.
+
+    Raises:
+        UnciaError: there is no Go that is new enough, or the build failed.
+    """
+
+    def make(partial: Path) -> None:
+        go, _ = golang.find(_OLDEST_GO)
+        process = subprocess.run(
+            [str(go), "build", "-trimpath", "-mod=readonly", "-o", str(partial), _PROGRAM],
+            cwd=_MODULE,
+            env={
+                **os.environ,
+                "CGO_ENABLED": "0",
+                "GOWORK": "off",
+                "GOFLAGS": "",
+                "GOTOOLCHAIN": "local",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if process.returncode:
+            lines = process.stderr.strip().splitlines()[-_LAST_LINES:]
+            raise UnciaError("versitygw cannot be built: " + "\n".join(lines))
+
+    return create_once(_built(), make)
+
+
+def data(folder: Path) -> Path:
+    """Return where a server keeps its objects, which its command line names."""
+    return folder / "data"
+
+
+class Server:
+    """A versitygw in front of a folder, on a free port of the loopback interface."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it and wait until it listens.
+
+        Args:
+            folder: made for it, with its data and its log.
+
+        Raises:
+            UnciaError: there is none, or it does not start; the message ends with its log.
+        """
+        program = find()
+        data(folder).mkdir(parents=True)
+        (folder / "sidecar").mkdir()
+        self.access_key: Final = f"uncia{secrets.token_hex(6)}"
+        self.secret_key: Final = secrets.token_urlsafe(24)
+        self._log: Final = folder / "log"
+        for attempt in range(_ATTEMPTS):
+            self.address = f"127.0.0.1:{_free_port()}"
+            self.process = self._start(program, folder)
+            try:
+                if self._listens():
+                    return
+            except BaseException:
+                self.stop()
+                raise
+            self.stop()
+            if attempt + 1 == _ATTEMPTS:
+                log = self._log.read_text(encoding="utf-8", errors="replace").strip()
+                lines = "\n".join(log.splitlines()[-_LAST_LINES:])
+                raise UnciaError(f"versitygw does not start: {lines or 'it said nothing'}")
+
+    def _start(self, program: Path, folder: Path) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [
+                    *(str(program), "--port", self.address),
+                    *("posix", "--sidecar", str(folder / "sidecar"), str(data(folder))),
+                ],
+                # The keys are no arguments, which every user of the machine could read.
+                env={
+                    "PATH": os.environ.get("PATH", ""),
+                    "ROOT_ACCESS_KEY": self.access_key,
+                    "ROOT_SECRET_KEY": self.secret_key,
+                },
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Out of reach of the terminal's Ctrl-C: the run ends it, after its functions.
+                start_new_session=True,
+            )
+
+    def _listens(self) -> bool:
+        host, _, port = self.address.rpartition(":")
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                socket.create_connection((host, int(port)), 1).close()
+            except OSError:
+                time.sleep(_POLL_S)
+            else:
+                # Somebody else may listen there, and this one is about to end.
+                return self.process.poll() is None
+        return False
+
+    def stop(self) -> None:
+        """End it; may be called twice."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    print(f"versitygw {version()}: {build()}")

@@ -1,0 +1,174 @@
+"""The store beside functions: reached by those that name it, and nothing of it left."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from run_helpers import Uncia, function
+
+from uncia.errors import UnciaError
+from uncia.experiment import model
+from uncia.platforms import Context, processes
+from uncia.platforms.journal import Journal
+from uncia.services import store, versitygw
+
+from .conftest import ROUND_TRIP
+
+FILE = """\
+name: stored
+seed: 1
+platform: {{kind: embedded}}
+services: {{store: {options}}}
+functions:
+  f: {{source: ./f, reach: [store]}}
+experiments:
+  only:
+    function: f
+    arrivals: {{kind: constant, rate: 5/s, duration: {duration}}}
+"""
+
+
+def written(folder: Path, options: str = "{}", duration: str = "2s") -> Path:
+    function(folder / "f", ROUND_TRIP)
+    path = folder / "stored.yaml"
+    path.write_text(FILE.format(options=options, duration=duration))
+    return path
+
+
+def servers(folder: Path) -> list[int]:
+    """The processes whose command line names a folder."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if b"versitygw" in line and str(folder).encode() in line:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.usefixtures("built")
+def test_a_run_has_a_store_of_its_own(tmp_path: Path, uncia: Uncia, state_home: Path) -> None:
+    out, err = (process := uncia("run", written(tmp_path), "--out", tmp_path / "out")).communicate()
+    assert process.returncode == 0, out + err
+    rows = pyarrow.parquet.read_table(tmp_path / "out" / "invocations.parquet")
+    assert rows["outcome"].to_pylist() == ["ok"] * 10
+    assert servers(state_home) == []
+    assert not list((state_home / "services").iterdir())
+    assert not list((state_home / "journal").iterdir())
+
+
+@pytest.mark.usefixtures("built")
+def test_a_killed_run_leaves_a_store_that_clean_removes(
+    tmp_path: Path, uncia: Uncia, state_home: Path
+) -> None:
+    process = uncia("run", written(tmp_path, duration="10min"), "--out", tmp_path / "out")
+    deadline = time.monotonic() + 120
+    while not servers(state_home) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    (server,) = servers(state_home)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    out, err = (cleaning := uncia("clean")).communicate()
+    assert cleaning.returncode == 0, out + err
+    assert processes.identify(server) is None
+    assert not list((state_home / "services").iterdir())
+    assert not list((state_home / "journal").iterdir())
+
+
+@pytest.mark.usefixtures("built")
+def test_of_a_bucket_that_exists_only_the_runs_own_objects_are_removed(
+    tmp_path: Path, uncia: Uncia, state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = versitygw.Server(tmp_path / "served")
+    try:
+        api = store.client(server.address, server.access_key, server.secret_key)
+        api.create_bucket(Bucket="others")
+        api.put_object(Bucket="others", Key="kept", Body=b"1")
+        monkeypatch.setenv("STORE_KEY", server.access_key)
+        monkeypatch.setenv("STORE_SECRET", server.secret_key)
+        options = (
+            f"{{address: 'http://{server.address}', bucket: others,"
+            " access_key_variable: STORE_KEY, secret_key_variable: STORE_SECRET}"
+        )
+        out, err = (
+            process := uncia("run", written(tmp_path, options), "--out", tmp_path / "out")
+        ).communicate()
+        assert process.returncode == 0, out + err
+        listed = api.list_objects_v2(Bucket="others")["Contents"]
+        assert [item["Key"] for item in listed] == ["kept"]
+        text = (tmp_path / "out" / "run.yaml").read_text()
+        assert server.secret_key not in text
+    finally:
+        server.stop()
+    assert not list((state_home / "journal").iterdir())
+
+
+@pytest.mark.usefixtures("built")
+def test_more_objects_than_one_request_removes(tmp_path: Path) -> None:
+    server = versitygw.Server(tmp_path / "served")
+    try:
+        api = store.client(server.address, server.access_key, server.secret_key)
+        api.create_bucket(Bucket="own")
+        for number in range(1_001):
+            api.put_object(Bucket="own", Key=f"{number}", Body=b"")
+        store.empty(api, "own", "", is_own=True)
+        assert api.list_buckets()["Buckets"] == []
+        # Again: it is gone already.
+        store.empty(api, "own", "", is_own=True)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("services: {store: {}}", "", "functions.f.reach: there is no service 'store'"),
+        ("{store: {}}", "{shop: {}}", "services.shop"),
+        ("reach: [store]", "reach: [shop]", "'shop'"),
+        ("{store: {}}", "{store: {bucket: b}}", "a bucket that exists is at an address"),
+        ("{store: {}}", "{store: {address: 'https://x'}}", "must begin with http://"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UnciaError) as error:
+        model.load(path)
+    assert message in str(error.value)
+    assert "stored.yaml" in str(error.value)
+
+
+def test_platforms_without_services_refuse_them(tmp_path: Path) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text(
+        "name: plain\nplatform: {kind: http}\nservices: {store: {}}\n"
+        "functions: {f: {url: 'http://127.0.0.1:1/'}}\n"
+        "experiments: {e: {function: f, arrivals: {kind: burst, sizes: [1]}}}\n"
+    )
+    with pytest.raises(UnciaError, match="reach no services"):
+        model.load(path)
+
+
+def test_a_store_without_its_key(tmp_path: Path, state_home: Path) -> None:
+    del state_home
+    assert "NO_SUCH_KEY" not in os.environ
+    journal = Journal("r", tmp_path)
+    options = store.Options(address="http://127.0.0.1:1", access_key_variable="NO_SUCH_KEY")
+    with pytest.raises(UnciaError, match="NO_SUCH_KEY is not set"):
+        store.connect(options, Context("r", journal)).start()
+    assert journal.outstanding == []
+    journal.close()
+
+
+def test_names_of_buckets() -> None:
+    name = store.connect(store.Options(), Context("My_Run-" + "x" * 80 + "-3fa9c1", None)).bucket  # type: ignore[arg-type]
+    assert name.endswith("-3fa9c1")
+    assert len(name) <= 63
+    assert name == name.lower()

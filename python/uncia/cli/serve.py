@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uncia.profiles import Profile
 
 _STRING_TYPES: Final = ("duration", "cpu", "choice")
+_SERVICES: Final = ", ".join(FUNCTION_SETTINGS["reach"].choices)
 _POLICY_HELP: Final = "The policy that makes a choice; may be repeated. " + " ".join(
     f"{choice.name}: {', '.join(choice.policies)}.".replace(
         choice.default, f"{choice.default} (default)", 1
@@ -88,7 +89,7 @@ def register(app: typer.Typer) -> None:
             [],
             metavar="NAME=HOST:PORT",
             help="Where a service is that functions reach whose tag uncia:reach names it; may be"
-            f" repeated. NAME: {', '.join(FUNCTION_SETTINGS['reach'].choices)}. Default: none.",
+            f" repeated. NAME: {_SERVICES}. Default: none.",
             show_default=False,
         ),
         tariff: str | None = typer.Option(

@@ -193,7 +193,7 @@ def _store() -> Check:
             "service-store",
             "missing",
             f"{error.message[0].upper()}{error.message[1:]}.",
-            "Experiment files with `services: {store: {}}` do not run; with a store that exists they do.",
+            "Experiment files with `services: {store: {}}` need a store that exists.",
             error.hint or "",
         )
     return Check("service-store", "ok", f"versitygw at {path}.")

@@ -340,6 +340,7 @@ mod tests {
                     Value::Flag(setting.default != is_on)
                 }
                 Kind::Choice(choices) => Value::Word(choices[0].0),
+                Kind::Services(_) => Value::Services(crate::services::Reach(1)),
             };
             setting.kind.set(&mut Target::of_config(&mut config), value);
             assert_ne!(format!("{config:?}"), before, "{}", setting.name);

@@ -164,7 +164,7 @@ pub(in crate::sandbox) mod tests {
     #[test]
     fn a_function_adds_but_does_not_pretend() {
         let spec = spec("python", &[("LEVEL", "3"), ("_HANDLER", "x"), ("TZ", "CET")]);
-        let environment = build(&spec, "3.11.7", "127.0.0.1:9001");
+        let environment = build(&spec, "3.11.7", "127.0.0.1:9001", &Services::default());
         assert_eq!(environment["LEVEL"], "3");
         assert_eq!(environment["TZ"], "CET");
         assert_eq!(environment["_HANDLER"], "handler.handler");
@@ -187,7 +187,7 @@ pub(in crate::sandbox) mod tests {
         };
         let image = Some(std::sync::Arc::new(image));
         let spec = InstanceSpec { image, ..spec("provided", &[("LEVEL", "3")]) };
-        let environment = build(&spec, "provided", "127.0.0.1:9001");
+        let environment = build(&spec, "provided", "127.0.0.1:9001", &Services::default());
         let value = |name: &str| environment.get(name).map(String::as_str);
         assert_eq!(
             (value("PATH"), value("LEVEL"), value("TZ")),
@@ -207,7 +207,7 @@ pub(in crate::sandbox) mod tests {
         let own = arguments(&[("NODE_OPTIONS", "--max-old-space-size=100")]);
         assert_eq!(own, ["/var/runtime/bootstrap.js"]);
         assert_eq!(
-            build(&spec("node", &[]), "20.1.0", "")["AWS_EXECUTION_ENV"],
+            build(&spec("node", &[]), "20.1.0", "", &Services::default())["AWS_EXECUTION_ENV"],
             "AWS_Lambda_nodejs20.x"
         );
     }

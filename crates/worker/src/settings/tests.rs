@@ -131,6 +131,7 @@ fn what_is_in_rows_replaces_instances() {
             Kind::Number { range, .. } => Value::Number(*range.start()),
             Kind::Flag(_) => Value::Flag(true),
             Kind::Choice(choices) => Value::Word(choices[0].0),
+            Kind::Services(_) => Value::Services(Reach(1)),
         };
         let before = Invocation { allocated_cpu: Some(1), ..Invocation::default() };
         let mut row = before.clone();

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 _ANSWER = "uncia:answer"
 _STAGE_HEADER = "x-uncia-stage"  # what the platform names the stage by in its log
 _TIMEOUT_S = 900  # no function runs longer
+_KERNEL_CHARACTERS = 8  # of a kernel's name, so much tells it from others
+_MAX_ERROR = 500
 
 _lock = threading.Lock()
 _stage = threading.local()
@@ -23,7 +25,7 @@ def _kernel():
     """What tells a running kernel from others: clocks on one compare."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
+            return file.read()[:_KERNEL_CHARACTERS]
     except OSError:
         return ""
 
@@ -31,8 +33,10 @@ def _kernel():
 KERNEL = _kernel()
 
 
-def follow(chain, result, instance):
+def follow(chain, result, instance, request):
     """Invoke the stages after this one, all at once; return the hops that are reported of them.
+
+    `request` is the id of this invocation, or empty.
 
     Raises RuntimeError when one of them fails, after all have ended.
     """
@@ -40,10 +44,10 @@ def follow(chain, result, instance):
     if not calls:
         return []
     if len(calls) == 1:
-        done = [_perform(*calls[0], instance)]
+        done = [_perform(*calls[0], instance, request)]
     else:
         with ThreadPoolExecutor(len(calls)) as pool:
-            done = list(pool.map(lambda call: _perform(*call, instance), calls))
+            done = list(pool.map(lambda call: _perform(*call, instance, request), calls))
     failures = [failure for _, failure in done if failure]
     if failures:
         raise RuntimeError("; ".join(failures))
@@ -84,12 +88,12 @@ def _fill(value, result):
     return found
 
 
-def _perform(stage, name, payload, is_event, instance):
+def _perform(stage, name, payload, is_event, instance, parent):
     """Invoke a stage; return its hop and those that it reports, and what went wrong."""
     hop = {
         "stage": name,
         "function": stage["function"],
-        "parent": "",
+        "parent": parent,
         "caller": instance,
         "caller_kernel": KERNEL,
         "request_bytes": len(payload),
@@ -101,7 +105,9 @@ def _perform(stage, name, payload, is_event, instance):
     hop["received_ns"] = time.time_ns()
     hop["request"] = request or uuid.uuid4().hex
     if failure:
-        hop["error"] = f"stage {name}: {failure}"
+        # The last stage that failed is named: each passes on what it is told.
+        passes_on = failure.startswith("stage ")
+        hop["error"] = (failure if passes_on else f"stage {name}: {failure}")[:_MAX_ERROR]
         return [hop], hop["error"]
     if is_event:
         return [hop], None
@@ -155,9 +161,16 @@ def _invoke(stage, name, payload, is_event):
         return b"", None, f"{type(error).__name__}: {error}"
     request = answer["ResponseMetadata"].get("RequestId")
     if "FunctionError" in answer:
-        text = body[:500].decode(errors="replace")
-        return body, request, f"{answer['FunctionError']}: {text}"
+        return body, request, _message(body)
     return body, request, None
+
+
+def _message(body):
+    """What a function says that failed."""
+    try:
+        return json.loads(body)["errorMessage"]
+    except (ValueError, KeyError, TypeError):
+        return body[:_MAX_ERROR].decode(errors="replace")
 
 
 def _post(stage, name, payload, _is_event):

@@ -106,13 +106,14 @@ def _take_chain(event):
     return about.get("chain") if isinstance(about, dict) else None, event
 
 
-def _follow(chain, result):
+def _follow(chain, result, context):
     """Invoke the stages that follow in the chain; what the answer says of them."""
     try:
         from uncia_calls import KERNEL, follow
     except ImportError:
         raise RuntimeError("this package invokes no functions: package it with --calls") from None
-    return {"kernel": KERNEL, "hops": follow(chain, result, _INSTANCE)}
+    request = getattr(context, "aws_request_id", "")
+    return {"kernel": KERNEL, "hops": follow(chain, result, _INSTANCE, request)}
 
 
 def read_parameters(event, declared):
@@ -141,7 +142,7 @@ def enveloped(parameters=None):
             result, valid = work(**values)
             if parameters is not None:
                 result["parameters"] = values
-            hops = {} if chain is None else _follow(chain, result)
+            hops = {} if chain is None else _follow(chain, result, context)
             result["uncia"] = {
                 **result.get("uncia", {}),
                 **hops,

@@ -108,6 +108,11 @@ class Expect(Form):
         return bound
 
 
+def allows_failures(expect: Expect) -> bool:
+    """Whether some rows may end otherwise than ``ok``."""
+    return any((expect.bound(name) or NONE) != NONE for name in FAILURES)
+
+
 @dataclass(frozen=True)
 class Breach:
     """A class of rows that is not as declared."""

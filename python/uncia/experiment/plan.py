@@ -7,7 +7,6 @@ settings.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 from uncia import yamlio
 from uncia.errors import Mistakes, UnciaError
 from uncia.experiment import replays, requests
+from uncia.experiment.chained import ChainBuilder
 from uncia.experiment.expect import Expect
 from uncia.experiment.model import (
     Experiment,
@@ -26,7 +26,7 @@ from uncia.experiment.model import (
 )
 from uncia.experiment.replays import Replays
 from uncia.experiment.sources import Sources
-from uncia.experiment.stages import ANSWER, ChainPlan, StagePlan, with_answers
+from uncia.experiment.stages import ChainPlan, StagePlan
 from uncia.platforms import adapter
 from uncia.units import MIB, format_size
 from uncia.workload import chains
@@ -34,9 +34,6 @@ from uncia.workload.arrivals import ArrivalProcess
 from uncia.workload.loops import NO_THOUGHT, Closed, ThinkTime
 
 WARMUP_SUFFIX: Final = ".warmup"
-
-# As long as the name of a deployed function may be.
-_LONGEST_NAME: Final = "n" * 64
 
 
 @dataclass(frozen=True)
@@ -476,21 +473,10 @@ class _Builder:
         kind = stream.kind
         assert kind is not None, "the client's are others"
         stages = self.file.chains[chain_name].stages
-        waits = chains.predecessors(stages)
-        positions = {name: position for position, name in enumerate(stages)}
-        plans = [
-            self._stage(chain_name, name, kind, waits[name], positions, waits) for name in stages
-        ]
-        chain = ChainPlan(chain_name, kind, plans)
-        where: yamlio.KeyPath = ("chains", chain_name, "stages")
-        if kind == "sequence":
-            try:
-                chain.definition(lambda _key: "")
-            except UnciaError as error:
-                raise self.sources.document.error(where, error.message) from error
-        self._check_room(where, chain)
-        self._check_payload(where, chain)
-        first = plans[0]
+        chain = ChainBuilder(self.file, self.sources, self.deployments, self._deploy).plan(
+            chain_name, kind
+        )
+        first = chain.stages[0]
         return StreamPlan(
             alias=chain_name if kind == "sequence" else first.alias,
             deployment=first.deployment,
@@ -502,97 +488,6 @@ class _Builder:
             chain=f"chain {chain_name} ({_stages_in_words(stages)}), {kind}",
             hops=chain,
         )
-
-    def _stage(
-        self,
-        chain_name: str,
-        name: str,
-        kind: chains.Kind,
-        after: Sequence[str],
-        positions: Mapping[str, int],
-        waits: Mapping[str, Sequence[str]],
-    ) -> StagePlan:
-        """A stage of a chain that the client does not carry on."""
-        stage = self.file.chains[chain_name].stages[name]
-        at: yamlio.KeyPath = ("chains", chain_name, "stages", name)
-        function = self.file.functions[stage.function]
-        given = {**function.parameters, **stage.parameters}
-        document, here = self.sources.document, (*at, "parameters")
-        if after:
-            given = {
-                key: with_answers(value, after, document, (*here, key))
-                for key, value in given.items()
-            }
-        filled = {key: it for key, it in given.items() if ANSWER in json.dumps(it)}
-        known = {key: it for key, it in given.items() if key not in filled}
-        self.sources.check_names(function, filled, here)
-        return StagePlan(
-            name=name,
-            alias=stage.function,
-            deployment=self._deploy(
-                stage.function,
-                stage.settings,
-                f"{chain_name}-{name}",
-                at,
-                invokes=kind in ("nested", "asynchronous"),
-            ),
-            event={**self.sources.event(function, known, here), **filled},
-            hands_on=bool(after or stage.repeat > 1) and not given and self._takes_any(function),
-            repeat=stage.repeat,
-            next=tuple(positions[other] for other in waits if name in waits[other]),
-        )
-
-    def _takes_any(self, function: Function) -> bool:
-        """Whether a function may be given whatever another answers."""
-        if function.source is None:
-            return True
-        definition = self.sources.definition(function.source)
-        return definition.takes_any_event or not definition.parameters
-
-    def _check_room(self, at: yamlio.KeyPath, chain: ChainPlan) -> None:
-        """That a nested chain does not wait for itself: each of its stages keeps an instance busy.
-
-        Raises:
-            UnciaError: with file, line and key.
-        """
-        most = getattr(self.file.platform, "max_instances", None)
-        needed = chain.hops() + 1
-        if chain.kind == "nested" and most is not None and needed > most:
-            raise self.sources.document.error(
-                at,
-                f"each of its {needed:,} stages waits in an instance for the next, and the platform"
-                f" has {most:,} at most (max_instances): the chain would wait for itself",
-            )
-
-    def _check_payload(self, at: yamlio.KeyPath, chain: ChainPlan) -> None:
-        """That what the chain hands on fits through the platform, as far as it is known.
-
-        Raises:
-            UnciaError: with file, line and key.
-        """
-        platform = self.file.platform
-        limit = adapter(platform.kind).CAPABILITIES.payload_limits(platform).get(chain.kind)
-        if limit is None:
-            return
-        names = {
-            stage.deployment: {"function": _LONGEST_NAME, **self._url(stage.deployment)}
-            for stage in chain.stages
-        }
-        begins = len(json.dumps(chain.event(names)))
-        for stage in chain.stages:
-            # Of a sequence, each stage is given its own event; else all have the whole chain.
-            size = len(json.dumps(stage.event)) + (0 if chain.kind == "sequence" else begins)
-            if size > limit:
-                raise self.sources.document.error(
-                    (*at, stage.name),
-                    f"its event has {size:,} bytes, and the platform {platform.kind} takes"
-                    f" {limit:,} at most in {chain.kind} chains",
-                    hint="Use store: hand on a key, and keep what is large in a store.",
-                )
-
-    def _url(self, key: str) -> dict[str, str]:
-        url = self.deployments[key].function.url
-        return {} if url is None else {"url": url}
 
     def _body(
         self, at: yamlio.KeyPath, stage: Stage, *, is_first: bool

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from uncia.experiment import expect
 from uncia.experiment.plan import ExperimentPlan
+from uncia.stats import hops
 
 
 def failures(experiments: Sequence[ExperimentPlan], rows: pa.Table, *, is_whole: bool) -> list[str]:
@@ -31,7 +32,24 @@ def failures(experiments: Sequence[ExperimentPlan], rows: pa.Table, *, is_whole:
             sentences.append(f"{experiment.name}: {words}")
         if is_whole and requests.column("sent").null_count == requests.num_rows:
             unsent.append(f"{experiment.name}: no request was sent")
+        if is_whole and not breaches:
+            sentences += _incomplete(experiment, requests)
     return sentences + unsent
+
+
+def _incomplete(experiment: ExperimentPlan, rows: pa.Table) -> list[str]:
+    """Chains that did not come to their end, though every row that there is ended well."""
+    streams = [
+        {} if stream.hops is None else {"hops": stream.hops.described()}
+        for stream in experiment.streams
+    ]
+    failed_hops = expect.allows_failures(experiment.expect)
+    return [
+        f"{experiment.name}: {summary['begun'] - summary['complete']} of {summary['begun']} chains"
+        f" {summary['chain']} did not reach all of their {summary['kind']} stages"
+        for summary in hops.summarise(rows, None, {"streams": streams})
+        if summary["complete"] < summary["begun"] and not failed_hops
+    ]
 
 
 def _rows_of(rows: pa.Table, experiment: str) -> pa.Table:

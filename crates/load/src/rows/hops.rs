@@ -23,7 +23,7 @@ pub(super) struct Hop {
     function: String,
     /// The id of the request.
     request: String,
-    /// The request of the hop that made this one; empty: the function that answered.
+    /// The request of the hop that made this one; another, or none: the function that answered.
     parent: String,
     sent_ns: i64,
     received_ns: i64,
@@ -57,10 +57,10 @@ impl Hop {
     }
 
     /// The row of the hop, in the chain that begins with `root`.
-    fn row(&self, root: &Invocation) -> Invocation {
+    fn row(&self, root: &Invocation, is_of_hop: bool) -> Invocation {
         let execution = self.handler_end_ns.zip(self.handler_start_ns);
         let execution = execution.and_then(|(end, start)| end.checked_sub(start));
-        let parent = if self.parent.is_empty() { &root.invocation } else { &self.parent };
+        let parent = if is_of_hop { &self.parent } else { &root.invocation };
         let error = self.error.as_deref();
         Invocation {
             run: root.run.clone(),
@@ -128,7 +128,12 @@ impl Hops {
         epoch: Epoch,
     ) -> Vec<(Invocation, Vec<Span>)> {
         let hops = hops.into_iter().filter(|hop| self.seen.insert(hop.request.clone()));
-        hops.map(|hop| (hop.row(root), hop.spans(root, epoch).collect())).collect()
+        let hops: Vec<Hop> = hops.collect();
+        let row = |hop: &Hop| {
+            let is_of_hop = self.seen.contains(&hop.parent);
+            (hop.row(root, is_of_hop), hop.spans(root, epoch).collect())
+        };
+        hops.iter().map(row).collect()
     }
 }
 
@@ -159,11 +164,13 @@ mod tests {
     fn each_hop_is_a_row_once_with_its_two_spans() {
         let mut made = Hops::default();
         let epoch = Epoch::from_unix_ns(1_000);
-        let hops = read(&json!([hop("r-1", ""), hop("r-2", "r-1"), hop("r-1", "")]));
+        // The function that answered may know what its own request is called, or not.
+        let hops = [hop("r-1", "r-0"), hop("r-2", "r-1"), hop("r-1", "r-0"), hop("r-3", "")];
+        let hops = read(&json!(hops));
         let rows = made.take(&root(), hops.clone(), epoch);
         assert!(made.take(&root(), hops, epoch).is_empty());
         let parents: Vec<_> = rows.iter().map(|(row, _)| row.parent.as_deref().unwrap()).collect();
-        assert_eq!(parents, ["root", "r-1"]);
+        assert_eq!(parents, ["root", "r-1", "root"]);
         let (row, spans) = &rows[0];
         let texts = (&*row.invocation, &*row.function, row.stage.as_deref(), &*row.outcome);
         assert_eq!(texts, ("r-1", "f", Some("b"), "ok"));

@@ -83,7 +83,7 @@ func (c *sdk) invoke(it call) ([]byte, string, error) {
 	}
 	request, _ := requestID(answer.ResultMetadata)
 	if answer.FunctionError != nil {
-		return nil, request, fmt.Errorf("%s: %s", *answer.FunctionError, answer.Payload)
+		return nil, request, functionError{answer.Payload}
 	}
 	return answer.Payload, request, nil
 }

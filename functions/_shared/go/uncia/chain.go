@@ -17,6 +17,12 @@ const (
 	answerKey = "uncia:answer"
 )
 
+// Of a kernel's name, so much tells it from others; and of an error, so much explains it.
+const (
+	kernelCharacters = 8
+	maxError         = 500
+)
+
 // chain says which stages follow the one that an event is for.
 type chain struct {
 	Kind string `json:"kind"`
@@ -61,10 +67,10 @@ var (
 // readKernel returns what tells a running kernel from others: clocks on one compare.
 func readKernel() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
+	if err != nil || len(text) < kernelCharacters {
 		return ""
 	}
-	return strings.TrimSpace(string(text))
+	return string(text[:kernelCharacters])
 }
 
 // hop is what a function reports of a stage that it, or one after it, has invoked.
@@ -72,7 +78,7 @@ type hop struct {
 	Stage    string `json:"stage"`
 	Function string `json:"function"`
 	Request  string `json:"request"`
-	// The request of the hop that made the call; empty: the function that reports.
+	// The request of who made the call; empty where that is not known.
 	Parent   string `json:"parent"`
 	Sent     int64  `json:"sent_ns"`
 	Received int64  `json:"received_ns"`
@@ -132,10 +138,11 @@ func takeChain(event json.RawMessage) (*chain, json.RawMessage, error) {
 }
 
 // follow invokes the stages after this one, all at once, and returns what is reported of them.
-func (c *chain) follow(result Result) ([]hop, error) {
+// Each is a list in JSON; request is that of this function, if it is known.
+func (c *chain) follow(result Result, request string) (json.RawMessage, error) {
 	calls, err := c.calls(result)
 	if err != nil || len(calls) == 0 {
-		return []hop{}, err
+		return json.RawMessage("[]"), err
 	}
 	callerOnce.Do(func() {
 		if newCaller == nil {
@@ -147,23 +154,32 @@ func (c *chain) follow(result Result) ([]hop, error) {
 	if callerErr != nil {
 		return nil, callerErr
 	}
-	hops := make([][]hop, len(calls))
+	hops := make([]json.RawMessage, len(calls))
 	failures := make([]error, len(calls))
 	var all sync.WaitGroup
 	for index, it := range calls[1:] {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			hops[index+1], failures[index+1] = perform(it)
+			hops[index+1], failures[index+1] = perform(it, request)
 		}()
 	}
-	hops[0], failures[0] = perform(calls[0])
+	hops[0], failures[0] = perform(calls[0], request)
 	all.Wait()
-	var flat []hop
-	for _, some := range hops {
-		flat = append(flat, some...)
+	return join(hops), errors.Join(failures...)
+}
+
+// join makes one list of several, whose entries are not read: of a long chain there are many.
+func join(lists []json.RawMessage) json.RawMessage {
+	var entries [][]byte
+	for _, list := range lists {
+		inner := bytes.TrimSpace(list)
+		inner = bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimPrefix(inner, []byte("[")), []byte("]")))
+		if len(inner) > 0 {
+			entries = append(entries, inner)
+		}
 	}
-	return flat, errors.Join(failures...)
+	return append(append([]byte("["), bytes.Join(entries, []byte(","))...), ']')
 }
 
 func (c *chain) calls(result Result) ([]call, error) {
@@ -285,10 +301,11 @@ func find(value json.RawMessage, keys []string) (json.RawMessage, error) {
 	return value, nil
 }
 
-func perform(it call) ([]hop, error) {
+// perform invokes a stage; it returns the list of its hop and of those that it reports.
+func perform(it call, parent string) (json.RawMessage, error) {
 	reported := hop{
 		Stage: it.name, Function: it.stage.Function, Caller: instance, Kernel: kernel(),
-		Bytes: len(it.payload), IsEvent: it.isEvent, Sent: time.Now().UnixNano(),
+		Parent: parent, Bytes: len(it.payload), IsEvent: it.isEvent, Sent: time.Now().UnixNano(),
 	}
 	answer, request, err := theCaller.invoke(it)
 	reported.Received = time.Now().UnixNano()
@@ -297,31 +314,70 @@ func perform(it call) ([]hop, error) {
 		reported.Request = newInstance() + newInstance()
 	}
 	if err != nil {
-		err = fmt.Errorf("stage %s: %w", it.name, err)
+		err = explain(it.name, err)
 		reported.Error = err.Error()
-		return []hop{reported}, err
+		return listOf(reported), err
 	}
 	if it.isEvent {
-		return []hop{reported}, nil
+		return listOf(reported), nil
 	}
 	size := len(answer)
 	reported.Answered = &size
 	var said struct {
 		Envelope *struct {
 			envelope
-			Hops []hop `json:"hops"`
+			Hops json.RawMessage `json:"hops"`
 		} `json:"uncia"`
 	}
-	hops := []hop{reported}
 	// Whatever else it answers is its own affair.
-	if json.Unmarshal(answer, &said) == nil && said.Envelope != nil {
-		hops[0].envelope = said.Envelope.envelope
-		for _, later := range said.Envelope.Hops {
-			if later.Parent == "" {
-				later.Parent = reported.Request
+	if json.Unmarshal(answer, &said) != nil || said.Envelope == nil {
+		return listOf(reported), nil
+	}
+	reported.envelope = said.Envelope.envelope
+	later := said.Envelope.Hops
+	if bytes.Contains(later, []byte(`"parent":""`)) {
+		// A function that does not know its own request leaves it to its caller.
+		var hops []hop
+		if json.Unmarshal(later, &hops) == nil {
+			for index := range hops {
+				if hops[index].Parent == "" {
+					hops[index].Parent = reported.Request
+				}
 			}
-			hops = append(hops, later)
+			later, _ = json.Marshal(hops)
 		}
 	}
-	return hops, nil
+	return join([]json.RawMessage{listOf(reported), later}), nil
+}
+
+func listOf(reported hop) json.RawMessage {
+	// Numbers and texts alone, which are JSON whatever they are.
+	text, _ := json.Marshal([]hop{reported})
+	return text
+}
+
+// functionError is what a function says that failed.
+type functionError struct{ payload []byte }
+
+func (e functionError) Error() string {
+	var said struct {
+		Message string `json:"errorMessage"`
+	}
+	if json.Unmarshal(e.payload, &said) == nil && said.Message != "" {
+		return said.Message
+	}
+	return string(e.payload)
+}
+
+// explain names the stage that failed: the last one, as each passes on what it is told.
+func explain(name string, err error) error {
+	text := err.Error()
+	var failed functionError
+	if !errors.As(err, &failed) || !strings.HasPrefix(text, "stage ") {
+		text = "stage " + name + ": " + text
+	}
+	if len(text) > maxError {
+		text = strings.ToValidUTF8(text[:maxError], "")
+	}
+	return errors.New(text)
 }

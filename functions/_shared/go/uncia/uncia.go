@@ -81,7 +81,7 @@ func Parameters(event json.RawMessage) (map[string]json.RawMessage, error) {
 
 // Enveloped makes a handler of what a function does, as lambda.Start of aws-lambda-go takes it.
 func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error) {
-	return func(_ context.Context, event json.RawMessage) (Result, error) {
+	return func(ctx context.Context, event json.RawMessage) (Result, error) {
 		cpu := cpuTime()
 		start := time.Now()
 		fresh := calls.Add(1) == 1
@@ -93,9 +93,10 @@ func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error)
 		if err != nil {
 			return nil, err
 		}
-		var hops []hop
+		var hops json.RawMessage
 		if chain != nil {
-			if hops, err = chain.follow(result); err != nil {
+			request, _ := ctx.Value(requestKey{}).(string)
+			if hops, err = chain.follow(result, request); err != nil {
 				return nil, err
 			}
 		}
@@ -115,6 +116,9 @@ func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error)
 		return result, nil
 	}
 }
+
+// requestKey is that of the request's id in a handler's context.
+type requestKey struct{}
 
 // cpuTime returns that of the process, in ns; the kernel says it in whole us.
 func cpuTime() int64 {
@@ -181,7 +185,7 @@ func (api *runtimeAPI) request(method, path string, body []byte) []byte {
 func (api *runtimeAPI) answer(
 	id string, handler func(context.Context, json.RawMessage) (Result, error), event []byte,
 ) []byte {
-	result, err := handler(context.Background(), event)
+	result, err := handler(context.WithValue(context.Background(), requestKey{}, id), event)
 	var body []byte
 	if err == nil {
 		body, err = json.Marshal(result)

@@ -1,0 +1,153 @@
+"""Plans of chains that functions or the platform carry on, and what is refused of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from uncia import yamlio
+from uncia.errors import UnciaError
+from uncia.experiment.model import ExperimentFile, Function
+from uncia.experiment.sources import Sources
+from uncia.experiment.stages import ANSWER, ChainPlan, StagePlan, with_answers
+from uncia.platforms import adapter
+from uncia.workload import chains
+
+if TYPE_CHECKING:
+    from uncia.experiment.plan import DeploymentPlan
+
+# As long as the name of a deployed function may be.
+_LONGEST_NAME: Final = "n" * 64
+
+
+@dataclass(frozen=True)
+class ChainBuilder:
+    """Turns chains of the file into plans.
+
+    Attributes:
+        file: the experiment file.
+        sources: finds its functions.
+        deployments: by key.
+        deploy: gives the key of the deployment of a function with changed settings.
+    """
+
+    file: ExperimentFile
+    sources: Sources
+    deployments: Mapping[str, DeploymentPlan]
+    deploy: Callable[..., str]
+
+    def plan(self, chain_name: str, kind: chains.Kind) -> ChainPlan:
+        """Return the plan of a chain.
+
+        Raises:
+            UnciaError: it cannot be carried on so; with file, line and key.
+        """
+        stages = self.file.chains[chain_name].stages
+        waits = chains.predecessors(stages)
+        positions = {name: position for position, name in enumerate(stages)}
+        plans = [
+            self._stage(chain_name, name, kind, waits[name], positions, waits) for name in stages
+        ]
+        chain = ChainPlan(chain_name, kind, plans)
+        at: yamlio.KeyPath = ("chains", chain_name, "stages")
+        if kind == "sequence":
+            try:
+                chain.definition(lambda _key: "")
+            except UnciaError as error:
+                raise self.sources.document.error(at, error.message) from error
+        self._check_room(at, chain)
+        self._check_payload(at, chain)
+        return chain
+
+    def _stage(
+        self,
+        chain_name: str,
+        name: str,
+        kind: chains.Kind,
+        after: Sequence[str],
+        positions: Mapping[str, int],
+        waits: Mapping[str, Sequence[str]],
+    ) -> StagePlan:
+        """A stage of a chain that the client does not carry on."""
+        stage = self.file.chains[chain_name].stages[name]
+        at: yamlio.KeyPath = ("chains", chain_name, "stages", name)
+        function = self.file.functions[stage.function]
+        given = {**function.parameters, **stage.parameters}
+        document, here = self.sources.document, (*at, "parameters")
+        if after:
+            given = {
+                key: with_answers(value, after, document, (*here, key))
+                for key, value in given.items()
+            }
+        filled = {key: it for key, it in given.items() if ANSWER in json.dumps(it)}
+        known = {key: it for key, it in given.items() if key not in filled}
+        self.sources.check_names(function, filled, here)
+        return StagePlan(
+            name=name,
+            alias=stage.function,
+            deployment=self.deploy(
+                stage.function,
+                stage.settings,
+                f"{chain_name}-{name}",
+                at,
+                invokes=kind in ("nested", "asynchronous"),
+            ),
+            event={**self.sources.event(function, known, here), **filled},
+            hands_on=bool(after or stage.repeat > 1) and not given and self._takes_any(function),
+            repeat=stage.repeat,
+            next=tuple(positions[other] for other in waits if name in waits[other]),
+        )
+
+    def _takes_any(self, function: Function) -> bool:
+        """Whether a function may be given whatever another answers."""
+        if function.source is None:
+            return True
+        definition = self.sources.definition(function.source)
+        return definition.takes_any_event or not definition.parameters
+
+    def _check_room(self, at: yamlio.KeyPath, chain: ChainPlan) -> None:
+        """That a nested chain does not wait for itself: each of its stages keeps an instance busy.
+
+        Raises:
+            UnciaError: with file, line and key.
+        """
+        most = getattr(self.file.platform, "max_instances", None)
+        needed = chain.hops() + 1
+        if chain.kind == "nested" and most is not None and needed > most:
+            raise self.sources.document.error(
+                at,
+                f"each of its {needed:,} stages waits in an instance for the next, and the platform"
+                f" has {most:,} at most (max_instances): the chain would wait for itself",
+            )
+
+    def _check_payload(self, at: yamlio.KeyPath, chain: ChainPlan) -> None:
+        """That what the chain hands on fits through the platform, as far as it is known.
+
+        Raises:
+            UnciaError: with file, line and key.
+        """
+        platform = self.file.platform
+        limit = adapter(platform.kind).CAPABILITIES.payload_limits(platform).get(chain.kind)
+        if limit is None:
+            return
+        names = {
+            stage.deployment: {"function": _LONGEST_NAME, **self._url(stage.deployment)}
+            for stage in chain.stages
+        }
+        begins = len(json.dumps(chain.event(names)))
+        for stage in chain.stages:
+            # Of a sequence, each stage is given its own event; else all have the whole chain.
+            size = len(json.dumps(stage.event)) + (0 if chain.kind == "sequence" else begins)
+            if size > limit:
+                raise self.sources.document.error(
+                    (*at, stage.name),
+                    f"its event has {size:,} bytes, and the platform {platform.kind} takes"
+                    f" {limit:,} at most in {chain.kind} chains",
+                    hint="Use store: hand on a key, and keep what is large in a store.",
+                )
+
+    def _url(self, key: str) -> dict[str, str]:
+        url = self.deployments[key].function.url
+        return {} if url is None else {"url": url}

@@ -24,6 +24,7 @@ SECTIONS = [
     "ratios",
     "bursts",
     "chains",
+    "hops",
     "breakdown",
     "startup",
     "memory",
@@ -35,7 +36,7 @@ SECTIONS = [
     "machine",
 ]
 # Of a run without chains, whose failures are declared.
-SHOWN = [name for name in SECTIONS if name not in ("chains", "errors")]
+SHOWN = [name for name in SECTIONS if name not in ("chains", "hops", "errors")]
 
 
 @pytest.fixture(scope="module")

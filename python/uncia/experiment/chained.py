@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from uncia import yamlio
 from uncia.errors import UnciaError
@@ -15,11 +15,16 @@ from uncia.experiment.stages import ANSWER, ChainPlan, StagePlan, with_answers
 from uncia.platforms import adapter
 from uncia.workload import chains
 
-if TYPE_CHECKING:
-    from uncia.experiment.plan import DeploymentPlan
-
 # As long as the name of a deployed function may be.
 _LONGEST_NAME: Final = "n" * 64
+
+
+class Deployed(Protocol):
+    """What is known of a deployment."""
+
+    @property
+    def function(self) -> Function:
+        """The function as it is deployed."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class ChainBuilder:
 
     file: ExperimentFile
     sources: Sources
-    deployments: Mapping[str, DeploymentPlan]
+    deployments: Mapping[str, Deployed]
     deploy: Callable[..., str]
 
     def plan(self, chain_name: str, kind: chains.Kind) -> ChainPlan:

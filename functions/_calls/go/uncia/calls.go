@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
@@ -38,6 +39,8 @@ func newSDK() *sdk {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	// A fan-out keeps its connections.
 	transport.MaxIdleConnsPerHost = 64
+	// Before the platform closes them: a frozen function would not see that, and write into nothing.
+	transport.IdleConnTimeout = 5 * time.Second
 	client := &http.Client{Transport: transport}
 	options := lambda.Options{
 		Region:      os.Getenv("AWS_REGION"),

@@ -235,6 +235,35 @@ def test_secrets_are_told_to_nobody(
     assert TOKEN.encode() not in seen
 
 
+ENVIRONMENT = """
+import glob, os
+
+def handler(event, context):
+    seen = [str(dict(os.environ))]
+    for file in glob.glob("/proc/*/environ"):
+        try:
+            seen.append(open(file, errors="replace").read())
+        except OSError:
+            pass
+    return seen
+"""
+
+
+@pytest.mark.parametrize("start_from", ["fresh", "prepared", "pool"])
+def test_functions_see_no_credentials(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, start_from: str
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("UNCIA_TOKEN", TOKEN)
+    platform = serve()
+    platform.create("f", ENVIRONMENT, Tags={"uncia:start-from": start_from})
+    _, seen = platform.invoke("f")
+    assert "AWS_LAMBDA_FUNCTION_NAME" in str(seen)
+    assert SECRET not in str(seen)
+    assert TOKEN not in str(seen)
+
+
 def test_whoever_says_nothing_keeps_nobody_out(
     guarded: Platform, connect: Connect, certificate: Certificate
 ) -> None:

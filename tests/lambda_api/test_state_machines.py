@@ -212,7 +212,25 @@ def test_data_has_a_limit_that_can_be_set(serve: Serve) -> None:
         return states.start_sync_execution(stateMachineArn=machine, input=text)
 
     assert run(32_768)["status"] == "SUCCEEDED"
-    assert run(32_769)["error"] == "States.DataLimitExceeded"
+    # What is larger is neither begun nor stored.
+    for start, kind in (
+        (states.start_sync_execution, "EXPRESS"),
+        (states.start_execution, "STANDARD"),
+    ):
+        machine = create(states, kind, f"limited-{kind}", definition)
+        with pytest.raises(ClientError, match="has 32769 bytes, and the limit is 32768") as error:
+            start(stateMachineArn=machine, input=json.dumps("x" * 32_767))
+        assert error.value.response["Error"]["Code"] == "InvalidExecutionInput"
+    assert states.list_executions(stateMachineArn=machine)["executions"] == []
+    # A function's answer counts as it is without spaces and escapes.
+    for count, status in ((16_383, "SUCCEEDED"), (16_384, "FAILED")):
+        name = f"spaced-{count}"
+        platform.create(name, f"def handler(event, context):\n    return [1] * {count}\n")
+        asks = {"StartAt": "A", "States": {"A": task(Resource=arn(name))}}
+        spaced = create(states, "EXPRESS", name, asks)
+        ended = states.start_sync_execution(stateMachineArn=spaced, input="{}")
+        assert ended["status"] == status
+    assert ended["error"] == "States.DataLimitExceeded"
 
 
 def test_one_name_begins_once_however_many_ask_at_once(platform: Platform) -> None:

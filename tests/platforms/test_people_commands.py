@@ -14,8 +14,8 @@ import pytest
 
 from uncia import functions
 from uncia.cli import deploy
-from uncia.errors import UnciaError
-from uncia.platforms import served
+from uncia.errors import RunFailedError, UnciaError
+from uncia.platforms import FunctionSpec, served
 from uncia.platforms.embedded import Server, client, fetch_page
 from uncia.platforms.served import Served
 
@@ -108,6 +108,34 @@ def test_only_what_is_given_changes(command: Command, server: Server, tmp_path: 
     assert state("--env", "OTHER=third") == "unchanged"
     configuration = client(server.address).get_function(FunctionName="greet")["Configuration"]
     assert configuration["Environment"] == {"Variables": {"WORD": "second", "OTHER": "third"}}
+
+
+def test_a_change_that_is_refused_in_part_is_said(
+    command: Command, server: Server, tmp_path: Path
+) -> None:
+    folder = tmp_path / "js"
+    folder.mkdir()
+    file = folder / "index.mjs"
+    file.write_text("export const handler = async () => 1;\n")
+    assert command("deploy", folder)[0] == 0
+    file.write_text("export const handler = async () => 2;\n")
+    code, _, err = command("deploy", folder, "--memory", "256MB", "--set", "start_from=zygote")
+    assert code == 1
+    assert "js is changed in part: its configuration and code, and then the platform refused" in err
+    assert client(server.address).get_function(FunctionName="js")["Tags"] == {}
+    assert command("deploy", folder)[1].startswith("js unchanged: 256MB")
+    # What is wrong with the package is found before anything changes.
+    with pytest.raises(RunFailedError, match="cannot deploy the function js"):
+        Served(server.address).deploy(
+            FunctionSpec(
+                "js",
+                b"no zip",
+                runtime="node",
+                handler="index.handler",
+                memory=512 * 1024 * 1024,
+            )
+        )
+    assert command("deploy", folder)[1].startswith("js unchanged: 256MB")
 
 
 def test_files_and_functions_of_the_catalogue(command: Command, tmp_path: Path) -> None:

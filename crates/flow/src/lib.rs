@@ -20,7 +20,7 @@ mod template;
 
 pub use definition::{StateMachine, Target};
 pub use error::{DefinitionError, Failure, names};
-pub use execution::{Decision, Event, Execution, History, Settings, Status, TaskId, TimerId};
+pub use execution::{Decision, Event, Execution, History, Room, Settings, Status, TaskId, TimerId};
 
 /// Unix time in nanoseconds.
 pub type Nanos = i128;

@@ -493,6 +493,7 @@ def fetch_page(
     after: int | Literal["newest"],
     log: Callable[[str], object],
     limit: int | None = None,
+    living: bool = False,
 ) -> tuple[Any, int, bool]:
     """Return a page of a platform's table, the id of its last row, and whether another follows.
 
@@ -502,6 +503,7 @@ def fetch_page(
         after: the id of the row before the page; ``newest``: the newest row's, so that none comes.
         log: is told of rows that are missing because the disk is full.
         limit: the most rows of the page; None: as many as fit.
+        living: of ``instances``, the rows of those that live now, all of them, and no others.
 
     Raises:
         RunFailedError: the platform does not answer.
@@ -511,6 +513,8 @@ def fetch_page(
     path = f"/uncia/v1/{table}?after={after}"
     if limit is not None:
         path += f"&limit={limit}"
+    if living:
+        path += "&living=true"
     try:
         with wire.open_path(address, path, _FETCH_TIMEOUT_S) as answer:
             last = int(answer.headers["x-uncia-last-rowid"])

@@ -200,10 +200,16 @@ class Served:
         )
 
     def _update(self, request: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Change what differs from the request; returns the configuration and whether any did."""
+        """Change what differs from the request; returns the configuration and whether any did.
+
+        Raises:
+            RunFailedError: some of it was changed, and then something was refused.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
         name: str = request["FunctionName"]
         configuration: dict[str, Any] = now["Configuration"]
-        is_changed = False
+        changed: list[str] = []
         wanted = {
             key: request[key]
             for key in ("Runtime", "Handler", "MemorySize", "Timeout", "Environment")
@@ -213,20 +219,37 @@ class Served:
             # The API replaces the environment as a whole.
             present = configuration.get("Environment", {}).get("Variables", {})
             wanted["Environment"] = {"Variables": present | wanted["Environment"]["Variables"]}
-        if any(configuration.get(key) != value for key, value in wanted.items()):
-            configuration = self._client.update_function_configuration(FunctionName=name, **wanted)
-            is_changed = True
         package: bytes = request["Code"]["ZipFile"]
         digest = base64.b64encode(hashlib.sha256(package).digest()).decode()
-        if configuration["CodeSha256"] != digest:
-            configuration = self._client.update_function_code(FunctionName=name, ZipFile=package)
-            is_changed = True
-        tags: dict[str, str] = request["Tags"]
-        tagged = now.get("Tags", {})
-        if any(tagged.get(key) != value for key, value in tags.items()):
-            self._client.tag_resource(Resource=configuration["FunctionArn"], Tags=tags)
-            is_changed = True
-        return configuration, is_changed
+        has_new_code = configuration["CodeSha256"] != digest
+        if has_new_code:
+            # Before anything is changed: most of what can be wrong is wrong with the package.
+            self._client.update_function_code(FunctionName=name, ZipFile=package, DryRun=True)
+        try:
+            if any(configuration.get(key) != value for key, value in wanted.items()):
+                configuration = self._client.update_function_configuration(
+                    FunctionName=name, **wanted
+                )
+                changed.append("configuration")
+            if has_new_code:
+                configuration = self._client.update_function_code(
+                    FunctionName=name, ZipFile=package
+                )
+                changed.append("code")
+            tags: dict[str, str] = request["Tags"]
+            tagged = now.get("Tags", {})
+            if any(tagged.get(key) != value for key, value in tags.items()):
+                self._client.tag_resource(Resource=configuration["FunctionArn"], Tags=tags)
+                changed.append("settings")
+        except (BotoCoreError, ClientError) as error:
+            if not changed:
+                raise
+            raise RunFailedError(
+                f"the function {name} is changed in part: its {' and '.join(changed)}, and then the"
+                f" platform refused: {error}",
+                "Deploy it again without what was refused, or as it was.",
+            ) from error
+        return configuration, bool(changed)
 
     def invoke(self, name: str, event: bytes) -> Answer:
         """Invoke a function and wait for its answer.
@@ -294,17 +317,9 @@ class Served:
         Raises:
             RunFailedError: the platform does not answer.
         """
-        rows: dict[str, Row] = {}
-        after, more = 0, True
-        while more:
-            page, after, more = fetch_page(self.address, "instances", after, log)
-            # An instance has a row for each change of it; the last is what it is now.
-            for row in page.drop_columns(["idle"]).to_pylist():
-                if row["ended"] is None:
-                    rows[row["instance"]] = row
-                else:
-                    rows.pop(row["instance"], None)
-        return sorted(rows.values(), key=lambda row: int(row["started"]))
+        page, _, _ = fetch_page(self.address, "instances", 0, log, living=True)
+        rows: list[Row] = page.drop_columns(["idle"]).to_pylist()
+        return sorted(rows, key=lambda row: int(row["started"]))
 
     def output(self, request_id: str) -> list[str]:
         """What a function printed for a request, of each attempt; empty if it is not kept any more.

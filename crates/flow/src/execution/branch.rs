@@ -1,10 +1,8 @@
 //! A line of states of which one is active at a time.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use serde_json::Value;
-
+use super::stored::Stored;
 use super::{TaskId, TimerId};
 use crate::Nanos;
 
@@ -14,13 +12,13 @@ pub(super) struct Branch {
     pub machine: usize,
     pub state: usize,
     /// The state's input.
-    pub raw: Arc<Value>,
+    pub raw: Stored,
     /// When the state was entered.
     pub entered: Nanos,
     /// How often each of the state's retriers has tried again.
     pub retries: Vec<u64>,
     /// The number and value of the item that it is about.
-    pub item: Option<Arc<(usize, Value)>>,
+    pub item: Option<(usize, Stored)>,
     /// The branch that waits for it, and which of its children it is.
     pub parent: Option<(u64, usize)>,
     /// The number of its last event in the history.
@@ -40,14 +38,14 @@ pub(super) enum Pending {
 /// The branches that a parallel or map state waits for.
 #[derive(Debug)]
 pub(super) struct Children {
-    pub results: Vec<Option<Value>>,
+    pub results: Vec<Option<Stored>>,
     /// The bytes of the results as JSON.
     pub bytes: usize,
     pub running: Vec<u64>,
     /// Items of a map that wait for their turn, each with its number.
-    pub waiting: VecDeque<(usize, Value)>,
-    /// What a map's selector finds its data in.
-    pub effective: Value,
+    pub waiting: VecDeque<(usize, Stored)>,
+    /// What a map's selector finds its data in; none for parallel states.
+    pub effective: Option<Stored>,
 }
 
 impl Children {
@@ -57,7 +55,7 @@ impl Children {
             bytes: 0,
             running: Vec::new(),
             waiting: VecDeque::new(),
-            effective: Value::Null,
+            effective: None,
         }
     }
 }
@@ -66,7 +64,7 @@ impl Branch {
     pub(super) fn new(
         machine: usize,
         state: usize,
-        raw: Arc<Value>,
+        raw: Stored,
         parent: Option<(u64, usize)>,
         previous: u64,
     ) -> Self {

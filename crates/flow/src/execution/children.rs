@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::branch::{Branch, Children, Pending};
 use super::history::History;
 use super::steps::{Step, machine_of};
+use super::stored::Stored;
 use super::{Execution, Status, Turn};
 use crate::definition::Kind;
 use crate::error::{Failure, names};
-use crate::size::size;
 
 impl Execution {
     /// Begins the branches of a parallel state.
@@ -20,9 +20,10 @@ impl Execution {
         turn: &mut Turn<'_>,
         name: u64,
         branches: &[usize],
-        input: &Arc<Value>,
+        input: &Value,
     ) {
         self.record_of(turn, name, History::new("ParallelStateStarted"));
+        let input = &self.stored(input);
         let running = branches.iter().enumerate();
         let running = running
             .map(|(position, machine)| {
@@ -44,8 +45,10 @@ impl Execution {
     ) -> Result<(), Failure> {
         self.record_of(turn, name, History::new("MapStateStarted").index(values.len()));
         let children = Children::new(values.len());
-        let mut waiting: VecDeque<_> = values.into_iter().enumerate().collect();
+        let mut waiting: VecDeque<_> =
+            values.iter().map(|value| self.stored(value)).enumerate().collect();
         let first: Vec<_> = waiting.drain(..limit.min(waiting.len())).collect();
+        let effective = Some(self.stored(&effective));
         let children = Children { waiting, effective, ..children };
         self.wait_for(name, Pending::Children(children));
         for (index, value) in first {
@@ -64,7 +67,7 @@ impl Execution {
         turn: &mut Turn<'_>,
         name: u64,
         index: usize,
-        value: Value,
+        value: Stored,
     ) -> Result<(), Failure> {
         let Some(branch) = self.branches.get(&name) else { return Ok(()) };
         let (machines, machine, position) = machine_of(&self.machine, branch);
@@ -75,19 +78,20 @@ impl Execution {
             return Ok(());
         };
         let input = match selector {
-            None => value.clone(),
+            None => value.value(),
             Some(selector) => {
                 let mut context = self.context(state, branch);
                 if state.uses_context {
-                    context["Map"] = json!({ "Item": { "Index": index, "Value": value } });
+                    context["Map"] = json!({ "Item": { "Index": index, "Value": value.value() } });
                 }
-                selector.fill(&children.effective, &context, self.settings.data_limit)?
+                let effective = children.effective.as_ref().map(Stored::value);
+                selector.fill(&effective.unwrap_or_default(), &context, self.settings.data_limit)?
             }
         };
         self.check_size(&input, "the item's input")?;
         self.record_of(turn, name, History::new("MapIterationStarted").index(index));
-        let item = Arc::new((index, value));
-        let child = self.begin_child(turn, name, index, *processor, &Arc::new(input), Some(item));
+        let input = self.stored(&input);
+        let child = self.begin_child(turn, name, index, *processor, &input, Some((index, value)));
         if let Some(Pending::Children(children)) =
             self.branches.get_mut(&name).map(|it| &mut it.pending)
         {
@@ -102,8 +106,8 @@ impl Execution {
         name: u64,
         position: usize,
         machine: usize,
-        input: &Arc<Value>,
-        item: Option<Arc<(usize, Value)>>,
+        input: &Stored,
+        item: Option<(usize, Stored)>,
     ) -> u64 {
         let parent = self.branches.get(&name);
         let previous = parent.map_or(0, |parent| parent.previous);
@@ -120,7 +124,7 @@ impl Execution {
         parent: u64,
         position: usize,
         child: u64,
-        output: Value,
+        output: Stored,
     ) {
         let Some(branch) = self.branches.get_mut(&parent) else { return };
         let is_map =
@@ -128,7 +132,7 @@ impl Execution {
         let Pending::Children(children) = &mut branch.pending else { return };
         children.running.retain(|running| *running != child);
         // With what separates it from the next, or ends the list.
-        children.bytes += size(&output) + 1;
+        children.bytes += output.len() + 1;
         children.results[position] = Some(output);
         let (bytes, next) = (children.bytes + 1, children.waiting.pop_front());
         let is_done = next.is_none() && children.running.is_empty();
@@ -152,7 +156,9 @@ impl Execution {
         else {
             return;
         };
-        let results = children.results.into_iter().map(Option::unwrap_or_default).collect();
+        let results = children.results.iter();
+        let results = results.map(|it| it.as_ref().map(Stored::value).unwrap_or_default());
+        let results = results.collect();
         let kind = if is_map { "MapStateSucceeded" } else { "ParallelStateSucceeded" };
         self.record_of(turn, parent, History::new(kind));
         let result = Arc::new(Value::Array(results));

@@ -5,6 +5,7 @@ mod children;
 mod data;
 mod history;
 mod steps;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,8 @@ use crate::{Nanos, retry};
 use branch::{Branch, Pending};
 pub use history::History;
 use steps::Step;
+pub use stored::Room;
+use stored::Stored;
 
 /// A function's invocation within an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +138,8 @@ pub struct Settings {
     pub max_events: u64,
     /// Most items that a map state works on at a time, whatever its definition says.
     pub map_concurrency: usize,
+    /// Room for its data while it waits, which others share; of a full one, whoever's data grows fails.
+    pub room: Room,
 }
 
 /// Most steps that follow one event, a few for each state: whoever carries out an execution does so for
@@ -153,6 +158,7 @@ impl Settings {
             data_limit: 262_144,
             max_events: 25_000,
             map_concurrency: 40,
+            room: Room::new(usize::MAX),
         }
     }
 }
@@ -175,7 +181,8 @@ enum Purpose {
 pub struct Execution {
     machine: StateMachine,
     settings: Settings,
-    input: Arc<Value>,
+    /// None before it has begun.
+    input: Option<Stored>,
     started: Nanos,
     branches: BTreeMap<u64, Branch>,
     tasks: BTreeMap<TaskId, u64>,
@@ -195,7 +202,7 @@ impl Execution {
         Self {
             machine,
             settings,
-            input: Arc::default(),
+            input: None,
             started: 0,
             branches: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -219,6 +226,21 @@ impl Execution {
         if self.status.is_some() {
             return;
         }
+        let held = self.settings.room.used();
+        self.take_turn(now, event, out);
+        let room = &self.settings.room;
+        if self.status.is_none() && room.used() > held && !room.has(0) {
+            let cause = format!(
+                "the executions that run hold {} bytes of data, and there is room for {}",
+                room.used(),
+                room.most()
+            );
+            let mut turn = Turn { now, out, steps: VecDeque::new() };
+            self.end(&mut turn, Status::Failed(Failure::runtime(cause)));
+        }
+    }
+
+    fn take_turn(&mut self, now: Nanos, event: Event, out: &mut Vec<Decision>) {
         let mut turn = Turn { now, out, steps: std::mem::take(&mut self.steps) };
         match event {
             Event::Started { input } => self.start(&mut turn, input),
@@ -254,17 +276,18 @@ impl Execution {
             return;
         }
         self.started = turn.now;
-        self.input = Arc::new(input);
-        let event = History::new("ExecutionStarted").data(&self.input);
+        let input = Arc::new(input);
+        let event = History::new("ExecutionStarted").data(&input);
         let first = self.record(turn, 0, event);
         if let Some(seconds) = self.machine.timeout_s {
             self.set_timer(turn, turn.now + nanoseconds(seconds), Purpose::Deadline);
         }
-        if let Err(failure) = self.check_size(&self.input, "the execution's input") {
+        if let Err(failure) = self.check_size(&input, "the execution's input") {
             self.end(turn, Status::Failed(failure));
             return;
         }
-        let (machine, input) = (0, self.input.clone());
+        let (machine, input) = (0, self.stored(&input));
+        self.input = Some(input.clone());
         let branch = Branch::new(machine, self.machine.machines[machine].start, input, None, first);
         self.add_branch(turn, branch);
     }
@@ -325,22 +348,19 @@ impl Execution {
                 turn.steps.push_back(Step::Fail { branch: name, failure, is_task: true });
             }
             Purpose::Wait(name) => {
-                self.resume(turn, name, |branch, raw| Step::Finish { branch, result: raw });
+                // It is its state's input that goes on.
+                let result = Arc::default();
+                self.resume(turn, name, |branch| Step::Finish { branch, result });
             }
-            Purpose::Retry(name) => self.resume(turn, name, |branch, _| Step::Run { branch }),
+            Purpose::Retry(name) => self.resume(turn, name, |branch| Step::Run { branch }),
         }
     }
 
     /// Goes on with a branch whose timer was due.
-    fn resume(
-        &mut self,
-        turn: &mut Turn<'_>,
-        name: u64,
-        step: impl FnOnce(u64, Arc<Value>) -> Step,
-    ) {
+    fn resume(&mut self, turn: &mut Turn<'_>, name: u64, step: impl FnOnce(u64) -> Step) {
         if let Some(branch) = self.branches.get_mut(&name) {
             branch.pending = Pending::Nothing;
-            turn.steps.push_back(step(name, branch.raw.clone()));
+            turn.steps.push_back(step(name));
         }
     }
 
@@ -353,6 +373,8 @@ impl Execution {
             turn.out.push(Decision::CancelTimer { timer });
         }
         self.branches.clear();
+        self.input = None;
+        self.steps.clear();
         let event = match &status {
             Status::Succeeded(output) => History::new("ExecutionSucceeded").data(output),
             Status::Failed(failure) => History::new("ExecutionFailed").failure(failure),
@@ -425,6 +447,11 @@ impl Execution {
         if let Some(branch) = self.branches.get_mut(&name) {
             branch.previous = id;
         }
+    }
+
+    /// A value as it is held while nothing is done with it.
+    fn stored(&self, value: &Value) -> Stored {
+        Stored::new(&self.settings.room, value)
     }
 
     /// Checks that data is within the limit, and not too deep.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::branch::{Branch, Pending};
 use super::history::{self, History};
+use super::stored::Stored;
 use super::{Decision, Execution, Purpose, Status, TaskId, Turn, caught, data, nanoseconds};
 use crate::choice::timestamp;
 use crate::definition::{Amount, Kind, Machine, State, StateMachine, Target, Text, Until};
@@ -75,7 +76,7 @@ impl Execution {
         let state = &machines[machine].states[state];
         branch.entered = turn.now;
         branch.retries = vec![0; state.retry.len()];
-        let raw = branch.raw.clone();
+        let raw = Arc::new(branch.raw.value());
         let (entered, _) = history::kinds(state.kind.name());
         self.record_of(turn, name, History::new(entered).state(&state.name).data(&raw));
         turn.steps.push_back(Step::Run { branch: name });
@@ -85,7 +86,7 @@ impl Execution {
         let Some(branch) = self.branches.get(&name) else { return Ok(()) };
         let (machines, machine, position) = machine_of(&self.machine, branch);
         let state = &machines[machine].states[position];
-        let raw = branch.raw.clone();
+        let raw = branch.raw.value();
         let context = self.context(state, branch);
         if let Kind::Fail { error, cause } = &state.kind {
             let error = find_text(error, "Error", &raw, &context)?;
@@ -125,7 +126,7 @@ impl Execution {
             Kind::Fail { .. } => unreachable!("it has failed above"),
             Kind::Parallel { branches } => {
                 self.check_size(&effective, "the input of the branches")?;
-                self.fork(turn, name, branches, &Arc::new(effective));
+                self.fork(turn, name, branches, &effective);
                 Outcome::Waits
             }
             Kind::Map { items, concurrency, .. } => {
@@ -144,6 +145,7 @@ impl Execution {
                     self.record_of(turn, name, History::new("MapStateSucceeded"));
                     Outcome::Result(json!([]))
                 } else {
+                    self.check_size(&effective, "the map's input")?;
                     self.iterate(turn, name, values, limit, effective)?;
                     Outcome::Waits
                 }
@@ -163,6 +165,7 @@ impl Execution {
             Outcome::Ends => {
                 let input = data::select(state.input.as_ref(), "InputPath", &raw, &context)?;
                 let output = data::select(state.output.as_ref(), "OutputPath", &input, &context)?;
+                self.check_size(&output, "the state's output")?;
                 turn.steps.push_back(Step::Leave { branch: name, next: None, output });
             }
         }
@@ -233,15 +236,15 @@ impl Execution {
         let Some(branch) = self.branches.get(&name) else { return Ok(()) };
         let (machines, machine, position) = machine_of(&self.machine, branch);
         let state = &machines[machine].states[position];
-        let context = self.context(state, branch);
+        let (raw, context) = (branch.raw.value(), self.context(state, branch));
         let output = if matches!(state.kind, Kind::Wait(_)) {
-            data::select(state.input.as_ref(), "InputPath", &branch.raw, &context)?
+            data::select(state.input.as_ref(), "InputPath", &raw, &context)?
         } else {
             let result = match &state.result_selector {
                 None => Arc::unwrap_or_clone(result),
                 Some(template) => template.fill(&result, &context, self.settings.data_limit)?,
             };
-            data::combine(state.result.as_ref(), &branch.raw, result)?
+            data::combine(state.result.as_ref(), &raw, result)?
         };
         let output = data::select(state.output.as_ref(), "OutputPath", &output, &context)?;
         self.check_size(&output, "the state's output")?;
@@ -250,11 +253,12 @@ impl Execution {
     }
 
     fn leave(&mut self, turn: &mut Turn<'_>, name: u64, next: Option<usize>, output: Value) {
+        let stored = self.stored(&output);
         let Some(branch) = self.branches.get_mut(&name) else { return };
         let (machines, machine, position) = machine_of(&self.machine, branch);
         let state = &machines[machine].states[position];
         let output = Arc::new(output);
-        branch.raw = output.clone();
+        branch.raw = stored.clone();
         branch.pending = Pending::Nothing;
         let parent = branch.parent;
         let (_, exited) = history::kinds(state.kind.name());
@@ -268,7 +272,7 @@ impl Execution {
             None => self.end(turn, Status::Succeeded(output)),
             Some((parent, position)) => {
                 self.branches.remove(&name);
-                self.child_ended(turn, parent, position, name, Arc::unwrap_or_clone(output));
+                self.child_ended(turn, parent, position, name, stored);
             }
         }
     }
@@ -305,7 +309,7 @@ impl Execution {
             }
         }
         if let Some(catcher) = state.catch.iter().find(|catcher| matching(&catcher.errors)) {
-            let raw = branch.raw.clone();
+            let raw = branch.raw.value();
             let output = data::combine(catcher.result_path.as_ref(), &raw, caught(&failure))
                 .and_then(|output| self.check_size(&output, "the state's output").map(|()| output));
             match output {
@@ -374,7 +378,7 @@ impl Execution {
         let mut context = json!({
             "Execution": {
                 "Id": settings.id,
-                "Input": *self.input,
+                "Input": self.input.as_ref().map(Stored::value),
                 "Name": settings.name,
                 "StartTime": data::text(self.started),
             },
@@ -386,7 +390,7 @@ impl Execution {
             "StateMachine": { "Id": settings.machine_id, "Name": settings.machine_name },
         });
         if let Some(item) = &branch.item {
-            context["Map"] = json!({ "Item": { "Index": item.0, "Value": item.1 } });
+            context["Map"] = json!({ "Item": { "Index": item.0, "Value": item.1.value() } });
         }
         context
     }

@@ -16,7 +16,7 @@ use crate::features::Features;
 use crate::function::Function;
 use crate::meterlog::{LogError, MAX_PAGE_ROWS, Page, Query, Reader};
 use crate::output::{self, MAX_ENTRIES};
-use crate::reception::OWN_ANSWERS;
+use crate::reception::{OWN_ANSWERS, Room};
 
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 
@@ -44,7 +44,8 @@ pub(super) async fn answer(
         ["output"] => output(api, head.uri.query().unwrap_or("")).await,
         ["code", sha256] => code(api, sha256, head).await,
         [table @ ("invocations" | "spans" | "instances")] => {
-            let (query, newest) = query(head.uri.query().unwrap_or(""))?;
+            let text = head.uri.query().unwrap_or("");
+            let (query, newest) = query(text)?;
             let unread = |error: LogError| ApiError::service(format!("The log: {error}"));
             let held_up = api.log.barrier().await.map_err(unread)?;
             let room = OWN_ANSWERS.enter(PAGE_BYTES).await;
@@ -53,19 +54,30 @@ pub(super) async fn answer(
                 "instances" => api.dispatcher.living(query.function.as_deref()).await,
                 _ => Vec::new(),
             };
+            if table == "instances"
+                && query_values(text, "living").first().is_some_and(|it| it == "true")
+            {
+                // As many as there may be instances, which is not many, and all of them.
+                let rows = Page { rows: living, last: 0, more: false };
+                return Ok(page_answer(encode(&rows), room, head, held_up));
+            }
             let read = move || read(&reader, &table, query, newest, &living);
             let read = tokio::task::spawn_blocking(read).await;
             let page = read.map_err(|error| ApiError::service(error.to_string()))?;
             let page = page.map_err(unread)?;
-            let mut answer = bytes_answer(ARROW, body::occupying(room, head, page.stream));
-            let more = HeaderValue::from_static(if page.more { "true" } else { "false" });
-            answer.headers_mut().insert("x-uncia-last-rowid", page.last.into());
-            answer.headers_mut().insert("x-uncia-more", more);
-            answer.headers_mut().insert("x-uncia-held-up", held_up.into());
-            Ok(answer)
+            Ok(page_answer(page, room, head, held_up))
         }
         _ => Err(ApiError::no_operation(&head.method, head.uri.path())),
     }
+}
+
+fn page_answer(page: Encoded, room: Option<Room>, head: &Parts, held_up: usize) -> Answer {
+    let mut answer = bytes_answer(ARROW, body::occupying(room, head, page.stream));
+    let more = HeaderValue::from_static(if page.more { "true" } else { "false" });
+    answer.headers_mut().insert("x-uncia-last-rowid", page.last.into());
+    answer.headers_mut().insert("x-uncia-more", more);
+    answer.headers_mut().insert("x-uncia-held-up", held_up.into());
+    answer
 }
 
 /// Which rows a request asks for, and whether only those after the newest.
@@ -119,8 +131,9 @@ fn encode<T: Table>(page: &Page<T>) -> Encoded {
 
 /// Puts into the rows of instances that live what they have served since they became ready.
 fn bring_up_to_date(rows: &mut [Instance], living: &[Instance]) {
+    let ready = living.iter().filter(|instance| instance.initialized.is_some());
     let living: HashMap<&str, &Instance> =
-        living.iter().map(|instance| (&*instance.instance, instance)).collect();
+        ready.map(|instance| (&*instance.instance, instance)).collect();
     for row in rows.iter_mut().filter(|row| row.ended.is_none()) {
         if let Some(now) = living.get(&*row.instance) {
             (row.invocations, row.idle_cpu) = (now.invocations, now.idle_cpu);

@@ -42,7 +42,7 @@ impl From<MachineError> for Refusal {
             MachineError::MachineExists(_) => "StateMachineAlreadyExists",
             MachineError::NoExecution(_) => "ExecutionDoesNotExist",
             MachineError::ExecutionExists(_) => "ExecutionAlreadyExists",
-            MachineError::TooMany => "ExecutionLimitExceeded",
+            MachineError::TooMany | MachineError::NoRoom(_) => "ExecutionLimitExceeded",
             MachineError::WrongKind => "StateMachineTypeNotSupported",
             MachineError::Database(_) => "InternalFailure",
         };
@@ -112,8 +112,8 @@ async fn carry_out(
     body: Bytes,
 ) -> Result<Value, Refusal> {
     match operation {
-        "StartExecution" => return start(machines, request(head, &body)?).await,
-        "StartSyncExecution" => return start_sync(machines, request(head, &body)?).await,
+        "StartExecution" => return start(machines, request(machines, head, &body)?).await,
+        "StartSyncExecution" => return start_sync(machines, request(machines, head, &body)?).await,
         _ => {}
     }
     let (machines, operation) = (machines.clone(), operation.to_owned());
@@ -307,9 +307,17 @@ fn update(machines: &Machines, request: Update) -> Result<Value, Refusal> {
     Ok(json!({ "updateDate": epoch_seconds(unix_ns().into()) }))
 }
 
-/// The input of an execution, which is JSON.
-fn input(request: &StartRequest) -> Result<String, Refusal> {
+/// The input of an execution, which is JSON and within the limit of data: what is not is neither stored
+/// nor begun.
+fn input(machines: &Machines, request: &StartRequest) -> Result<String, Refusal> {
     let input = request.input.clone().unwrap_or_else(|| "{}".to_owned());
+    let limit = machines.data_limit();
+    if input.len() > limit {
+        return Err(Refusal(
+            "InvalidExecutionInput",
+            format!("The input has {} bytes, and the limit is {limit}", input.len()),
+        ));
+    }
     match crate::json::check(input.as_bytes()) {
         Ok(()) => Ok(input),
         Err(error) => {
@@ -319,9 +327,9 @@ fn input(request: &StartRequest) -> Result<String, Refusal> {
 }
 
 /// Reads which execution is asked for.
-fn request(head: &Parts, body: &[u8]) -> Result<Start, Refusal> {
+fn request(machines: &Machines, head: &Parts, body: &[u8]) -> Result<Start, Refusal> {
     let request: StartRequest = read(body)?;
-    let input = input(&request)?;
+    let input = input(machines, &request)?;
     if let Some(name) = &request.name {
         check_name(name)?;
     }
@@ -496,6 +504,16 @@ async fn invoke_function(
     if has_failed {
         let error = failure::Failure::read(&body).kind().unwrap_or("Lambda.Unknown").to_owned();
         return Err(Failure { error, cause: cut(String::from_utf8_lossy(&body).into_owned()) });
+    }
+    let (limit, bytes) = (api.machines.data_limit(), crate::json::plain_bytes(&body));
+    if bytes > limit {
+        // Before it is read: its values take many times the memory.
+        return Err(Failure {
+            error: uncia_flow::names::DATA_LIMIT.to_owned(),
+            cause: format!(
+                "the function's answer has {bytes} bytes as JSON, and the limit is {limit}"
+            ),
+        });
     }
     serde_json::from_slice(&body).map_err(|error| Failure {
         error: uncia_flow::names::TASK_FAILED.to_owned(),

@@ -281,7 +281,7 @@ impl Dispatcher {
         readiness.await.unwrap_or_default()
     }
 
-    /// The rows of the instances that live.
+    /// The rows of the instances that live, of those that start, too.
     pub(crate) async fn living(&self, function: Option<&str>) -> Vec<InstanceRow> {
         let (answer, rows) = oneshot::channel();
         self.send(Message::Living(function.map(str::to_owned), answer));

@@ -58,7 +58,7 @@ impl Drop for Outstanding {
 pub(super) async fn run(
     machine: StateMachine,
     settings: Settings,
-    input: &str,
+    input: String,
     running: &Running,
     cause: &str,
     invoke: &Invoke,
@@ -70,7 +70,10 @@ pub(super) async fn run(
     // From one reading of both clocks, so that a step of the clock shortens and lengthens no wait.
     let begun = Moment::exact();
     let now = || Nanos::from(begun.at(crate::clock::monotonic_ns()).unix());
-    let mut event = match serde_json::from_str(input) {
+    let read = serde_json::from_str(&input);
+    // It is held as long as the execution runs, once.
+    drop(input);
+    let mut event = match read {
         Ok(input) => Event::Started { input },
         Err(error) => return Status::Failed(invalid_input(&error)),
     };
@@ -83,11 +86,8 @@ pub(super) async fn run(
                 Decision::Invoke { task, function, payload, state } => {
                     let hop = Hop { cause: cause.to_owned(), stage: state };
                     let answer = invoke(function, Bytes::from(payload.to_string()), hop);
-                    let answers = answers.clone();
-                    let handle = tokio::spawn(async move {
-                        // Whoever waits may have ended.
-                        let _ = answers.send((task, answer.await));
-                    });
+                    let mut answers = Answers { task: Some(task), answers: answers.clone() };
+                    let handle = tokio::spawn(async move { answers.give(answer.await) });
                     outstanding.tasks.insert(task, handle.abort_handle());
                 }
                 Decision::Cancel { task } => {
@@ -131,6 +131,28 @@ pub(super) async fn run(
             }
             () = std::future::ready(()), if goes_on => Event::Continued,
         };
+    }
+}
+
+/// Takes the answer of an invocation; it has failed if there is none in the end, as after a panic.
+struct Answers {
+    task: Option<TaskId>,
+    answers: mpsc::UnboundedSender<(TaskId, Result<Value, Failure>)>,
+}
+
+impl Answers {
+    fn give(&mut self, answer: Result<Value, Failure>) {
+        if let Some(task) = self.task.take() {
+            // Whoever waits may have ended.
+            let _ = self.answers.send((task, answer));
+        }
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        let cause = "the platform failed at this invocation".to_owned();
+        self.give(Err(Failure { error: uncia_flow::names::RUNTIME.to_owned(), cause }));
     }
 }
 
@@ -179,7 +201,7 @@ mod tests {
         let machine = StateMachine::parse(definition).unwrap();
         let settings = Settings::new("arn:e", "e", "arn:m", "m");
         let invoke: Invoke = Arc::new(|_, _, _| Box::pin(std::future::pending()));
-        run(machine, settings, "{}", running, "e", &invoke).await
+        run(machine, settings, "{}".to_owned(), running, "e", &invoke).await
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use uncia_flow::{DefinitionError, Failure, Settings, StateMachine, Status};
+use uncia_flow::{DefinitionError, Failure, Room, Settings, StateMachine, Status, names};
 
 use crate::clock::unix_ns;
 use crate::ids;
@@ -31,6 +31,8 @@ pub(crate) const MACHINE_ARN: &str = "arn:aws:states:us-east-1:000000000000:stat
 pub(crate) const EXECUTION_ARN: &str = "arn:aws:states:us-east-1:000000000000:execution:";
 /// Executions at a time; more are refused.
 const MAX_RUNNING: usize = 1_000;
+/// Bytes of JSON that all of them hold while they wait.
+const MAX_DATA_BYTES: usize = 256 << 20;
 /// How long an execution of an express machine may take, in seconds.
 const EXPRESS_TIMEOUT_S: u64 = 300;
 
@@ -65,6 +67,11 @@ pub(crate) enum MachineError {
     ExecutionExists(String),
     #[error("{MAX_RUNNING} executions run already")]
     TooMany,
+    #[error(
+        "The executions that run hold {} MB of data, and with this one's input they would hold more than the \
+         {} MB that there is room for: wait for some to end, or stop them", .0.used() >> 20, .0.most() >> 20
+    )]
+    NoRoom(Room),
     #[error("This operation is not supported by this type of state machine")]
     WrongKind,
     #[error(transparent)]
@@ -77,6 +84,8 @@ pub(crate) struct Machines {
     invoke: Invoke,
     /// For so many executions more there is room.
     room: Arc<Semaphore>,
+    /// For the data of executions.
+    data: Room,
     /// By ARN.
     running: Mutex<HashMap<String, Arc<Running>>>,
     /// Bytes of data between states, at most.
@@ -121,7 +130,13 @@ impl Machines {
     ) -> Result<Self, DatabaseError> {
         let store = Store::open(state)?;
         let room = Arc::new(Semaphore::new(MAX_RUNNING));
-        Ok(Self { store, invoke, room, running: Mutex::default(), data_limit })
+        let data = Room::new(MAX_DATA_BYTES);
+        Ok(Self { store, invoke, room, data, running: Mutex::default(), data_limit })
+    }
+
+    /// Bytes of data between states, at most.
+    pub(crate) fn data_limit(&self) -> usize {
+        self.data_limit
     }
 
     /// Makes a machine; one that is there already with the same definition stays. Blocks for the disk.
@@ -193,17 +208,18 @@ impl Machines {
         let running = Arc::new(Running::new(machine.kind == Kind::Standard));
         self.lock().insert(execution.clone(), running.clone());
         let run = self.run(&machine, definition, row, invocation, running.clone());
+        let arn = execution.clone();
         tokio::spawn(async move {
-            let (row, status) = run.await;
-            let arn = row.arn.clone();
+            let status = end_of(run).await;
             // The disk may be full: then it is failed at the next start, as after a crash.
             let _ = (self.clone())
                 .blocking(move |machines| {
                     let history = running.history.to_json();
-                    machines.store.end(&row.arn, &Ended::of(&status), &history)
+                    let ended = machines.store.end(&arn, &Ended::of(&status), &history);
+                    machines.lock().remove(&arn);
+                    ended
                 })
                 .await;
-            self.lock().remove(&arn);
             drop(room);
         });
         Ok((execution, started))
@@ -235,7 +251,7 @@ impl Machines {
         if let Some(present) = self.store.execution(&row.arn)? {
             return same(present);
         }
-        let room = self.room()?;
+        let room = self.room(&row.input)?;
         match self.store.begin(&row)? {
             None => Ok(Ok(Stored { machine, definition, row, room })),
             // Somebody was faster.
@@ -251,7 +267,7 @@ impl Machines {
             return Err(MachineError::WrongKind);
         }
         let definition = StateMachine::parse(&machine.definition)?;
-        let room = self.room()?;
+        let room = self.room(&input)?;
         let name = name.unwrap_or_else(ids::uuid);
         // Names of express executions need not be unique.
         let execution = format!("{EXECUTION_ARN}{}:{name}:{}", machine.name, ids::uuid()).replacen(
@@ -272,10 +288,10 @@ impl Machines {
         self.lock().insert(execution.clone(), running.clone());
         let run = self.run(&machine, definition, row, invocation, running);
         let (answer, ended) = oneshot::channel();
-        let machines = self.clone();
+        let (machines, arn) = (self.clone(), execution.clone());
         tokio::spawn(async move {
-            let (row, status) = run.await;
-            machines.lock().remove(&row.arn);
+            let status = end_of(run).await;
+            machines.lock().remove(&arn);
             drop(room);
             // Whoever asked may be gone.
             let _ = answer.send(status);
@@ -291,7 +307,7 @@ impl Machines {
         row: ExecutionRow,
         invocation: Option<String>,
         running: Arc<Running>,
-    ) -> impl Future<Output = (ExecutionRow, Status)> + Send + use<> {
+    ) -> impl Future<Output = Status> + Send + use<> {
         let mut settings = Settings::new(
             &row.arn,
             &row.name,
@@ -299,16 +315,16 @@ impl Machines {
             &machine.name,
         );
         settings.data_limit = self.data_limit;
+        settings.room = self.data.clone();
         let definition = match machine.kind {
             Kind::Standard => definition,
             Kind::Express => definition.with_timeout(EXPRESS_TIMEOUT_S),
         };
         let invoke = self.invoke.clone();
         async move {
-            let cause = invocation.as_deref().unwrap_or(&row.name);
-            let status =
-                execution::run(definition, settings, &row.input, &running, cause, &invoke).await;
-            (row, status)
+            let ExecutionRow { name, input, .. } = row;
+            let cause = invocation.unwrap_or(name);
+            execution::run(definition, settings, input, &running, &cause, &invoke).await
         }
     }
 
@@ -350,8 +366,11 @@ impl Machines {
         }
     }
 
-    /// Room for an execution, until it is dropped.
-    fn room(&self) -> Result<OwnedSemaphorePermit, MachineError> {
+    /// Room for an execution with this input, until it is dropped.
+    fn room(&self, input: &str) -> Result<OwnedSemaphorePermit, MachineError> {
+        if !self.data.has(input.len()) {
+            return Err(MachineError::NoRoom(self.data.clone()));
+        }
         self.room.clone().try_acquire_owned().map_err(|_| MachineError::TooMany)
     }
 
@@ -367,5 +386,92 @@ impl Machines {
     /// The map is whole after every statement, so a panic elsewhere does not spoil it.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Running>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How an execution ends; one that panics has failed, and not only at the platform's next start.
+async fn end_of(run: impl Future<Output = Status> + Send + 'static) -> Status {
+    let ended = tokio::spawn(run).await;
+    ended.unwrap_or_else(|error| {
+        let cause = format!("the platform failed at this execution: {error}");
+        Status::Failed(Failure { error: names::RUNTIME.to_owned(), cause })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const WAITS: &str =
+        r#"{"StartAt": "W", "States": {"W": {"Type": "Wait", "Seconds": 1000, "End": true}}}"#;
+    const ASKS: &str = r#"{"StartAt": "T", "States": {"T": {"Type": "Task", "End": true,
+        "Resource": "arn:aws:lambda:us-east-1:000000000000:function:f"}}}"#;
+
+    /// Machines with one of this definition, and its ARN.
+    fn with(state: &Path, definition: &str, invoke: Invoke) -> (Arc<Machines>, String) {
+        let machines = Arc::new(Machines::open(state, 1 << 20, invoke).unwrap());
+        let made = Machine {
+            name: "m".to_owned(),
+            definition: definition.to_owned(),
+            role: "r".to_owned(),
+            kind: Kind::Standard,
+            created: 1,
+        };
+        machines.create(made).unwrap();
+        (machines, format!("{MACHINE_ARN}m"))
+    }
+
+    fn start(machine: &str, input: String) -> Start {
+        Start { machine: machine.to_owned(), name: None, input, invocation: None }
+    }
+
+    async fn until(is_so: impl Fn() -> bool) {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_execution_that_panics_has_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at_once: Invoke = Arc::new(|_, _, _| panic!("it is broken"));
+        let later: Invoke = Arc::new(|_, _, _| Box::pin(async { panic!("it is broken") }));
+        for (panics, words) in [(at_once, "at this execution"), (later, "at this invocation")] {
+            let (machines, machine) = with(folder.path(), ASKS, panics);
+            let (arn, _) = machines.start(start(&machine, "{}".to_owned())).await.unwrap();
+            until(|| machines.room.available_permits() == MAX_RUNNING).await;
+            let ended = machines.describe(&arn).unwrap().ended.unwrap();
+            assert_eq!((&*ended.status, ended.error.as_deref()), ("FAILED", Some(names::RUNTIME)));
+            let cause = ended.cause.unwrap();
+            assert!(cause.contains(words), "{cause}");
+            assert!(machines.lock().is_empty());
+            assert_eq!(machines.data.used(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn data_of_executions_that_wait_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let never: Invoke = Arc::new(|_, _, _| Box::pin(std::future::pending()));
+        let (mut machines, machine) = with(folder.path(), WAITS, never);
+        Arc::get_mut(&mut machines).unwrap().data = Room::new(1 << 20);
+        let numbers = format!("[{}1]", "1,".repeat(200_000));
+        let (first, _) = machines.start(start(&machine, numbers.clone())).await.unwrap();
+        let (second, _) = machines.start(start(&machine, numbers.clone())).await.unwrap();
+        until(|| machines.data.used() >= 2 * numbers.len()).await;
+        assert_eq!(machines.data.used(), 2 * numbers.len(), "a text each, not their values");
+        let refused = machines.start(start(&machine, numbers.clone())).await.unwrap_err();
+        assert!(refused.to_string().contains("wait for some to end"), "{refused}");
+        let stop = Failure { error: String::new(), cause: String::new() };
+        machines.stop(&first, stop.clone()).unwrap();
+        until(|| machines.data.used() == numbers.len()).await;
+        let (third, _) = machines.start(start(&machine, numbers)).await.unwrap();
+        for arn in [&second, &third] {
+            machines.stop(arn, stop.clone()).unwrap();
+        }
+        until(|| machines.lock().is_empty()).await;
+        assert_eq!(machines.data.used(), 0);
     }
 }

@@ -71,3 +71,25 @@ fn data_is_no_deeper_than_what_can_be_read() {
     let error = StateMachine::parse(&deeper.to_string()).unwrap_err().to_string();
     assert!(error.contains("state S: ResultPath has more than 128 steps"), "{error}");
 }
+
+#[test]
+fn whoevers_data_grows_in_a_full_room_fails() {
+    let definition = json!({"StartAt": "P", "States": {
+        "P": {"Type": "Pass", "Result": "x".repeat(200), "Next": "W"},
+        "W": {"Type": "Wait", "Seconds": 9, "End": true},
+    }});
+    for (most, has_ended) in [(100, true), (300, false)] {
+        let mut driver = Driver::new(&definition);
+        let room = Room::new(most);
+        driver.execution.settings.room = room.clone();
+        driver.deliver(Event::Started { input: json!({}) });
+        let Some(status) = driver.execution.status().cloned() else {
+            assert!(!has_ended && room.used() > 200);
+            continue;
+        };
+        let (error, cause) = failure(status);
+        assert_eq!(error, names::RUNTIME);
+        assert!(cause.contains("there is room for 100"), "{cause}");
+        assert!(has_ended && room.used() == 0);
+    }
+}

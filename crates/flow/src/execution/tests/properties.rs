@@ -114,6 +114,7 @@ proptest! {
             waiting.extend(driver.deliver(event));
         }
         prop_assert!(driver.timers.is_empty());
+        prop_assert_eq!(driver.execution.settings.room.used(), 0);
         let ended = driver.decisions.iter().filter(|it| matches!(it, Decision::Ended(_))).count();
         prop_assert_eq!(ended, 1);
         prop_assert!(matches!(driver.decisions.last(), Some(Decision::Ended(_))));

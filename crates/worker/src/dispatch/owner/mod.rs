@@ -195,7 +195,6 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 let rows = self
                     .instances
                     .values()
-                    .filter(|state| state.is_ready())
                     .filter(|state| {
                         function.as_deref().is_none_or(|it| *state.function.name == *it)
                     })

@@ -97,6 +97,11 @@ def test_handler_and_function_yaml_agree_on_ranges_and_units(name: str, call: An
     quick = function.preset("test")
     events, expected = [], []
     for key, parameter in function.parameters.items():
+        if parameter.type == "text":
+            # Each has tests of its own for what it takes; none takes these.
+            events += [{**quick, key: bad} for bad in ("many", None, True, [1], 7)]
+            expected += ["error"] * 5
+            continue
         assert parameter.low is not None
         assert parameter.high is not None
         for bad in (parameter.low - 1, parameter.high + 1, "many", None, True, [1]):

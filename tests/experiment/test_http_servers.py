@@ -53,10 +53,14 @@ seed: 3
 platform: {kind: embedded, like: gcp}
 functions:
   server: {source: ./server}
-  hello: {source: hello}
+  hello: {source: hello, replicas: 2}
+  other: {source: hello, memory: 512MB}
 experiments:
   together: {function: server, arrivals: {kind: burst, sizes: [3]}}
-  alone: {function: hello, arrivals: {kind: burst, sizes: [2]}}
+  alone:
+    mix:
+      - {function: hello, arrivals: {kind: burst, sizes: [2]}}
+      - {function: other, arrivals: {kind: burst, sizes: [2]}}
 """
 
 
@@ -77,5 +81,5 @@ def test_a_platform_like_cloud_run_serves_servers_so_and_says_who_is_none(
     assert len({row["instance"] for row in together}) == 1
     assert not any(row["shared"] for row in table if row["experiment"] == "alone")
     warnings = [it for it in read_run(tmp_path / "run")["warnings"] if "HTTP server" in it]
-    assert "hello: it polls, and an instance of it serves one request at a time" in errors
-    assert [it.partition(":")[0] for it in warnings if "it polls" in it] == ["hello"]
+    assert "hello, other: it polls, and an instance of it serves one request at a time" in errors
+    assert [it.partition(":")[0] for it in warnings if "it polls" in it] == ["hello, other"]

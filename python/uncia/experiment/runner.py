@@ -323,6 +323,7 @@ class Execution:
         self.reporter.note(self._deploying(missing))
         specs = Specs(self.sources, self.description.packages)
         prefix = "u" + self.description.run[-6:]
+        warned: dict[str, list[str]] = {}
         for number, (key, plan) in enumerate(self.plan.deployments.items()):
             if key not in missing:
                 continue
@@ -333,12 +334,15 @@ class Execution:
                 # Noted before the endpoint is asked for, so that an interruption removes it too.
                 placeholder = (deployment, Target(""))
                 self.deployed[key].append(placeholder)
-                self._warn(f"{plan.alias}: {warning}" for warning in deployment.warnings)
+                for warning in deployment.warnings:
+                    aliases = warned.setdefault(warning, [])
+                    aliases += [plan.alias] if plan.alias not in aliases else []
                 self.deployed[key][-1] = (deployment, platform.endpoint(deployment))
         for experiment in self.plan.experiments[since:]:
             for stream in experiment.streams:
                 if stream.hops is not None and stream.hops.kind == "sequence":
                     self._deploy_sequence(platform, prefix, stream.hops)
+        self._warn(f"{', '.join(aliases)}: {warning}" for warning, aliases in warned.items())
         events = adapter(self.plan.platform).CAPABILITIES.http_events
         # An HTTP server gets the request itself.
         made = [deployment for key in missing for deployment, _ in self.deployed[key]]

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from uncia import record
 from uncia.experiment import hops
+from uncia.experiment.join import unmatched
 from uncia.experiment.stages import ChainPlan, StagePlan
 
 
@@ -78,6 +79,8 @@ def test_hops_have_the_experiment_of_their_root_and_the_platforms_word() -> None
     assert [row["execution"] for row in rows] == [5] * 6
     assert all(by_name[name]["scheduled"] is None for name in "xyz")
     assert (found.unknown, found.joined.strangers) == (["id-lie"], 2)
+    # Nobody waits for the log to have what is not true.
+    assert unmatched(client, log) == 0
 
 
 def test_a_circle_in_a_damaged_log_leads_to_no_root() -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from uncia import record
+from uncia.stats import columns
 
 pc: Any = compute
 
@@ -99,8 +100,12 @@ def join(client: pa.Table, platform: pa.Table) -> Joined:
 
 
 def unmatched(client: pa.Table, platform: pa.Table) -> int:
-    """Client rows that the platform answered (it gave a request id) but did not log."""
-    answered = client.filter(pc.is_valid(client.column("request_id")))
+    """Client rows that the platform answered (it gave a request id) but did not log.
+
+    Hops are not the client's: what functions report of them need not be true.
+    """
+    is_answered = pc.is_valid(client.column("request_id"))
+    answered = client.filter(pc.and_(is_answered, pc.invert(columns.is_hop(client))))
     if answered.num_rows == 0:
         return 0
     known = pc.is_in(

@@ -1,8 +1,8 @@
-//! How many events a second the simulator handles, without writing rows: M/M/8 under the default policies,
-//! and a cluster of 16-core workers under Leopard's with functions of five phases. Also how far the mean
-//! times of M/M/8 at loads of 0.5, 0.8 and 0.95 are from Erlang's formula.
+//! How many events a second the simulator handles, without writing rows: a cluster of 16-core workers under
+//! Leopard's policies with functions of five phases, and queues of which the answer is known, with how
+//! far their mean times at loads of 0.5, 0.8 and 0.95 are from theory.
 //!
-//! `cargo run --release -p uncia-sim --example sim-bench [WORKERS] [REQUESTS] [SEED]`
+//! `cargo run --release -p uncia-sim --example sim-bench [WORKERS] [REQUESTS] [SEED] [RUNS]`
 
 #![expect(clippy::print_stdout, reason = "its output")]
 
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use uncia_arrivals::RandomStream;
 use uncia_policy::{FunctionSettings, Parameters, PolicyNames, Qos, Resources};
-use uncia_sim::{Function, Interval, Life, Phase, Served, Setting, Sink, Trace, simulate};
+use uncia_sim::{Function, Interval, Life, Phase, Served, Setting, Sink, Summary, Trace, simulate};
 
 const VCPU: u64 = 1_000_000;
 const MS: f64 = 1e6;
@@ -22,19 +22,16 @@ struct Times {
     sums: [u128; STRETCHES],
 }
 
-/// So many means say how far the mean of all may be off.
+/// So many means a run say how far the mean of all may be off.
 const STRETCHES: usize = 20;
 
-impl Times {
-    /// The mean, and the half-width of its 95 % interval (Student's t with 19 degrees of freedom).
-    fn mean(&self, unit: f64) -> (f64, f64) {
-        let each = (self.requests / STRETCHES) as f64 * unit;
-        let means = self.sums.map(|sum| sum as f64 / each);
-        let count = STRETCHES as f64;
-        let mean = means.iter().sum::<f64>() / count;
-        let squares: f64 = means.iter().map(|one| (one - mean) * (one - mean)).sum();
-        (mean, 2.093 * (squares / (count - 1.0) / count).sqrt())
-    }
+/// The mean of these, and the half-width of its 95 % interval.
+fn mean(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|one| (one - mean) * (one - mean)).sum();
+    // Student's t with 19 degrees of freedom, which is more than with others that there are here.
+    (mean, 2.093 * (squares / (count - 1.0) / count).sqrt())
 }
 
 impl Sink for Times {
@@ -77,15 +74,14 @@ fn setting(workers: usize, capacity: Resources, functions: Vec<FunctionSettings>
     }
 }
 
-fn timed(what: &str, setting: &Setting, trace: &Trace) -> Times {
+/// Simulates, and what that came to in how many seconds of CPU time.
+fn timed(setting: &Setting, trace: &Trace) -> (Times, Summary, f64) {
     let mut times = Times { requests: trace.invocations.len(), sums: [0; STRETCHES] };
     let begun = Instant::now();
     let before = cpu_time(begun);
     let summary = simulate(setting, trace, &mut times).expect("it can be simulated");
     let seconds = cpu_time(begun) - before;
-    let events = summary.events as f64;
-    println!("{what}: {events} events in {seconds:.2} s, {:.3} million/s", events / seconds / 1e6);
-    times
+    (times, summary, seconds)
 }
 
 /// CPU time of this thread so far, so that other work on the machine does not count; where the kernel does
@@ -105,25 +101,98 @@ fn erlang(load: f64) -> f64 {
     1.0 + blocked / (1.0 - load * (1.0 - blocked)) / (8.0 * (1.0 - load))
 }
 
-fn queues(requests: usize, seed: u64) {
-    let memory = 1 << 30;
-    let one = FunctionSettings {
-        allocation: Resources { cpu: VCPU, memory: 1 },
-        ..FunctionSettings::default()
-    };
-    let setting = setting(1, Resources { cpu: 8 * VCPU, memory }, vec![one]);
-    for load in [0.5, 0.8, 0.95] {
-        let stream = RandomStream::new(seed, &format!("M/M/8 at {load}"));
+/// A queue of which the mean time in the system is known, as a multiple of that of a service.
+struct Queue {
+    name: &'static str,
+    servers: u64,
+    /// All that are there share the server, instead of waiting for it.
+    is_shared: bool,
+    /// The next service, in milliseconds, 1 on average.
+    service: fn(&mut RandomStream) -> f64,
+    theory: fn(f64) -> f64,
+}
+
+const QUEUES: [Queue; 3] = [
+    Queue {
+        name: "M/M/8",
+        servers: 8,
+        is_shared: false,
+        service: RandomStream::exponential,
+        theory: erlang,
+    },
+    Queue {
+        name: "M/D/1",
+        servers: 1,
+        is_shared: false,
+        service: |_| 1.0,
+        // Pollaczek and Khinchine.
+        theory: |load| 1.0 + load / 2.0 / (1.0 - load),
+    },
+    Queue {
+        name: "M/G/1-PS",
+        servers: 1,
+        is_shared: true,
+        // One in ten takes 5.5 times the mean, the others half of it.
+        service: |stream| if stream.whole_below(10, 1) == 0 { 5.5 } else { 0.5 },
+        theory: |load| 1.0 / (1.0 - load),
+    },
+];
+
+impl Queue {
+    fn setting(&self) -> Setting {
+        let one = FunctionSettings {
+            allocation: Resources { cpu: VCPU, memory: 1 },
+            spot_cpu: if self.is_shared { VCPU } else { 0 },
+            ..FunctionSettings::default()
+        };
+        let capacity = Resources { cpu: self.servers * VCPU, memory: 1 << 30 };
+        let mut setting = setting(1, capacity, vec![one]);
+        if self.is_shared {
+            "leopard".clone_into(&mut setting.policies.admission);
+        }
+        setting
+    }
+
+    fn trace(&self, requests: usize, load: f64, seed: u64) -> Trace {
+        let stream = RandomStream::new(seed, &format!("{} at {load}", self.name));
         let (mut gaps, mut services) = (stream.part(0), stream.part(1));
         let (mut trace, mut now) = (Trace::default(), 0.0);
         for _ in 0..requests {
-            now += gaps.exponential() * MS / load / 8.0;
-            let duration = (services.exponential() * MS) as u64;
+            now += gaps.exponential() * MS / load / self.servers as f64;
+            let duration = ((self.service)(&mut services) * MS) as u64;
             trace.push(0, now as u64, &[Phase { duration, cpu: VCPU, memory: 1 }]);
         }
-        let times = timed(&format!("M/M/8 at {load}"), &setting, &trace);
-        let (mean, half) = times.mean(MS);
-        println!("  mean time {mean:.4} +- {half:.4} services, by Erlang {:.4}", erlang(load));
+        trace
+    }
+}
+
+/// Simulates each queue with so many seeds, and compares the mean of all with theory.
+fn queues(requests: usize, seed: u64, runs: u64) {
+    for queue in &QUEUES {
+        let setting = queue.setting();
+        for load in [0.5, 0.8, 0.95] {
+            let mut means = Vec::new();
+            let mut speed = 0.0;
+            for run in seed..seed + runs {
+                let trace = queue.trace(requests, load, run);
+                let (times, summary, seconds) = timed(&setting, &trace);
+                let each = (requests / STRETCHES) as f64 * MS;
+                means.extend(times.sums.iter().map(|sum| *sum as f64 / each));
+                speed += summary.events as f64 / seconds / 1e6 / runs as f64;
+                // Little's law: exact, unless a stretch is left over.
+                let spent: u128 = times.sums.iter().sum();
+                assert!(requests % STRETCHES > 0 || spent == summary.in_system, "Little's law");
+            }
+            let (mean, half) = mean(&means);
+            let theory = (queue.theory)(load);
+            println!(
+                "{} at {load}: {mean:.4} +- {half:.4}, in theory {theory:.4} ({:+.2} % +- {:.2} %); \
+                 {speed:.2} million events/s",
+                queue.name,
+                (mean / theory - 1.0) * 100.0,
+                half / theory * 100.0,
+            );
+        }
     }
 }
 
@@ -164,13 +233,19 @@ fn cluster(workers: usize, requests: usize) {
         });
         trace.push(index as usize, now as u64, &phases);
     }
-    timed(&format!("{workers} workers, leopard"), &setting, &trace);
+    let (_, summary, seconds) = timed(&setting, &trace);
+    let speed = summary.events as f64 / seconds / 1e6;
+    println!("{workers} workers, leopard: {} events, {speed:.2} million/s", summary.events);
 }
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|it| it.parse::<usize>().expect("a number"));
     let workers = arguments.next().unwrap_or(8);
     let requests = arguments.next().unwrap_or(200_000);
-    queues(requests * 5, arguments.next().unwrap_or(1) as u64);
+    let seed = arguments.next().unwrap_or(1) as u64;
+    let runs = arguments.next().unwrap_or(1) as u64;
     cluster(workers, requests);
+    if runs > 0 {
+        queues(requests * 5, seed, runs);
+    }
 }

@@ -6,7 +6,7 @@
 # make dist   wheels and source distributions, in dist/
 # make services  the servers of services beside functions, such as the store
 # make test-suites  tests on real services: it makes them first
-# make test-v2  tests on version 2 of control groups, under a kernel in an emulated machine: half an hour
+# make test-v2  tests on version 2 of control groups, under kernels 6.1 and 6.12 in an emulated machine: half an hour each
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
 
 PYTHON ?= python3
@@ -78,8 +78,9 @@ test-suites: services
 docs: install-dev
 	DOCS_WHOLE=1 $(BIN)/pytest -q tests/docs
 
+# KERNEL: a series of Debian's, such as 6.1, instead of both.
 test-v2: install-dev
-	$(BIN)/python benches/bandwidth/kernels/version2.py
+	$(BIN)/python benches/bandwidth/kernels/version2.py $(addprefix --kernel ,$(KERNEL))
 
 lint: install-dev
 	@$(MAKE) --no-print-directory --jobs 2 lint-rust lint-python

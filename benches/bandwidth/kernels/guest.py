@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import lzma
+import os
 import re
 import shlex
 import shutil
@@ -28,9 +29,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 QEMU = "qemu-system-x86_64"
+# Before that version a guest with several CPUs ends in an oops of its kernel.
+QEMU_OF_SEVERAL_CPUS = 10
+# Where packages have programs and libraries, below a folder that they are unpacked into.
+PROGRAMS = ("usr/bin", "bin")
+LIBRARIES = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
+DATA = ("usr/share/qemu", "usr/share/seabios")
 # The last, so that the kernel says who connects: it loads no module by itself here.
-MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "tcp_diag")
+MODULES = (
+    *("virtio_pci", "9pnet_virtio", "9p", "overlay"),
+    # A disk; its file system asks for crc32c by name.
+    *("virtio_blk", "crc32c_generic", "ext4", "tcp_diag"),
+)
 STATUS = "status"
+DISK = "disk"
 MIB = 1024 * 1024
 
 INIT = """#!/bin/busybox sh
@@ -49,12 +61,14 @@ mkdir -p /root/out
 mount --move /proc /root/proc
 mount --move /sys /root/sys
 mount --move /dev /root/dev
+ln -s /proc/self/fd /root/dev/fd
 mkdir -p /root/dev/shm /root/dev/pts
 mount -t tmpfs shm /root/dev/shm
 mount -t devpts pts /root/dev/pts
 mount -t tmpfs run /root/run
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 out /root/out
 ip link set lo up
+DISK
 CGROUPS
 # The root of the namespace, not of a process: who enters a mount namespace gets that one.
 cd /root
@@ -88,6 +102,10 @@ class Guest:
         cpus: CPUs; with ``icount`` one.
         icount: ns of an instruction, as a power of two; None: the host's clock.
         memory: MiB.
+        disk: bytes of a disk of its own at /scratch, empty at first; 0: none. What is on it is in a
+            file beside the guest's memory on this machine, as long as the guest runs.
+        tools: folders that packages with QEMU or busybox are unpacked into, if they are not
+            installed.
     """
 
     kernel: Path
@@ -96,12 +114,20 @@ class Guest:
     cpus: int = 1
     icount: int | None = None
     memory: int = 3072
+    disk: int = 0
+    tools: tuple[Path, ...] = ()
 
     def check(self) -> None:
         """Raises :class:`GuestError` for what is missing or does not go together."""
         for program, package in ((QEMU, "qemu-system-x86"), ("busybox", "busybox-static")):
-            if shutil.which(program) is None:
+            if self.program(program) is None:
                 raise GuestError(f"{program} is missing: apt-get install {package}")
+        if self.cpus > 1 and self.emulator_version() < QEMU_OF_SEVERAL_CPUS:
+            raise GuestError(
+                f"with several CPUs {QEMU} must be {QEMU_OF_SEVERAL_CPUS} or newer, and is "
+                f"{self.emulator_version()}: install that of the release's backports, or give"
+                " --cpus 1"
+            )
         if not self.kernel.is_file():
             raise GuestError(f"there is no kernel {self.kernel}: give the path of a vmlinuz")
         if not (self.modules / "kernel").is_dir():
@@ -110,6 +136,35 @@ class Guest:
             )
         if self.icount is not None and self.cpus != 1:
             raise GuestError("with --icount the guest has one CPU: leave out --cpus")
+
+    def program(self, name: str) -> str | None:
+        """The path of a program, of the tools or else installed; None if there is none."""
+        folders = [str(tools / folder) for tools in self.tools for folder in PROGRAMS]
+        return shutil.which(name, path=os.pathsep.join(folders)) or shutil.which(name)
+
+    def emulator_version(self) -> int:
+        """QEMU's major version; 0 if there is none, or it does not run."""
+        try:
+            said = subprocess.run(
+                [self.program(QEMU) or QEMU, "--version"],
+                env=self.environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+            ).stdout
+        except OSError:
+            return 0
+        found = re.search(r"version (\d+)", said)
+        return int(found[1]) if found else 0
+
+    def environment(self) -> dict[str, str]:
+        """QEMU's, with libraries and modules that are unpacked like itself."""
+        environment = dict(os.environ)
+        libraries = [str(tools / folder) for tools in self.tools for folder in LIBRARIES]
+        if libraries:
+            environment["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
+            environment["QEMU_MODULE_DIR"] = str(self.tools[0] / LIBRARIES[0] / "qemu")
+        return environment
 
     def run(self, command: list[str], out: Path, timeout: float | None = None) -> int:
         """Runs a command in the guest and gives its exit status; what it prints is printed here.
@@ -121,11 +176,15 @@ class Guest:
         out.mkdir(parents=True, exist_ok=True)
         (out / STATUS).unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(prefix="uncia-guest-") as folder:
+            if self.disk:
+                make_disk(Path(folder) / DISK, self.disk)
             initrd = Path(folder) / "initrd"
             initrd.write_bytes(self.initrd())
             (out / "command").write_text(shlex.join(command) + "\n")
             try:
-                subprocess.run(self.qemu(initrd, out), timeout=timeout, check=True)
+                subprocess.run(
+                    self.qemu(initrd, out), env=self.environment(), timeout=timeout, check=True
+                )
             except subprocess.TimeoutExpired as error:
                 raise GuestError(f"the guest took longer than {timeout} s") from error
             except subprocess.CalledProcessError as error:
@@ -143,11 +202,15 @@ class Guest:
         words = ["console=ttyS0", "quiet", "panic=-1", "tsc=reliable", "mitigations=off"]
         words += ["cgroup_no_v1=all"] if self.cgroups == 2 else []
         share = "security_model=none,multidevs=remap"
+        disk = f"file={initrd.with_name(DISK)},format=raw,if=virtio,cache=unsafe"
         clock = [] if self.icount is None else ["-icount", f"shift={self.icount},sleep=off"]
+        data = [tools / folder for tools in self.tools for folder in DATA]
         return [
-            *(QEMU, "-accel", "tcg", "-cpu", "max", "-smp", str(self.cpus), *clock),
+            *(self.program(QEMU) or QEMU, *(word for path in data for word in ("-L", str(path)))),
+            *("-accel", "tcg", "-cpu", "max", "-smp", str(self.cpus), *clock),
             *("-m", str(self.memory), "-nodefaults", "-no-reboot", "-display", "none"),
             *("-serial", "stdio", "-nic", "none"),
+            *(("-drive", disk) if self.disk else ()),
             *("-kernel", str(self.kernel), "-initrd", str(initrd), "-append", " ".join(words)),
             *("-virtfs", f"local,path=/,mount_tag=host,readonly=on,{share}"),
             *("-virtfs", f"local,path={out.resolve()},mount_tag=out,{share}"),
@@ -156,8 +219,13 @@ class Guest:
     def initrd(self) -> bytes:
         """What the guest begins with: busybox, modules, and a script that mounts this machine."""
         init = INIT.replace("CGROUPS", UNIFIED if self.cgroups == 2 else CLASSIC)
-        init = init.replace("COMMAND", "command").replace("STATUS", STATUS)
-        busybox = Path(shutil.which("busybox") or "busybox").read_bytes()
+        mount = (
+            "mkdir -p /root/scratch && mount -t ext4 /root/dev/vda /root/scratch"
+            if self.disk
+            else ""
+        )
+        init = init.replace("COMMAND", "command").replace("DISK", mount).replace("STATUS", STATUS)
+        busybox = Path(self.program("busybox") or "busybox").read_bytes()
         modules = self.needed()
         files = {
             "init": init.encode(),
@@ -184,6 +252,23 @@ class Guest:
         for module in MODULES:
             add(module)
         return order
+
+
+def make_disk(path: Path, size: int) -> None:
+    """Makes an empty disk, which takes the room of what is written to it.
+
+    Raises:
+        GuestError: there is no program for it, or it failed.
+    """
+    with path.open("wb") as file:
+        file.truncate(size)
+    command = ["mkfs.ext4", "-q", "-F", "-E", "root_owner=0:0", str(path)]
+    try:
+        subprocess.run(command, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise GuestError(
+            f"no file system could be made: {error}; apt-get install e2fsprogs"
+        ) from error
 
 
 def name(path: Path) -> str:

@@ -1,85 +1,165 @@
-"""Runs the tests to which version 2 of control groups matters, under a kernel that has no other.
+"""Runs the tests to which version 2 of control groups matters, under kernels that have no other.
 
-    .venv/bin/python benches/bandwidth/kernels/version2.py [--kernel VMLINUZ --modules DIR]
+    .venv/bin/python benches/bandwidth/kernels/version2.py [--kernel 6.1] [--only PART] [-k WORDS]
 
-Without a kernel Debian's is fetched by apt-get into target/kernels. The tests are those of
-crates/cgroup, of the sandbox as far as groups decide about them, and of two files in Python.
-Exits with 1 if one of them fails.
+The kernels are Debian's, 6.1 and 6.12 unless others are named, fetched by apt-get into
+target/kernels; so is QEMU, if that of this machine is older than 10. The tests are those of
+crates/cgroup, of the sandbox, and the end-to-end tests of the platform. Their programs are built
+here; the guest only runs them. Every failure, and every test that was not run, is listed at the
+end with its reason. Exits with 1 if one has failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
-from guest import Guest, GuestError
+from guest import QEMU, QEMU_OF_SEVERAL_CPUS, Guest, GuestError
+from packages import Packages
 
 ROOT = Path(__file__).resolve().parents[3]
 KERNELS = ROOT / "target" / "kernels"
-PACKAGE = "linux-image-amd64"
-# Of the sandbox's tests, by parts of their names: counters, limits, freezing, quotas, ends, starts.
-SANDBOX = (
-    "cpu_time",
-    "memory",
-    "peak",
-    "throttl",
-    "frozen",
-    "freezing",
-    "scaled_down",
-    "event_driven",
-    "forks_without_end",
-    "nothing_is_left",
-    "swept",
-    "version_2",
-    "shar",
-    "zygote",
-    "prepared",
-    "started_runtimes",
-    "spawner",
+SERIES = ("6.1", "6.12")
+
+# What the guest's tests multiply their bounds of time by: an emulated processor is some twenty
+# times slower, and this machine may have other work.
+TIME_FACTOR = 10
+# Of one test in Python, in s.
+TEST_TIMEOUT_S = 1200
+MEMORY_MIB = 4096
+DISK_BYTES = 8 << 30
+
+# By parts of their names.
+SANDBOX_LEFT_OUT: dict[str, str] = {}
+
+# They switch controllers of the whole machine.
+ALONE = ("tests/platforms/test_cpu_groups_v2.py", "tests/bandwidth/test_limits.py")
+# Those in which groups decide, or measure: of the others the code is the same on either version.
+PLATFORM = (
+    "tests/lambda_api/test_enforcement.py",
+    "tests/lambda_api/test_metering.py",
+    "tests/lambda_api/test_keep_alive_cpu.py",
+    "tests/lambda_api/test_starts.py",
+    "tests/lambda_api/test_stay_awake.py",
+    "tests/lambda_api/test_serving.py",
+    "tests/lambda_api/test_state_folder.py",
+    "tests/lambda_api/test_exhaustion.py",
+    "tests/lambda_api/test_extensions.py",
+    "tests/lambda_api/test_policies.py",
+    "tests/lambda_api/test_languages.py",
+    "tests/lambda_api/test_http_server.py",
+    "tests/lambda_api/test_images.py",
+    "tests/lambda_api/test_versions.py",
+    "tests/experiment/test_http_servers.py",
+    "tests/experiment/test_removal.py",
+    "tests/experiment/test_run.py",
 )
-PYTHON = ("tests/platforms/test_cpu_groups_v2.py", "tests/bandwidth/test_limits.py")
+PYTHON_LEFT_OUT = {
+    f"tests/lambda_api/test_metering.py::{name}": "it compares CPU time with getrusage to 1 % and"
+    " 10 us, which an emulated processor does not keep"
+    for name in ("test_cpu_time_agrees_with_getrusage", "test_of_a_thawed_instance_too")
+}
 
 
-def fetched() -> tuple[Path, Path]:
-    """Debian's kernel and its modules, unpacked in target/kernels.
+@dataclass(frozen=True)
+class Step:
+    """One command in the guest.
+
+    Attributes:
+        name: of its log.
+        command: with ``LOG`` for where its results go, in pytest's form.
+    """
+
+    name: str
+    command: list[str]
+
+
+@dataclass
+class Result:
+    """What came of a step.
+
+    Attributes:
+        passed: how many tests.
+        failed: names of tests, or what else went wrong.
+        skipped: reasons, by the names of tests.
+    """
+
+    passed: int = 0
+    failed: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument(
+        "--kernel", action="append", help="a series of Debian's, such as 6.1, or a vmlinuz"
+    )
+    parser.add_argument("--modules", type=Path, help="lib/modules/RELEASE, of a vmlinuz")
+    parser.add_argument("--cpus", type=int, default=2)
+    parser.add_argument(
+        "--only", action="append", help="a step: cgroup, sandbox, groups or platform"
+    )
+    parser.add_argument("-k", dest="words", help="only tests with this in their names")
+    parser.add_argument("--dev", action="store_true", help="programs built without optimization")
+    parser.add_argument("--timeout", type=float, default=7200, help="s, of each kernel")
+    parser.add_argument("--out", type=Path, help="where logs stay")
+    given = parser.parse_args()
+    try:
+        programs = built(given.dev)
+        steps = all_steps(given.words, given.only)
+        failed = False
+        for kernel in given.kernel or SERIES:
+            guest = machine(kernel, given.modules, given.cpus)
+            with tempfile.TemporaryDirectory(prefix="uncia-guest-out-") as folder:
+                out = given.out / Path(kernel).name if given.out else Path(folder)
+                shutil.rmtree(out, ignore_errors=True)
+                failed = run(guest, kernel, steps, programs, out, given.timeout) or failed
+        return int(failed)
+    except GuestError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except subprocess.CalledProcessError as error:
+        print(f"error: {error.cmd[0]} failed with status {error.returncode}", file=sys.stderr)
+        return 2
+
+
+def machine(kernel: str, modules: Path | None, cpus: int) -> Guest:
+    """The guest with a kernel, and what it takes fetched.
 
     Raises:
-        GuestError: apt-get does not have it.
+        GuestError: something cannot be fetched.
     """
-    if not list(KERNELS.glob("boot/vmlinuz-*")):
-        KERNELS.parent.mkdir(exist_ok=True)
-        try:
-            shown = subprocess.run(
-                ["apt-cache", "depends", PACKAGE], capture_output=True, text=True, check=True
-            ).stdout
-            name = next(
-                word
-                for word in shown.split()
-                if word.startswith("linux-image-") and word != PACKAGE
-            )
-            with tempfile.TemporaryDirectory(dir=KERNELS.parent, prefix="kernels-") as folder:
-                subprocess.run(["apt-get", "download", "-q", name], cwd=folder, check=True)
-                (package,) = Path(folder).glob(f"{name}_*.deb")
-                subprocess.run(["dpkg", "-x", package, Path(folder) / "unpacked"], check=True)
-                (Path(folder) / "unpacked").rename(KERNELS)  # Whole, or not at all.
-        except (OSError, subprocess.CalledProcessError, StopIteration, ValueError) as error:
-            raise GuestError(
-                f"no kernel could be fetched by apt-get ({error}): name one with --kernel"
-            ) from error
-    kernel = sorted(KERNELS.glob("boot/vmlinuz-*"))[-1]
-    release = kernel.name.removeprefix("vmlinuz-")
-    (modules,) = [path for path in KERNELS.glob("**/modules/*") if path.name == release]
-    return kernel, modules
+    packages = Packages(KERNELS)
+    if modules is None:
+        path, modules = packages.kernel(kernel)
+    else:
+        path = Path(kernel)
+    guest = Guest(path, modules, cgroups=2, cpus=cpus, memory=MEMORY_MIB, disk=DISK_BYTES)
+    tools = []
+    if guest.emulator_version() < QEMU_OF_SEVERAL_CPUS:
+        tools.append(packages.program(QEMU, "qemu-system-x86", backport=True))
+    if guest.program("busybox") is None:
+        tools.append(packages.program("busybox", "busybox-static"))
+    guest = replace(guest, tools=tuple(tools))
+    guest.check()
+    return guest
 
 
-def test_programs() -> dict[str, Path]:
-    """The programs of the tests, built: by the name of what they test."""
-    command = ["cargo", "test", "--release", "--locked", "--no-run", "--message-format=json"]
+def built(dev: bool) -> dict[str, Path]:
+    """The programs of the tests, and the engine, built: by the name of what they test."""
+    profile = [] if dev else ["--release"]
+    command = ["cargo", "test", *profile, "--locked", "--no-run", "--message-format=json"]
     built = subprocess.run(
         [*command, "--package=uncia-cgroup", "--package=uncia-worker"],
         cwd=ROOT,
@@ -88,67 +168,138 @@ def test_programs() -> dict[str, Path]:
         check=True,
     )
     messages = [json.loads(line) for line in built.stdout.splitlines()]
-    return {
+    found = {
         message["target"]["name"]: Path(message["executable"])
         for message in messages
         if message.get("executable") and message["profile"]["test"]
     }
+    if dev:
+        subprocess.run(["cargo", "build", "--package=uncia-engine"], cwd=ROOT, check=True)
+        found["engine"] = ROOT / "target/debug/uncia-engine"
+    return found
 
 
-def script(programs: dict[str, Path], parts: list[str] | None) -> str:
-    """Return what the guest does: every step, whatever came of those before.
-
-    With `parts` only the tests in Rust with these in their names; with none of them, those in
-    Python.
-    """
-    pytest = [ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]
+def all_steps(words: str | None, only: list[str] | None) -> list[Step]:
+    """What the guest does, one after the other, whatever came of those before."""
+    left_out = [word for part in SANDBOX_LEFT_OUT for word in ("--skip", part)]
+    pytest = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-v", "-p", "no:cacheprovider"]
+    pytest += [f"--timeout={TEST_TIMEOUT_S}"]
+    pytest += ["--junitxml=LOG.xml", *(f"--deselect={name}" for name in PYTHON_LEFT_OUT)]
+    pytest += ["-k", words] if words else []
+    part = [words] if words else []
     steps = [
-        [programs["uncia_cgroup"]],
-        *([programs["sandbox"], "--test-threads=1", part] for part in parts or SANDBOX),
-        [*pytest, "--timeout=1800", *(ROOT / file for file in PYTHON)],
+        Step("cgroup", ["/out/programs/uncia_cgroup", *part]),
+        Step("sandbox", ["/out/programs/sandbox", "--test-threads=1", *left_out, *part]),
+        Step("groups", [*pytest, *ALONE]),
+        Step("platform", [*pytest, "--numprocesses=2", "--dist=worksteal", *PLATFORM]),
     ]
-    if parts == []:
-        steps = steps[-1:]
-    elif parts is not None:
-        steps = [*([programs["uncia_cgroup"], part] for part in parts), *steps[1:-1]]
-    lines = ["failed=0", "export HOME=/root TMPDIR=/tmp", f"cd {shlex.quote(str(ROOT))}"]
-    lines.append("export PYTHONPATH=$PWD/python")
-    for step in steps:
-        command = shlex.join(str(word) for word in step)
-        lines += [f"echo '+ '{shlex.quote(command)}", f"{command} || failed=1"]
-    return "\n".join([*lines, "exit $failed"]) + "\n"
+    return [step for step in steps if only is None or step.name in only]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kernel", type=Path, help="a vmlinuz; without it Debian's is fetched")
-    parser.add_argument("--modules", type=Path, help="lib/modules/RELEASE of the kernel")
-    parser.add_argument("--cpus", type=int, default=2)
-    parser.add_argument(
-        "--part", action="append", help="only the tests in Rust with this in their names"
-    )
-    parser.add_argument(
-        "--python", action="store_const", const=[], dest="part", help="only the tests in Python"
-    )
-    parser.add_argument("--timeout", type=float, default=5400, help="s")
-    arguments = parser.parse_args()
-    if (arguments.kernel is None) != (arguments.modules is None):
-        parser.error("--kernel and --modules go together")
+def run(
+    guest: Guest,
+    kernel: str,
+    steps: list[Step],
+    programs: dict[str, Path],
+    out: Path,
+    timeout: float,
+) -> bool:
+    """Whether something failed, which is printed with all that was skipped."""
+    (out / "programs").mkdir(parents=True)
+    for name, program in programs.items():
+        link(program, out / "programs" / name)
+    (out / "steps").write_text(script(steps, programs))
+    began = time.monotonic()
     try:
-        if arguments.kernel is None:
-            arguments.kernel, arguments.modules = fetched()
-        guest = Guest(arguments.kernel, arguments.modules, cgroups=2, cpus=arguments.cpus)
-        guest.check()
-        programs = test_programs()
-        with tempfile.TemporaryDirectory(prefix="uncia-guest-out-") as out:
-            (Path(out) / "steps").write_text(script(programs, arguments.part))
-            return guest.run(["sh", "/out/steps"], Path(out), arguments.timeout)
+        guest.run(["bash", "/out/steps"], out, timeout)
+        ended = True
     except GuestError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except subprocess.CalledProcessError as error:
-        print(f"error: {error.cmd[0]} failed with status {error.returncode}", file=sys.stderr)
-        return 2
+        ended = False
+    minutes = (time.monotonic() - began) / 60
+    print(f"\nLinux {kernel}, version 2 of control groups, {minutes:.0f} minutes")
+    failed = not ended
+    for step in steps:
+        result = read(step, out)
+        failed = failed or bool(result.failed)
+        counts = f"{len(result.failed)} failed, {len(result.skipped)} skipped"
+        print(f"{step.name}: {result.passed} passed, {counts}")
+        for name in result.failed:
+            print(f"  FAILED {name}")
+        for name, reason in sorted(result.skipped.items()):
+            print(f"  skipped {name}: {reason}")
+    for name, reason in (SANDBOX_LEFT_OUT | PYTHON_LEFT_OUT).items():
+        print(f"  left out {name}: {reason}")
+    return failed
+
+
+def link(program: Path, to: Path) -> None:
+    """Keeps a program as it is: a build meanwhile would put another in its place."""
+    try:
+        to.hardlink_to(program)
+    except OSError:
+        shutil.copy(program, to)
+
+
+def script(steps: list[Step], programs: dict[str, Path]) -> str:
+    """What bash does in the guest."""
+    lines = [
+        "set -o pipefail",
+        "export RUST_BACKTRACE=0",
+        # No overlay, which could not be below another; nor memory, which would be the platform's.
+        "chmod 1777 /scratch",
+        "export HOME=/scratch/home TMPDIR=/scratch",
+        "mkdir -p $HOME",
+        f"export PATH={shlex.quote(os.environ['PATH'])}",
+        f"export PYTHONPATH={shlex.quote(str(ROOT / 'python'))}",
+        f"export UNCIA_TEST_TIME_FACTOR={TIME_FACTOR}",
+        f"cd {shlex.quote(str(ROOT))}",
+        "uname -r",
+    ]
+    if "engine" in programs:
+        lines.append("export UNCIA_ENGINE=/out/programs/engine")
+    for step in steps:
+        log = f"/out/{step.name}"
+        command = shlex.join(step.command).replace("LOG", log)
+        lines.append(f"echo '+ {step.name}'")
+        lines.append(f"{command} 2>&1 | tee {log}.log; echo $? > {log}.status")
+    return "\n".join(lines) + "\n"
+
+
+def read(step: Step, out: Path) -> Result:
+    """What a step came to, from its log."""
+    result = Result()
+    log = out / f"{step.name}.log"
+    text = log.read_text(errors="replace") if log.exists() else ""
+    results = out / f"{step.name}.xml"
+    if results.exists():
+        add_cases(results, result)
+    for name, reason in re.findall(r"^(\w+) is not run: (.*)$", text, re.MULTILINE):
+        result.skipped[name] = reason
+    # What a test prints stands between its name and what came of it.
+    begun = re.findall(r"^test (\S+)\s+\.\.\. ", text, re.MULTILINE)
+    failed = re.findall(r"^---- (\S+?)(?: stdout)? ----$", text, re.MULTILINE)
+    result.failed += dict.fromkeys(failed)
+    result.passed += len([name for name in begun if name not in {*failed, *result.skipped}])
+    status = out / f"{step.name}.status"
+    if not status.exists():
+        result.failed.append("the guest ended before this did")
+    elif status.read_text().strip() != "0" and not result.failed:
+        result.failed.append(f"status {status.read_text().strip()}: see {log}")
+    return result
+
+
+def add_cases(path: Path, result: Result) -> None:
+    """Adds the cases of a file in the form of JUnit."""
+    for case in ElementTree.parse(path).iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}"
+        skipped = case.find("skipped")
+        if skipped is not None:
+            result.skipped[name] = skipped.get("message") or ""
+        elif case.find("failure") is not None or case.find("error") is not None:
+            result.failed.append(name)
+        else:
+            result.passed += 1
 
 
 if __name__ == "__main__":

@@ -312,6 +312,12 @@ pub(crate) fn request(payload: &str) -> Request {
     }
 }
 
+/// A request with a client context, in base64, and a minute's time.
+pub(crate) fn with_context(context: String) -> Request {
+    let timeout = Duration::from_secs(60);
+    Request { client_context: Some(context), timeout, ..request("{}") }
+}
+
 /// A request whose time is up soon.
 pub(crate) fn short_request(payload: &str) -> Request {
     Request { timeout: scaled(Duration::from_millis(300)), ..request(payload) }
@@ -377,6 +383,12 @@ pub(crate) const OF_A_TEST: &str = "size=64k";
 pub(crate) fn mounts() -> Vec<String> {
     let text = fs::read_to_string("/proc/mounts").expect("mounts");
     text.lines().filter(|line| !line.contains(OF_A_TEST)).map(str::to_owned).collect()
+}
+
+/// How the mounts of sandboxes show a folder of a test: by its name alone if temporary files have a file
+/// system of their own.
+pub(crate) fn seen_as(folder: &Path) -> String {
+    format!("/{}/", folder.file_name().and_then(|it| it.to_str()).expect("a name"))
 }
 
 fn below(pid: i32, found: &mut Vec<i32>) {

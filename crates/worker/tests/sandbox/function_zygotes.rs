@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -12,7 +13,7 @@ use uncia_worker::instance::{Host, Instance, Network, StartFrom, Started, Tuning
 
 use crate::fixture::{
     Function, MIB, Needs, answer, config, control_groups, host, mounts, parent, processes, request,
-    test,
+    seen_as, test,
 };
 use crate::zygotes::{forget_ids, look};
 
@@ -401,6 +402,7 @@ async fn version_2() {
 /// What keeps zygotes and what is in their sandboxes: all that descends from this process and shows their
 /// state folder.
 fn left(state: &str) -> Vec<i32> {
+    let state = seen_as(Path::new(state));
     let own = i32::try_from(std::process::id()).unwrap();
     let numbers = fs::read_dir("/proc").unwrap().flatten();
     let numbers = numbers.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
@@ -409,7 +411,7 @@ fn left(state: &str) -> Vec<i32> {
     };
     let shows = |pid: &i32| {
         let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-        mounts.contains(state)
+        mounts.contains(&state)
     };
     numbers.filter(descends).filter(shows).collect()
 }

@@ -11,10 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use uncia_worker::instance::{Outcome, Request};
+use uncia_worker::instance::Outcome;
 
 use crate::errors::init_error;
-use crate::fixture::{Function, MIB, Needs, answer, error, request, test};
+use crate::fixture::{Function, MIB, Needs, answer, error, request, test, with_context};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -204,7 +204,7 @@ async fn context() {
     let function = java("mine.Handlers::context");
     let instance = function.start().await;
     let client = STANDARD.encode(r#"{"custom":{"k":"ü"}}"#);
-    let reply = instance.invoke(Request { client_context: Some(client), ..request("{}") }).await;
+    let reply = instance.invoke(with_context(client)).await;
     let expected = json!({
         "name": "test512$LATEST", "arn": "arn:aws:lambda:us-east-1:000000000000:function:test", "left": true,
         "custom": {"k": "ü"}, "where": "/var/task/.sbx_user1051", "here": true, "processors": true

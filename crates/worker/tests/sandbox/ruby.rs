@@ -6,10 +6,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use libtest_mimic::Trial;
 use serde_json::json;
-use uncia_worker::instance::{Outcome, Request, Runtime, StartFrom};
+use uncia_worker::instance::{Outcome, Runtime, StartFrom};
 
 use crate::errors::init_error;
-use crate::fixture::{Function, Needs, answer, error, host, request, test};
+use crate::fixture::{Function, Needs, answer, error, host, request, test, with_context};
 use crate::pool::restored;
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -69,7 +69,7 @@ async fn context() {
     let function = ruby(code);
     let instance = function.start().await;
     let client = STANDARD.encode(r#"{"custom":{"k":"\u00fc"}}"#);
-    let reply = instance.invoke(Request { client_context: Some(client), ..request("{}") }).await;
+    let reply = instance.invoke(with_context(client)).await;
     assert_eq!(
         answer(&reply),
         json!([

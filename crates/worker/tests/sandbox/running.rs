@@ -5,9 +5,9 @@ use std::time::Duration;
 use base64::Engine;
 use libtest_mimic::Trial;
 use serde_json::json;
-use uncia_worker::instance::{Network, Request, Runtime};
+use uncia_worker::instance::{Network, Runtime};
 
-use crate::fixture::{Function, MIB, Needs, answer, host, request, test};
+use crate::fixture::{Function, MIB, Needs, answer, host, request, test, with_context};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -65,7 +65,7 @@ async fn python_context() {
     let instance = function.start().await;
     let context = r#"{"custom": {"k": "ü"}, "client": {"app_title": "t"}}"#;
     let context = base64::engine::general_purpose::STANDARD.encode(context);
-    let reply = instance.invoke(Request { client_context: Some(context), ..request("{}") }).await;
+    let reply = instance.invoke(with_context(context)).await;
     assert_eq!(
         answer(&reply),
         json!([
@@ -229,7 +229,7 @@ async fn node_context() {
     let function = Function::new("node", &[("index.js", code)], "index.handler");
     let instance = function.start().await;
     let context = base64::engine::general_purpose::STANDARD.encode(r#"{"custom":{"k":"ü"}}"#);
-    let reply = instance.invoke(Request { client_context: Some(context), ..request("{}") }).await;
+    let reply = instance.invoke(with_context(context)).await;
     assert_eq!(
         answer(&reply),
         json!([

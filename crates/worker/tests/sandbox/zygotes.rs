@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use uncia_worker::instance::{Host, Network, StartError, StartFrom, Started};
 
 use crate::fixture::{
-    Function, MIB, Needs, answer, config, control_groups, host, processes, request, state, test,
+    Function, MIB, Needs, answer, config, control_groups, host, processes, request, seen_as, state,
+    test,
 };
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -288,12 +289,12 @@ async fn obeyed_at_start() {
 
 /// The zygotes of the host whose state is in this folder.
 fn zygotes(state: &Path) -> Vec<i32> {
-    let state = state.to_str().unwrap();
+    let state = seen_as(state);
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
         let mounts = fs::read_to_string(entry.path().join("mountinfo")).unwrap_or_default();
-        if environment.windows(13).any(|it| it == b"UNCIA_ZYGOTE=") && mounts.contains(state) {
+        if environment.windows(13).any(|it| it == b"UNCIA_ZYGOTE=") && mounts.contains(&state) {
             found.extend(entry.file_name().to_str().and_then(|it| it.parse::<i32>().ok()));
         }
     }

@@ -15,7 +15,7 @@ import boto3
 import control_groups
 import pytest
 from botocore.config import Config
-from patience import scaled
+from patience import FACTOR, scaled
 
 ROLE = "arn:aws:iam::000000000000:role/any"
 START_TIMEOUT_S = scaled(30)
@@ -49,6 +49,8 @@ class Platform:
         command = [str(binary), "serve", "--state", str(state)]
         command += ["--listen", "127.0.0.1:0"] if "--listen" not in options else []
         command += map(str, options)
+        if FACTOR > 1:
+            config = {"init_timeout_ms": round(scaled(10_000)), **(config or {})}
         if config is not None:
             file = state.with_suffix(".json")
             file.write_text(json.dumps(config))

@@ -181,7 +181,10 @@ fn queues(requests: usize, seed: u64, runs: u64) {
                 speed += summary.events as f64 / seconds / 1e6 / runs as f64;
                 // Little's law: exact, unless a stretch is left over.
                 let spent: u128 = times.sums.iter().sum();
-                assert!(requests % STRETCHES > 0 || spent == summary.in_system, "Little's law");
+                assert!(
+                    !requests.is_multiple_of(STRETCHES) || spent == summary.in_system,
+                    "Little's law"
+                );
             }
             let (mean, half) = mean(&means);
             let theory = (queue.theory)(load);

@@ -65,7 +65,18 @@ exports.helper{number} = (values, limit = {number}) =>
 """
     for number in range(20)
 )
-PHASES = ("cgroup", "spawn", "assign", "network", "mounts", "exec", "fork", "runtime", "handler")
+PHASES = (
+    "cgroup",
+    "spawn",
+    "assign",
+    "network",
+    "mounts",
+    "create",
+    "exec",
+    "fork",
+    "runtime",
+    "handler",
+)
 ROLE = "arn:aws:iam::000000000000:role/bench"
 NS_PER_MS = 1e6
 

@@ -1,4 +1,4 @@
-//! Finds runtimes, services and settings by their place: every file of their folders is one.
+//! Finds runtimes of languages and of containers, services and settings by their place: every file of their folders is one.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,16 @@ fn main() {
         services.declarations
     );
     write("services.rs", &code);
+
+    let containers = modules("src/sandbox/containers/runtimes");
+    let table: String =
+        containers.names.iter().map(|name| format!("OciRuntime(&{name}::Definition), ")).collect();
+    let code = format!("{}static ALL: &[OciRuntime] = &[{table}];\n", containers.declarations);
+    write("oci_runtimes.rs", &code);
+    let words = ["process"].into_iter().chain(containers.names.iter().map(String::as_str));
+    let choices: String =
+        words.map(|it| format!("({it:?}, |to| to.sandbox(Sandbox::named({it:?}))), ")).collect();
+    write("sandbox_choices.rs", &format!("&[{choices}]"));
 
     for folder in ["function", "platform"] {
         let settings = modules(&format!("src/settings/{folder}"));

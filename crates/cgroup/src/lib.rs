@@ -41,7 +41,7 @@ pub use error::Error;
 pub use group::Group;
 pub use interface::{Controller, Version};
 pub use limits::{Limits, PERIODS_US};
-pub use mounts::Mounts;
+pub use mounts::{Mounts, everywhere};
 pub use owner::{Leftover, hold, leftovers, own_name, worker_name};
 pub use share::CpuShare;
 pub use threads::{Running, Thread, Threads};

@@ -58,6 +58,15 @@ impl Mounts {
     }
 }
 
+/// The groups of this path in all trees that are mounted, of those that exist.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn everywhere(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let folders = Mounts::read()?.trees.into_iter().map(|tree| tree.mount.join(path));
+    Ok(folders.filter(|folder| folder.is_dir()).collect())
+}
+
 /// A mounted tree of control groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tree {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use uncia_process::idle;
 
-use crate::instance::{Capabilities, Runtime};
+use crate::instance::{Capabilities, OciRuntime, Runtime};
 use crate::meterlog;
 use crate::settings;
 
@@ -20,6 +20,9 @@ pub struct Features {
     pub start_from: Vec<&'static str>,
     /// What they cannot be started from, and why: a sentence each.
     pub not_started_from: BTreeMap<&'static str, &'static str>,
+    /// The OCI runtimes whose containers instances can be in, with what their programs say of their version; null
+    /// for those that are not installed.
+    pub oci_runtimes: BTreeMap<&'static str, Option<String>>,
     /// Whether the system calls of functions are filtered.
     pub system_call_filter: bool,
     /// Why CPUs cannot be kept awake, whatever `stay_awake` says; none if they can be.
@@ -38,6 +41,7 @@ impl Features {
             byte_code: compiled.map(|it| it.name()).collect(),
             start_from,
             not_started_from,
+            oci_runtimes: OciRuntime::all().iter().map(|it| (it.name(), it.version())).collect(),
             system_call_filter: capabilities.seccomp,
             not_awake: idle::obstacle(),
         }

@@ -12,7 +12,7 @@ use uncia_record::Invocation;
 
 use crate::config::Config;
 use crate::instance::{
-    Architecture, Enforcement, ImageSpec, InstanceSpec, Network, Reach, Runtime, StartFrom,
+    Architecture, Enforcement, ImageSpec, InstanceSpec, Network, Reach, Runtime, Sandbox, StartFrom,
 };
 use crate::layer::{LayerUse, Layers};
 use crate::published::{LATEST, Published};
@@ -352,14 +352,16 @@ impl Function {
             network: Network::default(),
             reach: Reach::default(),
             enforcement: Enforcement::default(),
+            sandbox: Sandbox::default(),
             start_from: StartFrom::default(),
             architecture: Architecture::default(),
             init_throttled: false,
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));
         spec.architecture = self.architecture(config);
-        if spec.architecture == Architecture::Http && spec.start_from.needs_polling() {
-            // What the platform's configuration says for functions that poll.
+        let is_alone = spec.architecture == Architecture::Http || spec.sandbox != Sandbox::Process;
+        if is_alone && spec.start_from.needs_polling() {
+            // What the platform's configuration says for functions that poll, or are no containers.
             spec.start_from = StartFrom::Prepared;
         }
         spec

@@ -17,8 +17,8 @@ pub use crate::answer_body::AnswerBody;
 pub use crate::passage::Passage;
 pub use crate::sandbox::{
     Caller, Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host,
-    HostError, Instance, Metering, Namespaces, Peer, Runtime, Started, SystemCallFilter, Tuning,
-    Visit, enter_if_asked,
+    HostError, Instance, Metering, Namespaces, OciRuntime, Peer, Runtime, Sandbox, Started,
+    SystemCallFilter, Tuning, Visit, enter_if_asked,
 };
 pub use crate::services::{Located, Reach, Services};
 
@@ -170,6 +170,8 @@ pub struct InstanceSpec {
     pub reach: Reach,
     /// Who enforces the CPU quota.
     pub enforcement: Enforcement,
+    /// What its processes are in.
+    pub sandbox: Sandbox,
     /// What it is started from.
     pub start_from: StartFrom,
     /// Whether the CPU quota holds during initialization too.

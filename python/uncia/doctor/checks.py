@@ -48,7 +48,7 @@ def capability_checks(host: Host, probe: Probe) -> list[Check]:
     checks = [_system(host), _engine(probe), *_runtimes(), _store()]
     if host.linux():
         checks += [_root(host), _user_namespaces(host), _namespaces(host), _cgroups(host)]
-        checks += [*_sandbox(probe), *_features(probe), *_perf()]
+        checks += [*_sandbox(probe), *_features(probe), *_containers(probe), *_perf()]
     checks += [_cpus(host), _clock(host), _tick(host)]
     checks += [
         check for check in (_frequency(host), _swap(host), _open_files()) if check is not None
@@ -134,6 +134,23 @@ def _features(probe: Probe) -> list[Check]:
             f"system calls of functions {filtered} filtered; idle CPUs {awake}.{missing}",
         )
     ]
+
+
+def _containers(probe: Probe) -> list[Check]:
+    """List the OCI runtimes, of which none is needed; empty if the engine did not answer."""
+    runtimes = (probe.found or {}).get("features", {}).get("oci_runtimes")
+    if not isinstance(runtimes, dict):
+        return []
+    installed = [f"{name} {version}" for name, version in runtimes.items() if version]
+    absent = [name for name, version in runtimes.items() if not version]
+    finding = (
+        f"Instances can be in containers of {' and '.join(installed)} (sandbox)."
+        if installed
+        else "Instances cannot be in containers (sandbox)."
+    )
+    if absent:
+        finding += f" Not installed: {', '.join(absent)}."
+    return [Check("oci-runtimes", "ok", finding)]
 
 
 def _runtimes() -> list[Check]:

@@ -280,6 +280,7 @@ fn spec(runtime: Runtime, byte_code: &ByteCode, code: PathBuf) -> InstanceSpec {
         network: Network::None,
         reach: Reach::NONE,
         enforcement: Enforcement::Kernel,
+        sandbox: crate::instance::Sandbox::Process,
         start_from: StartFrom::Fresh,
         architecture: Architecture::Polling,
         init_throttled: false,

@@ -154,6 +154,7 @@ pub(in crate::sandbox) mod tests {
             network: Network::Platform,
             reach: crate::instance::Reach::NONE,
             enforcement: crate::instance::Enforcement::Kernel,
+            sandbox: crate::instance::Sandbox::Process,
             start_from: crate::instance::StartFrom::Fresh,
             architecture: crate::instance::Architecture::Polling,
             init_throttled: false,

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, clear_tree, discover};
+use super::containers;
 use super::enforcer::{Enforcer, EnforcerUse};
 use super::forwarder::Forwarder;
 use super::kinds::{FunctionZygotes, Pool, RuntimePool, Zygotes};
@@ -131,6 +132,7 @@ impl Host {
 
         let name = sweep::parent_name(&state);
         sweep::sweep(&state, &name).map_err(HostError::Sweep)?;
+        containers::sweep(&state, &name).map_err(HostError::Sweep)?;
         let layout = discover(&name, tuning.unified).filter(|layout| !layout.parents.is_empty());
         let folders = layout.as_ref().map(Layout::folders).unwrap_or_default();
         let groups = sweep::hold(&folders).map_err(HostError::Sweep)?;
@@ -284,11 +286,12 @@ impl Host {
         self.sampler.end();
         self.enforcer.end();
         if let Some(layout) = self.layout.clone() {
-            let state = self.state.clone();
+            let (state, name) = (self.state.clone(), self.name.clone());
             let removed = tokio::task::spawn_blocking(move || {
                 for folder in layout.folders() {
                     clear_tree(&folder)?;
                 }
+                containers::sweep_groups(&name)?;
                 sweep::record(&state, &[])
             });
             // What cannot be removed now, the next worker sweeps: the record names it.

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{timeout, timeout_at};
 
 use super::cgroup::{CgroupError, Group, Limits};
+use super::containers::Contained;
 use super::enforcer::Watched;
 use super::http_server::{self, Server};
 use super::log::Log;
@@ -58,6 +59,8 @@ pub(super) struct Inner {
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,
     pub limits: Limits,
+    /// Set if it is a container.
+    pub contained: Option<Contained>,
     /// Given back with it.
     pub _user: User,
     /// Of its function's share of the CPU, if its group is in none.
@@ -88,8 +91,11 @@ impl Inner {
             // A group that cannot be thawed is one that is gone.
             let _ = group.release();
         }
-        // The process may have ended by itself.
-        let _ = spawn::kill(self.pidfd.get_ref());
+        let in_order = self.contained.as_ref().is_some_and(|it| it.end(&self.control, &self.pidfd));
+        if !in_order {
+            // The process may have ended by itself.
+            let _ = spawn::kill(self.pidfd.get_ref());
+        }
     }
 
     /// Has the CPU quota hold from now on.
@@ -235,7 +241,8 @@ impl Inner {
         let cleared = tokio::task::spawn_blocking(move || {
             let reaped = spawn::reap(own.pidfd.get_ref()).map_err(io::Error::from);
             let removed = own.group.as_ref().map_or(Ok(()), |group| group.remove());
-            reaped.and(removed)
+            let forgotten = own.contained.as_ref().map_or(Ok(()), Contained::remove);
+            reaped.and(removed).and(forgotten)
         });
         if let Ok(Err(error)) = cleared.await {
             // Nothing that an invocation could be told; the next worker sweeps what is left.

@@ -27,6 +27,7 @@
 //! | [`users`], [`peer`] | whom instances run as, and who is at the other end of a connection |
 //! | [`visitors`] | functions that connect to the platform's own API |
 //! | [`threads`] | threads whose end is a failure of the host |
+//! | [`containers`] | the OCI runtimes, a file each, and what they make of an instance |
 //! | [`capabilities`] | what this machine offers |
 //! | [`sweep`] | what an earlier worker left |
 
@@ -35,6 +36,7 @@ mod capabilities;
 mod cgroup;
 mod chain;
 mod compiler;
+mod containers;
 mod descriptor;
 mod enforcer;
 mod environment;
@@ -71,6 +73,7 @@ pub use capabilities::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Metering, Namespaces,
 };
 pub use chain::Caller;
+pub use containers::{OciRuntime, Sandbox};
 pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
 pub use init::seccomp::SystemCallFilter;

@@ -20,6 +20,7 @@ use uncia_clock::monotonic_ns;
 
 use super::cgroup::{CgroupError, Group, Limits, PERIODS_US};
 use super::chain;
+use super::containers::Contained;
 use super::descriptor::readable;
 use super::environment::RUNTIME_API_PORT;
 use super::host::Host;
@@ -286,6 +287,7 @@ impl Host {
         if let Some(server) = &server {
             server.announce(&mut config);
         }
+        let contained = self.bundle(spec, &mut config).await?;
         let log = Arc::new(Log::new(output).map_err(sandbox)?);
         let mut part = None;
         if waited {
@@ -319,6 +321,7 @@ impl Host {
             log: log.clone(),
             group,
             limits,
+            contained,
             _user: user,
             _part: part,
             watched,
@@ -360,6 +363,23 @@ impl Host {
             }
         });
         Ok(Launched { inner, reports, initialized, zygote, waited, made_ahead })
+    }
+
+    /// Writes the bundle of an instance that is a container.
+    async fn bundle(
+        &self,
+        spec: &InstanceSpec,
+        config: &mut InitConfig,
+    ) -> Result<Option<Contained>, StartError> {
+        let Some(runtime) = spec.sandbox.runtime() else { return Ok(None) };
+        let contained = Contained::new(runtime, &self.state, &self.name, &spec.id);
+        let contained = contained.ok_or_else(|| sandbox("the OCI runtime is gone"))?;
+        config.container = Some(contained.container().clone());
+        let written = config.clone();
+        tokio::task::spawn_blocking(move || contained.write(&written).map(|()| Some(contained)))
+            .await
+            .map_err(sandbox)?
+            .map_err(|error| sandbox(format!("cannot write its bundle: {error}")))
     }
 
     /// A user for an instance.
@@ -463,6 +483,7 @@ fn check(spec: &InstanceSpec, services: &Services) -> Result<(), StartError> {
                        it another network";
         return Err(StartError::Sandbox(refusal.into()));
     }
+    check_container(spec)?;
     if spec.image.is_some() {
         return Ok(());
     }
@@ -476,6 +497,28 @@ fn check(spec: &InstanceSpec, services: &Services) -> Result<(), StartError> {
         }
     }
     Ok(())
+}
+
+/// Whether it can be a container, if it is to be one.
+fn check_container(spec: &InstanceSpec) -> Result<(), StartError> {
+    let Some(runtime) = spec.sandbox.runtime() else { return Ok(()) };
+    if let Some(obstacle) = runtime.obstacle() {
+        return Err(sandbox(obstacle));
+    }
+    let name = runtime.name();
+    if spec.start_from.needs_polling() {
+        return Err(sandbox(format!(
+            "start_from must be fresh or prepared with sandbox set to {name}: what others start from is no \
+             container"
+        )));
+    }
+    if spec.extensions.is_empty() || spec.architecture != Architecture::Polling {
+        return Ok(());
+    }
+    Err(sandbox(format!(
+        "a container of {name} has one program, and the function's layers have extensions besides: set \
+         sandbox to process"
+    )))
 }
 
 fn listener(fd: OwnedFd) -> io::Result<TcpListener> {

@@ -31,7 +31,7 @@ pub(super) struct NetworkConfig {
 
 /// Worker to init, the second packet: what to build and what to run in it. To one whose runtime waits,
 /// also the third: what it is an instance of.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct InitConfig {
     /// Whether the runtime is started at once, and what it is an instance of comes later.
     pub waits: bool,
@@ -71,6 +71,22 @@ pub(super) struct InitConfig {
     pub environment: Vec<(String, String)>,
     /// What runs beside the program, and starts before it.
     pub extensions: Vec<Extension>,
+    /// What makes all of this, if the first process does not do so itself.
+    pub container: Option<Container>,
+}
+
+/// A container of an OCI runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Container {
+    /// Its name.
+    pub id: String,
+    /// The runtime's program, and its options before each command.
+    pub program: PathBuf,
+    pub options: Vec<String>,
+    /// Its bundle, in which is also what the runtime keeps of it.
+    pub folder: PathBuf,
+    /// Whether the runtime makes control groups.
+    pub makes_groups: bool,
 }
 
 /// A program of the function's layers.
@@ -101,7 +117,7 @@ impl Extension {
 }
 
 /// What overlayfs makes an image's root of.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ImageMounts {
     /// The unpacked layers, the highest first, with no folder twice.
     pub layers: Vec<PathBuf>,
@@ -165,6 +181,8 @@ pub(super) enum Order {
     Socket,
     /// The extensions are ready for the runtime.
     StartRuntime,
+    /// End, and leave nothing of the container.
+    End,
 }
 
 /// Init to worker.

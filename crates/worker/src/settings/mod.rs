@@ -27,7 +27,7 @@ pub(crate) use kind::{Kind, Unit, Value};
 pub use schema::{clients_json, policies_json, runtimes_json, settings_json};
 
 use crate::config::Config;
-use crate::instance::{Architecture, InstanceSpec, Runtime, StartFrom};
+use crate::instance::{Architecture, InstanceSpec, Runtime, Sandbox, StartFrom};
 use crate::services::Reach;
 
 /// Prefix of the tags that are settings.
@@ -71,6 +71,7 @@ pub(crate) struct Target<'a> {
     row: Option<&'a mut Invocation>,
     config: Option<&'a mut Config>,
     start_from: Option<&'a mut StartFrom>,
+    sandbox: Option<&'a mut Sandbox>,
     serving: Option<&'a mut Serving>,
     reach: Option<&'a mut Reach>,
 }
@@ -113,6 +114,14 @@ impl<'a> Target<'a> {
         self.instance(|spec| spec.reach = value);
         if let Some(reach) = self.reach.as_deref_mut() {
             *reach = value;
+        }
+    }
+
+    /// Sets what an instance's processes are in.
+    pub(crate) fn sandbox(&mut self, value: Sandbox) {
+        self.instance(|spec| spec.sandbox = value);
+        if let Some(sandbox) = self.sandbox.as_deref_mut() {
+            *sandbox = value;
         }
     }
 
@@ -258,6 +267,9 @@ impl Overrides {
         if let Some(refusal) = self.serving().refusal(runtime, start_from, default) {
             return Some(refusal);
         }
+        if let Some(refusal) = self.refusal_of_container(start_from) {
+            return Some(refusal);
+        }
         let reason = start_from.refusal(runtime)?;
         let runtime = runtime.name();
         Some(format!(
@@ -273,6 +285,23 @@ impl Overrides {
                  the others start from a runtime of the platform's, and an image brings its own."
             )
         })
+    }
+
+    /// Why an instance cannot be a container with these settings, or on this machine, if it is to be one.
+    fn refusal_of_container(&self, start_from: StartFrom) -> Option<String> {
+        let mut sandbox = Sandbox::default();
+        self.apply(&mut Target { sandbox: Some(&mut sandbox), ..Target::default() });
+        let runtime = sandbox.runtime()?;
+        let (name, tag) = (runtime.name(), format!("{TAG_PREFIX}sandbox"));
+        if start_from.needs_polling() {
+            return Some(format!(
+                "The tag {TAG_PREFIX}start-from must be fresh or prepared with the tag {tag} set to {name}: \
+                 what others start from is no container."
+            ));
+        }
+        runtime
+            .obstacle()
+            .map(|obstacle| format!("The tag {tag} cannot be {name} here: {obstacle}."))
     }
 
     fn start_from(&self) -> StartFrom {

@@ -1,5 +1,6 @@
 //! A host for all tests, and functions to run on it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
@@ -7,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use tempfile::TempDir;
 use uncia_worker::config::Config;
 use uncia_worker::instance::{
     Capabilities, ChainService, Enforcement, Host, HostConfig, Instance, InstanceSpec, Network,
-    Outcome, Reach, Reply, Request, Runtime, StartFrom, Started,
+    OciRuntime, Outcome, Reach, Reply, Request, Runtime, Sandbox, StartFrom, Started,
 };
 
 pub(crate) const MIB: u64 = 1024 * 1024;
@@ -197,14 +198,64 @@ where
     if let Some(reason) = missing {
         eprintln!("{name} is not run: {reason}");
     }
+    Trial::test(name, move || run(body)).with_ignored_flag(missing.is_some())
+}
+
+fn run<F: Future<Output = ()>>(body: fn() -> F) -> Result<(), Failed> {
+    catch_unwind(AssertUnwindSafe(|| shared().runtime.block_on(body()))).map_err(|cause| {
+        let text = cause.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| cause.downcast_ref::<&str>().map(|it| (*it).to_owned()));
+        Failed::from(text.unwrap_or_default())
+    })
+}
+
+thread_local! {
+    /// What the functions of the test on this thread are in.
+    static SANDBOX: Cell<Sandbox> = const { Cell::new(Sandbox::Process) };
+}
+
+/// Names the same to a worker that a test starts.
+pub(crate) const SANDBOX_NAME: &str = "UNCIA_TEST_SANDBOX";
+
+/// What the functions of this test are in.
+pub(crate) fn sandbox() -> Sandbox {
+    let named = std::env::var(SANDBOX_NAME).map(|name| Sandbox::named(&name));
+    named.unwrap_or_else(|_| SANDBOX.get())
+}
+
+/// A test whose functions are in containers of `runtime`, if that is here.
+#[expect(clippy::print_stderr, reason = "whoever runs the tests reads it")]
+pub(crate) fn in_container<F>(
+    runtime: OciRuntime,
+    name: &'static str,
+    needs: Needs,
+    body: fn() -> F,
+) -> Trial
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let named = format!("{}_{name}", runtime.name());
+    let missing = needs.missing().or_else(|| missing_runtime(runtime));
+    if let Some(reason) = missing {
+        eprintln!("{named} is not run: {reason}");
+    }
     let run = move || {
-        catch_unwind(AssertUnwindSafe(|| shared().runtime.block_on(body()))).map_err(|cause| {
-            let text = cause.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| cause.downcast_ref::<&str>().map(|it| (*it).to_owned()));
-            Failed::from(text.unwrap_or_default())
-        })
+        SANDBOX.set(Sandbox::Container(runtime));
+        let result = run(body);
+        SANDBOX.set(Sandbox::Process);
+        result
     };
-    Trial::test(name, run).with_ignored_flag(missing.is_some())
+    Trial::test(named, run).with_ignored_flag(missing.is_some())
+}
+
+fn missing_runtime(runtime: OciRuntime) -> Option<&'static str> {
+    static MISSING: OnceLock<Mutex<BTreeMap<&'static str, bool>>> = OnceLock::new();
+    let mut missing = MISSING.get_or_init(Mutex::default).lock().expect("whole");
+    let is_missing = *missing.entry(runtime.name()).or_insert_with(|| runtime.version().is_none());
+    if Needs::Users.missing().is_some() {
+        return Some("only root makes containers");
+    }
+    is_missing.then_some("the OCI runtime is not installed")
 }
 
 /// Code in a folder, and what it runs with.
@@ -254,6 +305,7 @@ impl Function {
             network: Network::None,
             reach: Reach::NONE,
             enforcement: Enforcement::Kernel,
+            sandbox: sandbox(),
             start_from: StartFrom::Fresh,
             architecture: uncia_worker::instance::Architecture::Polling,
             init_throttled: false,

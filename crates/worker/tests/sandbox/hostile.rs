@@ -46,7 +46,7 @@ async fn outcome(code: &str) -> Outcome {
     reply.outcome
 }
 
-async fn exits() {
+pub(crate) async fn exits() {
     let exit = "import os, sys\ndef handler(event, context):\n    print('bye')\n    ";
     let with = |how: &str| format!("{exit}{how}\n");
     assert_eq!(outcome(&with("os._exit(3)")).await, Outcome::Exited("exit status 3".into()));
@@ -108,7 +108,7 @@ async fn ignores_signals() {
     assert_eq!(reply.0.outcome, Outcome::Exited("signal: killed".into()));
 }
 
-async fn fills_memory() {
+pub(crate) async fn fills_memory() {
     let code = "
         def handler(event, context):
             print('filling')

@@ -37,7 +37,7 @@ pub(crate) fn tests() -> Vec<Trial> {
     ]
 }
 
-async fn read_only() {
+pub(crate) async fn read_only() {
     let function = Function::python(
         "
         import os
@@ -132,7 +132,7 @@ const CALLS: &str = "
 
 /// User namespaces would give a function rights over what it makes in them, and with those a much
 /// larger part of the kernel.
-async fn no_new_namespaces() {
+pub(crate) async fn no_new_namespaces() {
     let code = format!(
         "{CALLS}
         def handler(event, context):
@@ -172,7 +172,7 @@ async fn socket_families() {
     assert_eq!(function.once("{}").await, json!([no, no, no, no, no, no, no, yes, yes, yes, yes]));
 }
 
-async fn python_threads() {
+pub(crate) async fn python_threads() {
     let function = Function::python(
         "
         import os, subprocess, threading
@@ -211,7 +211,7 @@ async fn node_threads() {
 }
 
 /// Programs write to /dev/stdout by name, which opens the pipe anew.
-async fn standard_streams() {
+pub(crate) async fn standard_streams() {
     let function = Function::python(
         "
         import subprocess
@@ -233,7 +233,7 @@ async fn standard_streams() {
     instance.stop(Duration::ZERO).await;
 }
 
-async fn no_rights() {
+pub(crate) async fn no_rights() {
     let function = Function::python(
         "
         import ctypes, os
@@ -301,7 +301,7 @@ const REACH: &str = "
                 return error.strerror
         ";
 
-async fn no_network() {
+pub(crate) async fn no_network() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     for network in [Network::None, Network::Platform] {
@@ -429,7 +429,7 @@ def handler(event, context):
     worker.stop(std::future::pending()).await;
 }
 
-async fn private_tmp() {
+pub(crate) async fn private_tmp() {
     let code = "
         import os
         def handler(event, context):
@@ -446,7 +446,7 @@ async fn private_tmp() {
     other.stop(Duration::ZERO).await;
 }
 
-async fn descriptors() {
+pub(crate) async fn descriptors() {
     let function = Function::python(
         "
         import os

@@ -10,11 +10,12 @@ use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uncia_worker::instance::{
-    Enforcement, Host, HostError, InstanceSpec, Metering, Runtime, Tuning,
+    Enforcement, Host, HostError, InstanceSpec, Metering, OciRuntime, Runtime, Tuning,
 };
 
 use crate::fixture::{
-    Function, Needs, answer, config, control_groups, mounts, processes, request, state, test,
+    Function, Needs, SANDBOX_NAME, answer, config, control_groups, mounts, processes, request,
+    sandbox, state, test,
 };
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -67,7 +68,7 @@ fn ticks(id: &str) -> u64 {
     processes(id).into_iter().map(fields).sum()
 }
 
-async fn frozen() {
+pub(crate) async fn frozen() {
     let function = Function::python(SPINNER);
     let id = &function.spec.id;
     let instance = function.start().await;
@@ -91,7 +92,7 @@ async fn frozen() {
     assert!(instance.freeze().await.is_err());
 }
 
-async fn stop_frozen() {
+pub(crate) async fn stop_frozen() {
     for grace in [Duration::ZERO, Duration::from_secs(5)] {
         let function = Function::python(SPINNER);
         let instance = function.start().await;
@@ -124,8 +125,13 @@ fn listing(folder: &Path) -> Vec<String> {
     names
 }
 
-async fn nothing_left() {
-    let (before, files) = (mounts(), listing(state()));
+/// Without the folder of containers, which the first of them makes.
+fn own_listing(folder: &Path) -> Vec<String> {
+    listing(folder).into_iter().filter(|name| name != "containers").collect()
+}
+
+pub(crate) async fn nothing_left() {
+    let (before, files) = (mounts(), own_listing(state()));
     let function =
         Function::python("def handler(event, context):\n    open('/tmp/x', 'w').write('x')\n");
     let instance = function.start().await;
@@ -136,10 +142,10 @@ async fn nothing_left() {
     assert!(processes(&function.spec.id).is_empty());
     assert!(control_groups(&function.spec.id).is_empty());
     assert_eq!(mounts(), before);
-    assert_eq!(listing(state()), files);
+    assert_eq!(own_listing(state()), files);
 }
 
-async fn asks_first() {
+pub(crate) async fn asks_first() {
     let code = "
         import os, signal
         def leave(number, frame):
@@ -158,7 +164,7 @@ async fn asks_first() {
     assert_eq!(instance.exited().await, "signal: killed");
 }
 
-async fn abandoned() {
+pub(crate) async fn abandoned() {
     let code = "import time\ndef handler(event, context):\n    time.sleep(1000)\n";
     let function = Function::python(code);
     let instance = function.start().await;
@@ -303,23 +309,7 @@ async fn living() {
 /// `damage`: what happens to the state folder before the next worker has it.
 async fn swept(damage: fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
-    let mut worker = Command::new(std::env::current_exe().unwrap())
-        .env(WORKER, folder.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    let ids = ["frozen", "spinning", "held"].map(|it| format!("{it}-{}", worker.id()));
-    assert!(ids.iter().all(|id| processes(id).len() == 2 && !control_groups(id).is_empty()));
-    // The worst case: the first process of the frozen instance is killed too, so that nobody is left
-    // to thaw it, and the worker has no chance to do anything about that.
-    let stop = |pid: u32, signal| kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
-    stop(worker.id(), Signal::SIGSTOP);
-    stop(processes(&ids[0])[0].try_into().unwrap(), Signal::SIGKILL);
-    worker.kill().unwrap();
-    worker.wait().unwrap();
+    let ids = kill_worker(folder.path());
     // The other instances end without anybody's help.
     while !processes(&ids[1]).is_empty() || !processes(&ids[2]).is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -337,6 +327,30 @@ async fn swept(damage: fn(&Path)) {
     assert_eq!(answer(&instance.invoke(request("1")).await), 1);
     host.close().await;
     assert!(processes(&function.spec.id).is_empty());
+}
+
+/// Kills a worker with this state folder, and three instances: one that is frozen, whose first process is killed
+/// too, one that runs, and one that is held. Returns their names.
+pub(crate) fn kill_worker(folder: &Path) -> [String; 3] {
+    let mut worker = Command::new(std::env::current_exe().unwrap())
+        .env(WORKER, folder)
+        .env(SANDBOX_NAME, sandbox().runtime().map_or("process", OciRuntime::name))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let ids = ["frozen", "spinning", "held"].map(|it| format!("{it}-{}", worker.id()));
+    assert!(ids.iter().all(|id| processes(id).len() == 2 && !control_groups(id).is_empty()));
+    // The worst case: the first process of the frozen instance is killed too, so that nobody is left
+    // to thaw it, and the worker has no chance to do anything about that.
+    let stop = |pid: u32, signal| kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+    stop(worker.id(), Signal::SIGSTOP);
+    stop(processes(&ids[0])[0].try_into().unwrap(), Signal::SIGKILL);
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    ids
 }
 
 async fn closing() {

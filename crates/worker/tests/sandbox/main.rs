@@ -2,6 +2,7 @@
 //! why it was not run.
 
 mod clock;
+mod containers;
 mod enforcement;
 mod errors;
 mod fixture;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
     tests.extend(zygotes::tests());
     tests.extend(function_zygotes::tests());
     tests.extend(waiting::tests());
+    tests.extend(containers::tests());
     let conclusion = libtest_mimic::run(&arguments, tests);
     fixture::finish();
     conclusion.exit_code()

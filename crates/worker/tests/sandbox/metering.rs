@@ -54,7 +54,7 @@ async fn cpu_time() {
     instance.stop(Duration::ZERO).await;
 }
 
-async fn children() {
+pub(crate) async fn children() {
     let code = "
         import os, time
         def handler(event, context):
@@ -91,7 +91,7 @@ const HOLD: &str = "
             return time.monotonic_ns() - held
         ";
 
-async fn memory() {
+pub(crate) async fn memory() {
     let instance = Function::python(HOLD).start().await;
     let small = instance.invoke(request("0")).await.usage;
     let reply = instance.invoke(request("100")).await;
@@ -118,7 +118,7 @@ async fn own_peak() {
     instance.stop(Duration::ZERO).await;
 }
 
-async fn throttling() {
+pub(crate) async fn throttling() {
     // So little that even on a busy machine the quota, not the others, is what stops it.
     let instance = Function::python(SPIN).with(|spec| spec.cpu_micro = 50_000).start().await;
     let usage = instance.invoke(request("30")).await.usage;

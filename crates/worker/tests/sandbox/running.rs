@@ -218,7 +218,7 @@ async fn node_modules_of_both_kinds() {
     }
 }
 
-async fn node_context() {
+pub(crate) async fn node_context() {
     let code = "
         exports.handler = async (event, context) => {
           const left = context.getRemainingTimeInMillis();
@@ -240,7 +240,7 @@ async fn node_context() {
     instance.stop(Duration::ZERO).await;
 }
 
-async fn large_payloads_go_both_ways() {
+pub(crate) async fn large_payloads_go_both_ways() {
     let python = Function::python("def handler(event, context):\n    return event\n");
     let node = Function::new(
         "node",
@@ -277,7 +277,7 @@ async fn phases_cover_the_start() {
     started.result.unwrap().stop(Duration::ZERO).await;
 }
 
-async fn a_platform_endpoint_for_chains() {
+pub(crate) async fn a_platform_endpoint_for_chains() {
     let code = "
         import os, urllib.request
         def handler(event, context):
@@ -294,7 +294,7 @@ async fn a_platform_endpoint_for_chains() {
     assert_eq!(Function::python(code).once("{}").await, json!("refused"));
 }
 
-async fn output_belongs_to_its_invocation() {
+pub(crate) async fn output_belongs_to_its_invocation() {
     let function = Function::python(
         "
         import sys

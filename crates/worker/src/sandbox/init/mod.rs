@@ -8,6 +8,7 @@
 //! signal the runtime, and the system calls that waiting takes.
 
 mod calls;
+mod container;
 mod extensions;
 #[cfg(target_arch = "x86_64")]
 mod keeper;
@@ -36,8 +37,11 @@ use serde::de::DeserializeOwned;
 use uncia_clock::monotonic_ns;
 
 use self::extensions::Extensions;
+pub(super) use self::mounts::{DEV_BYTES, user_line};
+pub(super) use self::overlay::temporary;
+pub(super) use self::privileges::{OPEN_FILES, OUT_OF_MEMORY};
 use super::spawn::Title;
-use super::wire::{self, Exit, InitConfig, NotForked, Order, Report};
+use super::wire::{self, Container, Exit, InitConfig, NotForked, Order, Report};
 
 /// What it shows as its first argument.
 pub(super) const ARGUMENT: &str = "__instance";
@@ -64,6 +68,8 @@ enum Failure {
     Image(&'static str),
     #[error("cannot run {0}: {1}")]
     Program(String, String),
+    #[error("{0} makes no container: {1}")]
+    Container(String, String),
     #[error("the zygote made no copy: {0}")]
     NotForked(String),
     #[error("the zygote does not answer")]
@@ -162,14 +168,17 @@ fn run(title: Title) -> Result<(), Failure> {
     if config.waits {
         let runtime = waiting::start(config, groups, &signals, title)?;
         let none = Extensions::none();
-        return runtime.map_or(Ok(()), |runtime| watch(runtime, none, &signals, thaw));
+        return runtime.map_or(Ok(()), |runtime| watch(runtime, none, &signals, thaw, None));
+    }
+    let mut phases = vec![("network".to_owned(), entered, networked)];
+    if let Some(container) = &config.container {
+        return container::run(&config, container, &groups, &signals, thaw, (phases, assigned));
     }
     mounts::build(&config)?;
     let mounted = monotonic_ns();
 
     let mut extensions = Extensions::none();
-    let mut phases =
-        vec![("network".to_owned(), entered, networked), ("mounts".to_owned(), assigned, mounted)];
+    phases.push(("mounts".to_owned(), assigned, mounted));
     let mut prepared = mounted;
     if !config.extensions.is_empty() {
         extensions = Extensions::start(&config, &groups)?;
@@ -186,7 +195,7 @@ fn run(title: Title) -> Result<(), Failure> {
     wire::send(CONTROL, &Report::Running { phases, not_forked }, &[])
         .doing("report to the worker")?;
     drop(config);
-    watch(runtime, extensions, &signals, thaw)
+    watch(runtime, extensions, &signals, thaw, None)
 }
 
 /// Starts the runtime: the copy of a zygote if one was ordered, and else, or if that fails, its program.
@@ -266,12 +275,13 @@ fn wait_for_news(signals: &SignalFd) -> Result<bool, Failure> {
 }
 
 /// Waits until the runtime and all extensions have ended or the worker vanishes. When this returns, the process ends, and the
-/// kernel ends every other process of the namespace.
+/// kernel ends every other process of the namespace. `container`: what the runtime is in, if it is in one.
 fn watch(
     runtime: Pid,
     mut extensions: Extensions,
     signals: &SignalFd,
     thaw: Option<(File, String)>,
+    container: Option<&Container>,
 ) -> Result<(), Failure> {
     // From here on the socket tells when the worker dies, and then a frozen instance must be thawed,
     // for which there would be no time after SIGKILL.
@@ -297,10 +307,13 @@ fn watch(
         match wire::receive::<Order>(CONTROL, MsgFlags::MSG_DONTWAIT) {
             Ok(Some((Order::Terminate, _))) => {
                 // It may have ended in this very moment, which the next turn finds out.
-                if runs {
-                    let _ = kill(runtime, Signal::SIGTERM);
+                match container {
+                    _ if !runs => {}
+                    Some(container) => drop(container.signal("TERM")),
+                    None => drop(kill(runtime, Signal::SIGTERM)),
                 }
             }
+            Ok(Some((Order::End, _))) => return Ok(()),
             // It runs.
             Ok(Some((Order::StartRuntime, _))) => {}
             Ok(Some((Order::Socket, _))) => {

@@ -12,14 +12,14 @@ use nix::unistd::{chdir, pivot_root};
 
 use super::{Doing, Failure, overlay};
 use crate::sandbox::rootfs::{ETC_PASSWD, LAYERS, TASK};
-use crate::sandbox::wire::InitConfig;
+use crate::sandbox::wire::{Container, InitConfig};
 
 /// The devices of an instance: name, major and minor number. All of mode 666, as everywhere.
 const DEVICES: [(&str, u64, u64); 5] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9)];
 
 /// Room for the entries of `/dev`, in bytes; it holds no data but the user's name.
-const DEV_BYTES: u32 = 64 * 1024;
+pub(in crate::sandbox) const DEV_BYTES: u32 = 64 * 1024;
 
 /// One inode of `/tmp` for every so many bytes, as in a file system of 4 KiB blocks; each inode is
 /// also charged to the function's memory.
@@ -50,6 +50,29 @@ pub(super) fn build_own(config: &InitConfig) -> Result<(), Failure> {
     umount2(host, MntFlags::MNT_DETACH).doing("detach the host's root")?;
     cut_off(MsFlags::MS_PRIVATE)?;
     temporary(config, root)
+}
+
+/// What an OCI runtime needs to make the rest of it: this pid namespace's own `/proc`, an image's root, and what the
+/// instance sees at `/tmp`. From one that makes no control groups, those of the machine are hidden: some refuse machines
+/// with both versions.
+pub(super) fn build_around(config: &InitConfig, container: &Container) -> Result<(), Failure> {
+    umask(Mode::empty());
+    cut_off(MsFlags::MS_PRIVATE)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    attach(Some(Path::new("proc")), Path::new("/proc"), Some("proc"), flags, None)?;
+    let groups = Path::new("/sys/fs/cgroup");
+    if !container.makes_groups && groups.is_dir() {
+        attach(Some(Path::new("tmpfs")), groups, Some("tmpfs"), flags, None)?;
+    }
+    match &config.image {
+        None => memory_files(config, &container.temporary(), "1777")?,
+        Some(image) => {
+            overlay::mount(config, image)?;
+            overlay::name_user(config)?;
+        }
+    }
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    Ok(())
 }
 
 /// What all instances of the runtime have. Sets the umask that they start with.
@@ -171,7 +194,7 @@ fn name_user(config: &InitConfig) -> Result<(), Failure> {
 }
 
 /// The user's line of `/etc/passwd`.
-pub(super) fn user_line(config: &InitConfig) -> String {
+pub(in crate::sandbox) fn user_line(config: &InitConfig) -> String {
     let user = crate::sandbox::rootfs::USER;
     format!("{user}:x:{}:{}::/tmp:/bin/false\n", config.uid, config.gid)
 }

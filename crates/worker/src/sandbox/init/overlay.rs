@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::mount::MsFlags;
@@ -68,9 +68,14 @@ pub(super) fn mount(config: &InitConfig, image: &ImageMounts) -> Result<(), Fail
     )
 }
 
+/// What the instance sees at `/tmp`.
+pub(in crate::sandbox) fn temporary(image: &ImageMounts) -> PathBuf {
+    image.scratch.join(TEMPORARY.0)
+}
+
 /// Shows the instance its `/tmp`.
 pub(super) fn bind_temporary(image: &ImageMounts, root: &Path) -> Result<(), Failure> {
-    let (from, to) = (image.scratch.join(TEMPORARY.0), root.join("tmp"));
+    let (from, to) = (temporary(image), root.join("tmp"));
     mounts::attach(Some(&from), &to, None, MsFlags::MS_BIND, None)?;
     mounts::attach(None, &to, None, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | FLAGS, None)
 }

@@ -24,7 +24,7 @@ const CAP_SETPCAP: u32 = 8;
 const ZYGOTE_CAPABILITIES: [u32; 5] = [6, 7, 18, 19, 21];
 
 /// Open files of a runtime, as on Lambda.
-const OPEN_FILES: libc::rlim_t = 1024;
+pub(in crate::sandbox) const OPEN_FILES: libc::rlim_t = 1024;
 
 /// How readily the kernel kills functions when the whole machine is out of memory: before the worker
 /// and other programs, which have 0.
@@ -56,7 +56,8 @@ pub(super) fn keep_only_kill(config: &InitConfig) -> Result<(), Failure> {
 
 /// A file and what is written to it, so that the process becomes the preferred victim of the machine's
 /// lack of memory.
-pub(super) const OUT_OF_MEMORY: (&str, &str) = ("/proc/self/oom_score_adj", OOM_SCORE_ADJUSTMENT);
+pub(in crate::sandbox) const OUT_OF_MEMORY: (&str, &str) =
+    ("/proc/self/oom_score_adj", OOM_SCORE_ADJUSTMENT);
 
 /// What cannot be done once the rights are gone. None of it keeps a function from running, and old
 /// kernels lack one or another.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::instance::{Architecture, InstanceSpec, Network};
+use crate::instance::{Architecture, InstanceSpec, Network, Sandbox};
 use crate::sandbox::cgroup::{Controller, Group};
 use crate::sandbox::environment;
 use crate::sandbox::host::Host;
@@ -52,6 +52,13 @@ impl Host {
                 }
             }
         }
+        let mut join = group.map(Group::join_files).unwrap_or_default();
+        if spec.sandbox != Sandbox::Process {
+            // Processes are put there from outside, whole, with threads that they may have by then.
+            for file in &mut join {
+                file.set_file_name("cgroup.procs");
+            }
+        }
         let most = spec.memory_bytes / TMP_DENOMINATOR * TMP_NUMERATOR;
         InitConfig {
             waits: false,
@@ -70,7 +77,7 @@ impl Host {
             filter: self.capabilities.seccomp,
             max_processes: self.max_processes(spec),
             mounts,
-            join: group.map(Group::join_files).unwrap_or_default(),
+            join,
             begin_in: group.and_then(Group::folder_to_begin_in),
             thaw: group.and_then(Group::thaw_file),
             program,
@@ -79,6 +86,7 @@ impl Host {
                 .into_iter()
                 .collect(),
             extensions: environment::extensions(spec),
+            container: None,
         }
     }
 

@@ -67,6 +67,7 @@ impl Host {
                             "network" => "network",
                             "mounts" => "mounts",
                             "fork" => "fork",
+                            "create" => "create",
                             "extensions" => "extensions",
                             _ => "exec",
                         };

@@ -1,8 +1,9 @@
 //! The filters of system calls: for the runtime and all it starts, and for the first process.
 //!
 //! Both allow what is on a list and refuse the rest. What is on them, and why, is in [`table`];
-//! [`program`] makes them into what the kernel runs before each call.
+//! [`program`] makes them into what the kernel runs before each call, [`profile`] into what OCI runtimes make that of.
 
+mod profile;
 mod program;
 mod table;
 
@@ -14,6 +15,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use seccompiler::BpfProgram;
 
+pub(in crate::sandbox) use profile::profile;
 pub(in crate::sandbox) use program::ARCHITECTURE;
 
 /// A filter of system calls.

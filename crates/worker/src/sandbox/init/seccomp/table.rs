@@ -19,7 +19,6 @@ pub(super) struct Group {
 /// A system call of this machine.
 pub(super) struct Call {
     /// As the C library's constant is named: `SYS_read`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for readers, here and on the page"))]
     pub(super) constant: &'static str,
     pub(super) number: c_long,
 }

@@ -6,6 +6,8 @@
 # make dist   wheels and source distributions, in dist/
 # make services  the servers of services beside functions, such as the store
 # make test-suites  tests on real services: it makes them first
+# make wasm   the host of WebAssembly components, for functions in wasm: minutes, and a GB
+# make test-wasm  its tests
 # make test-v2  tests on version 2 of control groups, under kernels 6.1 and 6.12 in an emulated machine: half an hour each
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
 
@@ -24,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats suites tariffs traces workload)
 WAITING := $(addprefix tests/,docs doctor experiment functions lambda_api load page soak)
 
-.PHONY: services test-suites demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 lint lint-rust lint-python install install-dev java languages dist lock settings clean
+.PHONY: services test-suites demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 wasm test-wasm lint lint-rust lint-python install install-dev java languages dist lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -81,6 +83,15 @@ docs: install-dev
 # KERNEL: a series of Debian's, such as 6.1, instead of both.
 test-v2: install-dev
 	$(BIN)/python benches/bandwidth/kernels/version2.py $(addprefix --kernel ,$(KERNEL))
+
+# Of a workspace of its own, which nothing else builds. The engine finds it beside itself.
+wasm: install
+	$(CARGO) build --release --locked --manifest-path crates/wasm/Cargo.toml
+	install -m 755 crates/wasm/target/release/uncia-wasm $(BIN)/uncia-wasm
+
+test-wasm: install-dev wasm
+	cd crates/wasm && $(CARGO) fmt --check && $(CARGO) clippy --release --locked --quiet -- -D warnings
+	UNCIA_WASM=$(BIN)/uncia-wasm $(BIN)/pytest -q tests/lambda_api/test_wasm.py
 
 lint: install-dev
 	@$(MAKE) --no-print-directory --jobs 2 lint-rust lint-python
@@ -146,7 +157,7 @@ $(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
 	touch $@
 
 # Every file: a build script or `include_str!` may read it.
-RUST_SOURCES := $(shell find crates -type f -not -path '*/__pycache__/*') Cargo.toml Cargo.lock
+RUST_SOURCES := $(shell find crates -type f -not -path '*/__pycache__/*' -not -path 'crates/wasm/*') Cargo.toml Cargo.lock
 
 # What pip installs before the engine is built; with all that the tests need, if that is the goal.
 PACKAGES := $(BIN)/.requirements

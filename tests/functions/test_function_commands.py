@@ -146,7 +146,8 @@ def test_the_new_runtime_reads_what_platforms_send_and_tells_of_the_rest(
 
 
 def test_every_runtime_of_the_engine_can_be_begun_with(tmp_path: Path) -> None:
-    for name in RUNTIMES:
+    # What a component is made of is its own toolchain's affair.
+    for name in sorted(set(RUNTIMES) - {"wasm"}):
         assert load(new_function(name, [name], tmp_path)).runtime_names == [name]
     assert "(allowed: python, node, ruby, java, go, " in (
         _error("new", "function", "x", "--runtime", "perl", "--into", str(tmp_path)).message

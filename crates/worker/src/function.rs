@@ -22,6 +22,8 @@ use crate::store::{Code, StoredImage};
 
 /// Requests that an HTTP server gets at a time if nothing is said: as on Cloud Run.
 const SERVER_CONCURRENCY: u32 = 80;
+/// Requests for which code is run at a time: as many as its host has room for.
+const CODE_CONCURRENCY: u32 = 1_000;
 /// Memory that comes with one vCPU on Lambda, in MB.
 const MB_PER_VCPU: u64 = 1_769;
 const MICRO_VCPU: u64 = 1_000_000;
@@ -101,9 +103,14 @@ pub(crate) fn default_architecture(
     runtime: Runtime,
     handler: Option<&str>,
 ) -> Architecture {
+    if runtime.definition().is_code() {
+        // It knows nothing else.
+        return Architecture::Code;
+    }
     let is_server = handler.is_some_and(|handler| runtime.definition().is_server(handler));
     let platforms = config.function_defaults.serving().architecture;
-    platforms.filter(|_| is_server).unwrap_or_default()
+    // What is no code polls where the platform's is.
+    platforms.filter(|it| is_server && *it != Architecture::Code).unwrap_or_default()
 }
 
 impl Configuration {
@@ -243,7 +250,7 @@ impl Function {
         let says = self.overrides.serving().architecture.is_some();
         if platforms != Some(Architecture::Http)
             || says
-            || self.architecture(config) == Architecture::Http
+            || self.architecture(config) != Architecture::Polling
         {
             return None;
         }
@@ -277,7 +284,13 @@ impl Function {
         let architecture = self.architecture(config);
         let mut settings = self.base_settings(architecture);
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_policy(&mut settings));
-        if architecture == Architecture::Http {
+        if architecture == Architecture::Polling {
+            // What the platform's configuration says is for servers.
+            settings.concurrency = 1;
+            if settings.max_in_flight == u32::MAX {
+                settings.max_in_flight = config.max_instances;
+            }
+        } else {
             // The limit is one of instances, and each serves several; reserved concurrency counts
             // requests.
             settings.max_in_flight = u32::MAX;
@@ -287,12 +300,6 @@ impl Function {
             settings.max_instances = instances;
             let reserved = self.configuration.reserved_concurrency.unwrap_or(u32::MAX);
             settings.max_in_flight = instances.saturating_mul(settings.concurrency).min(reserved);
-        } else {
-            // What the platform's configuration says is for servers.
-            settings.concurrency = 1;
-            if settings.max_in_flight == u32::MAX {
-                settings.max_in_flight = config.max_instances;
-            }
         }
         if self.version.is_some() {
             // The tag keeps instances of `$LATEST` ready; each version would keep as many more.
@@ -310,6 +317,7 @@ impl Function {
             concurrency: match architecture {
                 Architecture::Polling => 1,
                 Architecture::Http => SERVER_CONCURRENCY,
+                Architecture::Code => CODE_CONCURRENCY,
             },
             ..FunctionSettings::default()
         }
@@ -344,6 +352,7 @@ impl Function {
             environment: self.configuration.environment.clone(),
             memory_bytes: self.memory_bytes(),
             cpu_micro: self.cpu_micro(),
+            cpu_time: None,
             ephemeral_bytes: self.ephemeral_bytes(),
             pids_max: config.pids_max,
             init_timeout: Duration::from_millis(config.init_timeout_ms),
@@ -359,7 +368,8 @@ impl Function {
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));
         spec.architecture = self.architecture(config);
-        let is_alone = spec.architecture == Architecture::Http || spec.sandbox != Sandbox::Process;
+        let is_alone =
+            spec.architecture != Architecture::Polling || spec.sandbox != Sandbox::Process;
         if is_alone && spec.start_from.needs_polling() {
             // What the platform's configuration says for functions that poll, or are no containers.
             spec.start_from = StartFrom::Prepared;

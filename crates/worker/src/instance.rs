@@ -17,8 +17,8 @@ pub use crate::answer_body::AnswerBody;
 pub use crate::passage::Passage;
 pub use crate::sandbox::{
     Caller, Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host,
-    HostError, Instance, Metering, Namespaces, OciRuntime, Peer, Runtime, Sandbox, Started,
-    SystemCallFilter, Tuning, Visit, enter_if_asked,
+    HostError, Instance, LoadedCode, Metering, Namespaces, OciRuntime, Peer, Runtime, Sandbox,
+    Started, SystemCallFilter, Tuning, Visit, enter_if_asked,
 };
 pub use crate::services::{Located, Reach, Services};
 
@@ -42,6 +42,8 @@ pub enum Architecture {
     Polling,
     /// It serves HTTP at the port that its environment names `PORT`, several at a time.
     Http,
+    /// It is code that one process runs for all functions, anew for each request.
+    Code,
 }
 
 impl Architecture {
@@ -50,6 +52,7 @@ impl Architecture {
         match self {
             Self::Polling => "polling",
             Self::Http => "http",
+            Self::Code => "code",
         }
     }
 }
@@ -158,6 +161,8 @@ pub struct InstanceSpec {
     pub memory_bytes: u64,
     /// CPU quota in micro-vCPU.
     pub cpu_micro: u64,
+    /// The CPU time that a request may use, where its code is run for it alone.
+    pub cpu_time: Option<Duration>,
     /// Period of the CPU quota in microseconds.
     pub period_us: u64,
     /// Size of `/tmp` in bytes (the sandbox may cap it below the memory limit).
@@ -251,6 +256,8 @@ pub struct Request {
     pub head: Option<Arc<HttpHead>>,
     /// By which a body or an answer may pass piece by piece.
     pub passage: Option<Arc<Passage>>,
+    /// Headers for the platform's own host of code, which no client can set.
+    pub directions: HeaderMap,
     /// How long the invocation may take before the instance is killed, or, if that serves others, before
     /// it is given up.
     pub timeout: Duration,

@@ -32,6 +32,7 @@ _COSTS: Final = {
 _NAMESPACES: Final = {"mnt": "mount", "pid": "pid", "ipc": "ipc", "uts": "uts", "net": "network"}
 # Of runtimes that are known not to work with every version of their program.
 _OLDEST: Final[Mapping[str, tuple[int, ...]]] = {"java": (17,), "node": (16,)}
+_REMEDIES: Final[Mapping[str, str]] = {"wasm": "Run make wasm in a checkout of Uncia."}
 _OPEN_FILES: Final = 4_096
 _TIMEOUT_S: Final = 10
 _QUICK_CLOCKS: Final = (
@@ -217,10 +218,12 @@ def _store() -> Check:
 
 
 def _runtime(runtime: Runtime) -> Check:
-    """Check the program of a runtime, which the engine finds in the PATH."""
+    """Check the program of a runtime, which the engine finds in the PATH or beside itself."""
     # "Node.js (node)": its title and its program.
     title, _, program = (runtime.requirement or "").rstrip(")").rpartition(" (")
-    path = shutil.which(program)
+    # Beside this Python is where `make wasm` puts what it builds.
+    beside = str(Path(sys.executable).parent)
+    path = shutil.which(program) or shutil.which(program, path=beside)
     version = _version(path) if path else None
     oldest = _OLDEST.get(runtime.name, (0,))
     if runtime.name == "java" and version is not None and version >= oldest:
@@ -240,7 +243,7 @@ def _runtime(runtime: Runtime) -> Check:
         "missing",
         finding,
         f"Functions with the runtime {runtime.name} do not run here.",
-        f"Install {title}{newer}.",
+        _REMEDIES.get(runtime.name, f"Install {title}{newer}."),
     )
 
 

@@ -27,6 +27,7 @@ _HANDLERS: Final = (
     ("handler.rb", "ruby", "handler.handler"),
     ("Handler.java", "java", "Handler::handleRequest"),
     ("go.mod", "go", None),
+    ("function.wasm", "wasm", "function.wasm"),
 )
 FILES: Final = tuple(file for file, _, _ in _HANDLERS)
 """The files that make a folder a function."""

@@ -348,8 +348,9 @@ pub(super) fn check_runtime(identifier: &str, host: &Host) -> Result<Runtime, Ap
     if host.runtime_version(runtime).is_none() {
         let missing = runtime.requirement().unwrap_or("what custom runtimes need");
         return Err(ApiError::invalid(format!(
-            "Runtime {identifier:?} needs {missing} on this machine, which has none: install it, \
-             or name it under runtimes in the configuration"
+            "Runtime {identifier:?} needs {missing} on this machine, which has none: {}, \
+             or name it under runtimes in the configuration",
+            runtime.remedy()
         )));
     }
     Ok(runtime)

@@ -145,7 +145,7 @@ fn describe(api: &Api, function: &Function) -> Result<Value, ApiError> {
 pub(super) fn server(api: &Api, path: &str) -> Option<Arc<Function>> {
     api.registry
         .by_url(guard::url_id(path)?)
-        .filter(|function| function.architecture(&api.config) == Architecture::Http)
+        .filter(|function| function.architecture(&api.config) != Architecture::Polling)
 }
 
 /// Serves a request to the URL of a function that polls.

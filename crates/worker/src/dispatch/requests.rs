@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use tokio::sync::oneshot;
 use uncia_clock::Moment;
 use uncia_policy::RequestId;
@@ -87,6 +88,7 @@ impl PendingRequest {
             payload: self.payload.clone().unwrap_or_default(),
             head: self.head.clone(),
             passage: self.passage.clone(),
+            directions: HeaderMap::new(),
             timeout: function.timeout(),
             client_context: self.client_context.as_deref().map(str::to_owned),
             invoked_arn: self.invoked_arn.as_deref().map(str::to_owned),

@@ -5,20 +5,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use uncia_clock::Moment;
 use uncia_policy::CpuAssignment;
 use uncia_record::{Instance as InstanceRow, Invocation};
 
 use super::host::{InstanceHost, Log, RunningInstance, Started};
-use crate::instance::{self, InstanceSpec, Reply, Request};
+use crate::instance::{self, Architecture, InstanceSpec, Reply, Request};
 use crate::meterlog::{LogError, MeterLog, Recorded};
 
-impl InstanceHost for Arc<instance::Host> {
-    type Instance = instance::Instance;
+/// What a function runs as.
+#[derive(Clone)]
+pub(crate) enum Running {
+    /// A sandbox of its own.
+    Sandbox(instance::Instance),
+    /// Code, in the host of all functions' code.
+    Code(instance::LoadedCode),
+}
 
-    async fn start(&self, spec: InstanceSpec) -> Started<Self::Instance> {
+impl InstanceHost for Arc<instance::Host> {
+    type Instance = Running;
+
+    async fn start(&self, spec: InstanceSpec) -> Started<Running> {
+        if spec.architecture == Architecture::Code {
+            let began = Moment::now();
+            let started = self.start_code(spec).await;
+            return Started {
+                result: started.result.map(Running::Code),
+                phases: started.phases,
+                restored: false,
+                initialization_ns: Moment::now().since(began),
+                log_tail: Bytes::new(),
+            };
+        }
         let started = instance::Host::start(self, spec).await;
         Started {
-            result: started.result,
+            result: started.result.map(Running::Sandbox),
             phases: started.phases,
             restored: started.restored,
             initialization_ns: started.initialization_ns,
@@ -28,7 +49,13 @@ impl InstanceHost for Arc<instance::Host> {
 
     fn expect(&self, spec: InstanceSpec) {
         let host = self.clone();
-        tokio::spawn(async move { instance::Host::expect(&host, &spec).await });
+        tokio::spawn(async move {
+            if spec.architecture == Architecture::Code {
+                host.expect_code(&spec).await;
+            } else {
+                instance::Host::expect(&host, &spec).await;
+            }
+        });
     }
 
     fn forget(&self, function: &str) {
@@ -36,29 +63,52 @@ impl InstanceHost for Arc<instance::Host> {
     }
 }
 
-impl RunningInstance for instance::Instance {
+/// What only a process of a function's own can do: code is nothing between requests.
+fn only_processes() -> io::Error {
+    io::ErrorKind::Unsupported.into()
+}
+
+impl RunningInstance for Running {
     fn is_server(&self) -> bool {
-        Self::is_server(self)
+        match self {
+            Self::Sandbox(instance) => instance.is_server(),
+            Self::Code(_) => true,
+        }
     }
 
     async fn invoke(&self, request: Request) -> Reply {
-        Self::invoke(self, request).await
+        match self {
+            Self::Sandbox(instance) => instance.invoke(request).await,
+            Self::Code(code) => code.invoke(request).await,
+        }
     }
 
     async fn freeze(&self) -> io::Result<()> {
-        Self::freeze(self).await
+        match self {
+            Self::Sandbox(instance) => instance.freeze().await,
+            Self::Code(_) => Err(only_processes()),
+        }
     }
 
     async fn thaw(&self) -> io::Result<()> {
-        Self::thaw(self).await
+        match self {
+            Self::Sandbox(instance) => instance.thaw().await,
+            Self::Code(_) => Err(only_processes()),
+        }
     }
 
     fn scale_down(&self) -> io::Result<()> {
-        Self::scale_down(self)
+        match self {
+            Self::Sandbox(instance) => instance.scale_down(),
+            Self::Code(_) => Err(only_processes()),
+        }
     }
 
     fn scale_up(&self) -> io::Result<()> {
-        Self::scale_up(self)
+        match self {
+            Self::Sandbox(instance) => instance.scale_up(),
+            Self::Code(_) => Err(only_processes()),
+        }
     }
 
     fn set_cpu(&self, _assignment: CpuAssignment) -> io::Result<()> {
@@ -67,19 +117,32 @@ impl RunningInstance for instance::Instance {
     }
 
     fn idle_cpu(&self) -> Option<i64> {
-        Self::idle_cpu(self)
+        match self {
+            Self::Sandbox(instance) => instance.idle_cpu(),
+            // The host's own time is no function's.
+            Self::Code(_) => None,
+        }
     }
 
     async fn retire(&self, grace: Duration) {
-        Self::retire(self, grace).await;
+        match self {
+            Self::Sandbox(instance) => instance.retire(grace).await,
+            Self::Code(code) => code.stop().await,
+        }
     }
 
     async fn stop(&self, grace: Duration) {
-        Self::stop(self, grace).await;
+        match self {
+            Self::Sandbox(instance) => instance.stop(grace).await,
+            Self::Code(code) => code.stop().await,
+        }
     }
 
     async fn exited(&self) {
-        Self::exited(self).await;
+        match self {
+            Self::Sandbox(instance) => drop(instance.exited().await),
+            Self::Code(code) => code.exited().await,
+        }
     }
 }
 

@@ -274,6 +274,7 @@ fn spec(runtime: Runtime, byte_code: &ByteCode, code: PathBuf) -> InstanceSpec {
         environment: BTreeMap::new(),
         memory_bytes: MEMORY_BYTES,
         cpu_micro: CPU_MICRO,
+        cpu_time: None,
         period_us: PERIOD_US,
         ephemeral_bytes: TMP_BYTES,
         pids_max: PROCESSES,

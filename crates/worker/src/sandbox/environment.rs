@@ -100,6 +100,22 @@ pub(super) fn build(
     environment
 }
 
+/// The environment of a function's code: its own variables, and those that say which function it is.
+pub(super) fn of_code(spec: &InstanceSpec) -> BTreeMap<String, String> {
+    const KEPT: [&str; 6] = [
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_EXECUTION_ENV",
+        "AWS_LAMBDA_FUNCTION_NAME",
+        "AWS_LAMBDA_FUNCTION_VERSION",
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
+    ];
+    let mut environment = build(spec, "", "", &Services::default());
+    let own = &spec.environment;
+    environment.retain(|name, _| own.contains_key(name) || KEPT.contains(&&**name));
+    environment
+}
+
 /// Variables of the runtime's that extensions do not have, as on Lambda.
 const HIDDEN_FROM_EXTENSIONS: [&str; 7] = [
     "_HANDLER",
@@ -148,6 +164,7 @@ pub(in crate::sandbox) mod tests {
                 .collect(),
             memory_bytes: 256 * BYTES_PER_MIB,
             cpu_micro: 1_000_000,
+            cpu_time: None,
             period_us: 20_000,
             ephemeral_bytes: 512 * BYTES_PER_MIB,
             pids_max: 100,

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::capabilities::Capabilities;
 use super::cgroup::{Layout, clear_tree, discover};
+use super::code::CodeHost;
 use super::containers;
 use super::enforcer::{Enforcer, EnforcerUse};
 use super::forwarder::Forwarder;
@@ -82,6 +83,7 @@ pub struct Host {
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
     visitors: Visitors,
+    pub(super) code: CodeHost,
     /// Packages that may be compiled at a time.
     pub(super) compilers: Semaphore,
     /// Set with the first instance on the host's network: whether the kernel says who connects.
@@ -165,6 +167,7 @@ impl Host {
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
             visitors: Visitors::default(),
+            code: CodeHost::new(&state),
             compilers: Semaphore::new(thread::available_parallelism().map_or(1, usize::from)),
             host_network: OnceLock::new(),
             instances: Mutex::default(),

@@ -300,6 +300,15 @@ enum Waited {
 }
 
 impl Instance {
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// Whether it has ended, or is about to.
+    pub(super) fn is_ending(&self) -> bool {
+        self.inner.doomed.load(Ordering::SeqCst) || self.inner.ended.borrow().is_some()
+    }
+
     pub(super) fn new(inner: Arc<Inner>) -> Self {
         Self { inner }
     }

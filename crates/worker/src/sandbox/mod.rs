@@ -17,6 +17,7 @@
 //! | [`runtimes`] | the language runtimes, a file each |
 //! | [`rootfs`], [`roots`] | their roots |
 //! | [`runtime_api`], [`http1`] | the Lambda Runtime API |
+//! | [`code`] | functions that one process runs for all: WebAssembly |
 //! | [`chain`] | Invoke for functions |
 //! | [`pace`] | how much of the worker's time an instance may take |
 //! | [`cgroup`], [`meter`] | limits, and what was used |
@@ -35,6 +36,7 @@ mod archiver;
 mod capabilities;
 mod cgroup;
 mod chain;
+mod code;
 mod compiler;
 mod containers;
 mod descriptor;
@@ -73,6 +75,7 @@ pub use capabilities::{
     Capabilities, CgroupCapabilities, ControllerCapability, Enforced, Metering, Namespaces,
 };
 pub use chain::Caller;
+pub use code::LoadedCode;
 pub use containers::{OciRuntime, Sandbox};
 pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};

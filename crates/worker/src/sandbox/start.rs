@@ -281,7 +281,8 @@ impl Host {
         let mut config = self.config(spec, root, group.as_deref(), &address, user.number);
         let only_user = self.capabilities.root.then_some(user.number);
         let server = match spec.architecture {
-            Architecture::Polling => None,
+            // The host of code is a server, and code no instance.
+            Architecture::Polling | Architecture::Code => None,
             Architecture::Http => Some(Server::new(own_network, only_user).map_err(sandbox)?),
         };
         if let Some(server) = &server {

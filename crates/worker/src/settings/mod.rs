@@ -80,6 +80,8 @@ pub(crate) struct Target<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Serving {
     pub architecture: Option<Architecture>,
+    /// Whether the CPU time of a request is limited.
+    pub limits_cpu_time: bool,
     /// Requests at a time.
     pub concurrency: Option<u32>,
 }
@@ -138,6 +140,14 @@ impl<'a> Target<'a> {
         self.policy(|settings| settings.concurrency = value);
         if let Some(serving) = self.serving.as_deref_mut() {
             serving.concurrency = Some(value);
+        }
+    }
+
+    /// Sets how much CPU time a request may use.
+    pub(crate) fn cpu_time(&mut self, value: std::time::Duration) {
+        self.instance(|spec| spec.cpu_time = Some(value));
+        if let Some(serving) = self.serving.as_deref_mut() {
+            serving.limits_cpu_time = true;
         }
     }
 
@@ -207,7 +217,27 @@ impl Serving {
         default: Architecture,
     ) -> Option<String> {
         let (name, tag) = (runtime.name(), format!("{TAG_PREFIX}architecture"));
-        match self.architecture.unwrap_or(default) {
+        let architecture = self.architecture.unwrap_or(default);
+        if self.limits_cpu_time && architecture != Architecture::Code {
+            return Some(format!(
+                "The tag {TAG_PREFIX}cpu-time-ms is for functions whose code is run for each request \
+                 alone ({}), not for one in {name}.",
+                Runtime::names_of(|it| it.is_code())
+            ));
+        }
+        let is_code = runtime.definition().is_code();
+        match architecture {
+            Architecture::Polling | Architecture::Http if is_code => Some(format!(
+                "The tag {tag} must be code for a function in {name}, whose packages hold no program."
+            )),
+            Architecture::Code if !is_code => Some(format!(
+                "The tag {tag} cannot be code for a function in {name}: it can for one in {}.",
+                Runtime::names_of(|it| it.is_code())
+            )),
+            Architecture::Code if start_from.needs_polling() => Some(format!(
+                "The tag {TAG_PREFIX}start-from must be fresh or prepared for a function in {name}: \
+                 what others start from polls."
+            )),
             Architecture::Polling if self.concurrency.is_some_and(|count| count > 1) => {
                 Some(format!(
                     "The tag {TAG_PREFIX}concurrency must be 1 without the tag {tag} set to http: a \
@@ -267,7 +297,7 @@ impl Overrides {
         if let Some(refusal) = self.serving().refusal(runtime, start_from, default) {
             return Some(refusal);
         }
-        if let Some(refusal) = self.refusal_of_container(start_from) {
+        if let Some(refusal) = self.refusal_of_container(runtime, start_from) {
             return Some(refusal);
         }
         let reason = start_from.refusal(runtime)?;
@@ -288,11 +318,17 @@ impl Overrides {
     }
 
     /// Why an instance cannot be a container with these settings, or on this machine, if it is to be one.
-    fn refusal_of_container(&self, start_from: StartFrom) -> Option<String> {
+    fn refusal_of_container(&self, of: Runtime, start_from: StartFrom) -> Option<String> {
         let mut sandbox = Sandbox::default();
         self.apply(&mut Target { sandbox: Some(&mut sandbox), ..Target::default() });
         let runtime = sandbox.runtime()?;
         let (name, tag) = (runtime.name(), format!("{TAG_PREFIX}sandbox"));
+        if of.definition().is_code() {
+            return Some(format!(
+                "The tag {tag} cannot be {name} for a function in {}, which has no process of its own.",
+                of.name()
+            ));
+        }
         if start_from.needs_polling() {
             return Some(format!(
                 "The tag {TAG_PREFIX}start-from must be fresh or prepared with the tag {tag} set to {name}: \

@@ -299,6 +299,7 @@ impl Function {
             environment: BTreeMap::new(),
             memory_bytes: 256 * MIB,
             cpu_micro: 1_000_000,
+            cpu_time: None,
             period_us: 20_000,
             ephemeral_bytes: 512 * MIB,
             pids_max: 64,
@@ -357,10 +358,7 @@ pub(crate) fn request(payload: &str) -> Request {
         request_id,
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         timeout: patience(),
-        head: None,
-        passage: None,
-        client_context: None,
-        invoked_arn: None,
+        ..Request::default()
     }
 }
 

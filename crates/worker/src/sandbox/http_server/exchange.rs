@@ -28,7 +28,7 @@ const MAX_ANSWER: usize = 6 * 1024 * 1024 + 100;
 const CLOSED: Duration = Duration::from_millis(20);
 
 /// Why there is no answer.
-pub(super) enum Trouble {
+pub(in crate::sandbox) enum Trouble {
     TimeUp,
     /// The instance has ended.
     Gone,
@@ -46,11 +46,27 @@ pub(super) enum Trouble {
     Deaf(String),
 }
 
+impl Trouble {
+    /// What is wrong, for people.
+    pub(in crate::sandbox) fn sentence(&self) -> String {
+        match self {
+            Self::TimeUp => "the time is up".into(),
+            Self::Gone => "the instance has ended".into(),
+            Self::TooLarge(bytes) => format!("the answer of {bytes} bytes is too large"),
+            Self::ClientGone(sentence) => (*sentence).into(),
+            Self::Unanswered(sentence)
+            | Self::BrokenOff(sentence)
+            | Self::NotHttp(sentence)
+            | Self::Deaf(sentence) => sentence.clone(),
+        }
+    }
+}
+
 impl Server {
     /// Sends a request and waits for its answer, or passes that on until its end. `started` is set to the
     /// moment from which on the server may have it. `token`: by which the server may say later for which
     /// request it asks something.
-    pub(super) async fn exchange(
+    pub(in crate::sandbox) async fn exchange(
         &self,
         inner: &Inner,
         request: &Request,
@@ -154,7 +170,7 @@ impl Server {
         // Such a body has no end that could be told from that of the server.
         let ends_with_connection = response.body().size_hint().exact().is_none()
             && !response.headers().contains_key(TRANSFER_ENCODING);
-        let passed = headers::of_answer(response.headers(), method == Method::HEAD);
+        let mut passed = headers::of_answer(response.headers(), method == Method::HEAD);
         if status == StatusCode::SWITCHING_PROTOCOLS {
             let passage = may_switch(request, &response)?;
             passing::websocket(inner, passage, &mut response).await.map_err(Failure::Passing)?;
@@ -164,9 +180,13 @@ impl Server {
         let body = match &request.passage {
             Some(passage) if !is_small(&body) => {
                 let headers = passed.clone();
-                passing::answer(inner, passage, status, headers, body)
+                let trailers = passing::answer(inner, passage, status, headers, body)
                     .await
                     .map_err(Failure::Passing)?;
+                if !request.directions.is_empty() {
+                    // It is the platform's own host that has sent them, to the platform.
+                    passed.extend(trailers);
+                }
                 None
             }
             _ => Some(collect(body).await?),

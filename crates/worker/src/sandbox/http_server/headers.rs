@@ -10,6 +10,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method};
 use http_body_util::Full;
+use uncia_code::PREFIX;
 
 use super::exchange::Outgoing;
 use crate::instance::Request;
@@ -53,7 +54,10 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
 /// has been sent before, and cannot be again.
 pub(super) fn outgoing(request: &Request, port: u16, token: &str) -> Option<Outgoing> {
     let mut outgoing = without_token(request, port)?;
-    if let Ok(token) = HeaderValue::from_str(token) {
+    // Code asks for nothing.
+    if request.directions.is_empty()
+        && let Ok(token) = HeaderValue::from_str(token)
+    {
         outgoing.headers_mut().insert(TOKEN_HEADER, token);
     }
     Some(outgoing)
@@ -71,6 +75,7 @@ fn without_token(request: &Request, port: u16) -> Option<Outgoing> {
         let headers = outgoing.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(HOST, host(port));
+        direct(headers, request);
         return Some(outgoing);
     };
     *outgoing.method_mut() = head.method.clone();
@@ -94,8 +99,24 @@ fn without_token(request: &Request, port: u16) -> Option<Outgoing> {
     if passage.is_some_and(|passage| passage.is_websocket()) {
         switch(&mut headers);
     }
+    direct(&mut headers, request);
     *outgoing.headers_mut() = headers;
     Some(outgoing)
+}
+
+/// Adds what is for the platform's own host, which no client can say.
+fn direct(headers: &mut HeaderMap, request: &Request) {
+    if request.directions.is_empty() {
+        return;
+    }
+    let of_client: Vec<_> =
+        headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+    for name in of_client {
+        headers.remove(name);
+    }
+    for (name, value) in &request.directions {
+        headers.insert(name, value.clone());
+    }
 }
 
 /// Says that the connection is to become a websocket.
@@ -178,6 +199,22 @@ mod tests {
             (&headers["host"], &headers["x-forwarded-host"]),
             (&HeaderValue::from_static("a.example"), &HeaderValue::from_static("a.example"))
         );
+    }
+
+    #[test]
+    fn no_client_directs_the_platforms_host() {
+        let mut headers = HeaderMap::new();
+        headers.insert("uncia-order", HeaderValue::from_static("compile"));
+        headers.insert("uncia-function", HeaderValue::from_static("another"));
+        let head = HttpHead { method: Method::GET, target: "/".parse().unwrap(), headers };
+        let mut request = Request { head: Some(Arc::new(head)), ..Request::default() };
+        let sent = |request: &Request| outgoing(request, 8080, "").unwrap().headers().clone();
+        // To a server of the function's own they are headers like others.
+        assert_eq!(sent(&request)["uncia-order"], "compile");
+        request.directions.insert("uncia-function", HeaderValue::from_static("this"));
+        let headers = sent(&request);
+        assert_eq!(headers["uncia-function"], "this");
+        assert!(!headers.contains_key("uncia-order"));
     }
 
     #[test]

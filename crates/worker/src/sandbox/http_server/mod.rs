@@ -28,7 +28,7 @@ use super::wire::InitConfig;
 use crate::clock::Moment;
 use crate::instance::{Outcome, Reply, Request};
 use connection::Idle;
-use exchange::Trouble;
+pub(super) use exchange::Trouble;
 
 /// The port of a server in a network of its own: Cloud Run's default.
 const PORT: u16 = 8080;

@@ -55,14 +55,16 @@ impl Broken {
     }
 }
 
-/// Passes an answer's body on to the client. Trailers, which are of one connection, do not pass.
+/// Passes an answer's body on to the client. Trailers, which are of one connection, do not pass: they are
+/// returned.
 pub(super) async fn answer(
     inner: &Inner,
     passage: &Passage,
     status: StatusCode,
     headers: HeaderMap,
     mut body: Incoming,
-) -> Result<(), Broken> {
+) -> Result<HeaderMap, Broken> {
+    let mut trailers = HeaderMap::new();
     let announced = body.size_hint().exact();
     let pieces = passage.begin(status, headers, announced)?;
     loop {
@@ -70,12 +72,18 @@ pub(super) async fn answer(
             frame = body.frame() => frame,
             () = pieces.closed() => return Err(Broken::ByClient),
         };
-        let Some(frame) = frame else { return Ok(()) };
+        let Some(frame) = frame else { return Ok(trailers) };
         let frame = frame.map_err(|error| {
             Broken::of(&error)
                 .unwrap_or_else(|| Broken::ByServer(format!("no valid HTTP: {error}")))
         })?;
-        let Ok(piece) = frame.into_data() else { continue };
+        let piece = match frame.into_data() {
+            Ok(piece) => piece,
+            Err(frame) => {
+                trailers = frame.into_trailers().unwrap_or_default();
+                continue;
+            }
+        };
         let bytes = piece.len();
         pieces.send(piece).await.map_err(|_| Broken::ByClient)?;
         passage.count_sent(bytes);

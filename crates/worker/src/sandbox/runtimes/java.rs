@@ -1,6 +1,5 @@
 //! Java: the virtual machine of the host, with a client of the Runtime API that its own compiler makes.
 
-use std::env;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::{ByteCode, Product, RuntimeDefinition, digits, major_minor};
+use super::{ByteCode, Product, RuntimeDefinition, digits, find, major_minor};
 use crate::instance::{InstanceSpec, Network};
 use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::sandbox::rootfs::{LAYERS, RUNTIME, RootError, RootSpec, TASK, ask};
@@ -242,18 +241,6 @@ impl RuntimeDefinition for Definition {
              or a jar in lib/"
         ))
     }
-}
-
-/// The program itself, behind all links; a name alone is looked for on the PATH.
-fn find(program: &Path) -> Option<PathBuf> {
-    if program.components().count() > 1 {
-        return fs::canonicalize(program).ok();
-    }
-    let folders = env::var_os("PATH")?;
-    env::split_paths(&folders).find_map(|folder| {
-        let path = fs::canonicalize(folder.join(program)).ok()?;
-        path.is_file().then_some(path)
-    })
 }
 
 /// A value of the file `release`: `NAME="value"`.

@@ -4,14 +4,16 @@
 //! the file's. Nothing else knows a runtime by name: what the API calls it, what its root holds, how
 //! it is started and what a package for it must contain are all in its file.
 
+use std::env;
 use std::fmt;
+use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::rootfs::{RootError, RootSpec, ask};
+use super::rootfs::{RootError, RootSpec, TASK, ask};
 use crate::instance::InstanceSpec;
 
 include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
@@ -29,6 +31,9 @@ pub(in crate::sandbox) fn is_read_at_start(name: &str, beginnings: &[&str]) -> b
         || name == WRAPPER
         || LIBRARY.iter().chain(beginnings).any(|beginning| name.starts_with(beginning))
 }
+
+/// Where the host of code finds compiled components.
+pub(in crate::sandbox) const COMPONENTS: &str = TASK;
 
 /// How packages are compiled for a runtime.
 pub(crate) struct ByteCode {
@@ -101,6 +106,11 @@ pub(crate) trait RuntimeDefinition: Sync {
     /// What must be installed for it, for people; `None` if nothing, and then it has no interpreter.
     fn requirement(&self) -> Option<&'static str>;
 
+    /// What to do where that is missing.
+    fn remedy(&self) -> &'static str {
+        "install it"
+    }
+
     /// What its root holds, by looking at the host: at `interpreter`, or else at the one on the
     /// PATH. `None` if there is none.
     fn root(&self, interpreter: Option<&Path>) -> Result<Option<RootSpec>, RootError>;
@@ -148,6 +158,11 @@ pub(crate) trait RuntimeDefinition: Sync {
     /// Arguments that depend on the instance, after those of the root's command.
     fn arguments(&self, _spec: &InstanceSpec) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Whether its packages are code that a host runs for all functions, and no program.
+    fn is_code(&self) -> bool {
+        false
     }
 
     /// Whether its packages may hold a server: see [`Self::server`].
@@ -238,6 +253,11 @@ impl Runtime {
         self.0.requirement()
     }
 
+    /// What to do where [`Self::requirement`] is missing.
+    pub(crate) fn remedy(self) -> &'static str {
+        self.0.remedy()
+    }
+
     /// The names of those that have something, for people: `node, python or ruby`.
     pub(crate) fn names_of(has: impl Fn(&dyn RuntimeDefinition) -> bool) -> String {
         let all = ALL.iter().filter(|it| has(it.0)).map(|it| it.name());
@@ -282,6 +302,18 @@ fn ask_for<T: DeserializeOwned>(
     Ok(Some(answer))
 }
 
+/// The program itself, behind all links; a name alone is looked for on the PATH.
+fn find(program: &Path) -> Option<PathBuf> {
+    if program.components().count() > 1 {
+        return fs::canonicalize(program).ok();
+    }
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders).find_map(|folder| {
+        let path = fs::canonicalize(folder.join(program)).ok()?;
+        path.is_file().then_some(path)
+    })
+}
+
 /// Whether a text is a number without sign.
 fn digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -323,6 +355,7 @@ mod tests {
             ("ruby3.3", "ruby"),
             ("java21", "java"),
             ("java8.al2", "java"),
+            ("wasm", "wasm"),
         ] {
             assert_eq!(Runtime::serving(identifier), Runtime::named(name), "{identifier}");
         }

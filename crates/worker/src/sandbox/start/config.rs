@@ -31,7 +31,7 @@ impl Host {
         let image = spec.image.as_deref();
         let mut arguments = match (image, spec.architecture) {
             (Some(image), _) => image.command.clone(),
-            (None, Architecture::Polling) => {
+            (None, Architecture::Polling | Architecture::Code) => {
                 [root.command.clone(), definition.arguments(spec)].concat()
             }
             (None, Architecture::Http) => definition.server(&root.command, spec),

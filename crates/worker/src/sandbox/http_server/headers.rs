@@ -186,6 +186,7 @@ mod tests {
         let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         let passed = [
+            "content-length",
             "host",
             "x-forwarded-for",
             "x-forwarded-host",
@@ -194,6 +195,8 @@ mod tests {
             "x-uncia-token",
         ];
         assert_eq!(names, passed);
+        // The platform's own: the request that it makes of this one has no body.
+        assert_eq!(headers["content-length"], "0");
         assert_eq!(headers.get_all("x-own").iter().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(
             (&headers["host"], &headers["x-forwarded-host"]),

@@ -97,7 +97,7 @@ def handler(event, context):
             keep.append(socket.create_connection((host, int(port)), timeout=5))
         except OSError:
             closed += 1
-    end = time.monotonic() + scaled(20)
+    end = time.monotonic() + 20
     poll = select.poll()
     for connection in keep:
         poll.register(connection, select.POLLIN)

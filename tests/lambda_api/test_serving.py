@@ -131,7 +131,7 @@ import json, os, urllib.error, urllib.request
 def call(path, data=None):
     request = urllib.request.Request(os.environ["AWS_ENDPOINT_URL_LAMBDA"] + path, data)
     try:
-        with urllib.request.urlopen(request, timeout=scaled(50)) as answer:
+        with urllib.request.urlopen(request, timeout=50) as answer:
             return [answer.status, json.load(answer)]
     except urllib.error.HTTPError as error:
         return [error.code, None]

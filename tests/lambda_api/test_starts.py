@@ -93,9 +93,10 @@ def started_runtimes(platform: Platform, label: bytes = b"/pool") -> list[int]:
     found = []
     for first in instances(platform.state):
         try:
-            name = Path(f"/proc/{first}/cmdline").read_bytes().split(b"\0")[2]
+            # Empty once it has ended and is not reaped yet.
+            (name,) = Path(f"/proc/{first}/cmdline").read_bytes().split(b"\0")[2:3]
             children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
-        except OSError:
+        except (OSError, ValueError):
             continue
         if name.endswith(label):
             found += [first, *map(int, children)]

@@ -183,6 +183,39 @@ experiments:
         ),
         ({"b: {function: f}": "b: {function: f, think: 5ms}"}, "only the client can do so"),
         (
+            {
+                "a: {function: f}": "a-2: {function: f}",
+                "b: {function: f}": "a: {function: f, repeat: 2}",
+            },
+            "two stages are called a-2: those that repeat get numbers",
+        ),
+        (
+            {
+                "{kind: embedded}": "{kind: http}",
+                "source: hello, runtime: python": "url: http://a.example, method: GET",
+                "source: payload": "url: http://b.example",
+            },
+            "functions.f.method: only the client sends such requests; a chain of it is nested",
+        ),
+        (
+            {
+                "{kind: embedded}": "{kind: http}",
+                "source: hello, runtime: python": "url: 'http://a.example', headers: {x-key: k}",
+                "source: payload": "url: http://b.example",
+            },
+            "functions.f.headers: only the client sends such requests; a chain of it is nested",
+        ),
+        (
+            {
+                "b: {function: f}": "b: {function: f, after: a}\n"
+                "      c: {function: f, after: a}\n      d: {function: f, after: b}\n"
+                "      x: {function: f, after: b}\n"
+                "      z: {function: g, after: [d, x, c], parameters: {seed: '{{answers.c}}'}}",
+                "kind: nested": "kind: sequence",
+            },
+            "its answers are not one of each branch of a fan-out",
+        ),
+        (
             {"b: {function: f}": "b: {function: f, settings: {replicas: 2}}"},
             "f has replicas, which only a client visits in turn",
         ),

@@ -94,15 +94,28 @@ def stage(name: str, *following: int, repeat: int = 1) -> StagePlan:
 
 def test_chains_of_events_end_when_nothing_is_to_come() -> None:
     chain = ChainPlan("c", "asynchronous", [stage("a", 1, 2, repeat=2), stage("b"), stage("c")])
-    client = table([sent("r", stage="a-1"), sent("failed", stage="a-1", outcome="function_error")])
-    log = [logged("r"), logged("failed", outcome="function_error")]
+    client = table(
+        [
+            sent("r-0-1", stage="a-1"),
+            sent("failed-0-2", stage="a-1", outcome="function_error"),
+            # Of another stream of the mix, of which nothing follows.
+            sent("other-1-1"),
+        ]
+    )
+    log = [logged("r-0-1"), logged("failed-0-2", outcome="function_error"), logged("other-1-1")]
 
     def left(*more: dict[str, Any]) -> int:
-        return hops.outstanding(client, table([*log, *more]), chain)
+        return hops.outstanding(client, table([*log, *more]), chain, 0)
 
-    turn = logged("x", "r", stage="a-2")
+    turn = logged("x", "r-0-1", stage="a-2")
     assert left() == 1
     assert left(turn) == 2
     assert left(turn, logged("y", "x", stage="b")) == 1
     assert left(turn, logged("y", "x", stage="b"), logged("z", "x", stage="c")) == 0
-    assert left(logged("x", "r", stage="a-2", outcome="function_error")) == 0
+    failed = logged("x", "r-0-1", stage="a-2", outcome="function_error")
+    assert left(failed) == 0
+    # Its second attempt went well, so that its next are awaited; two attempts are one of them.
+    twice = [failed, logged("x", "r-0-1", stage="a-2", attempt=2)]
+    of_b = [logged("y", "x", stage="b", outcome="timeout"), logged("y", "x", stage="b", attempt=2)]
+    assert left(*twice) == 2
+    assert left(*twice, *of_b) == 1

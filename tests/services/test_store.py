@@ -57,6 +57,7 @@ def test_a_run_has_a_store_of_its_own(tmp_path: Path, uncia: Uncia, state_home: 
     assert process.returncode == 0, out + err
     rows = pyarrow.parquet.read_table(tmp_path / "out" / "invocations.parquet")
     assert rows["outcome"].to_pylist() == ["ok"] * 10
+    assert "not removed" not in (tmp_path / "out" / "run.yaml").read_text()
     assert servers(state_home) == []
     assert not list((state_home / "services").iterdir())
     assert not list((state_home / "journal").iterdir())
@@ -132,6 +133,9 @@ def test_more_objects_than_one_request_removes(tmp_path: Path) -> None:
         ("reach: [store]", "reach: [shop]", "'shop'"),
         ("{store: {}}", "{store: {bucket: b}}", "a bucket that exists is at an address"),
         ("{store: {}}", "{store: {address: 'https://x'}}", "must begin with http://"),
+        ("{store: {}}", "{store: {address: 'http://h:99999'}}", "is no address of a store"),
+        ("{store: {}}", "{store: {address: 'http://h/path'}}", "is no address of a store"),
+        ("{store: {}}", "{store: {address: 'http://[::1]:1'}}", "is no address of a store"),
     ],
 )
 def test_mistakes_are_named_with_their_place(

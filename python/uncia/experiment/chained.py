@@ -27,6 +27,35 @@ class Deployed(Protocol):
         """The function as it is deployed."""
 
 
+def in_order_of_branches(name: str, waits: Mapping[str, Sequence[str]]) -> Sequence[str] | None:
+    """Return the stages before one in the order in which a fan-out hands on their answers.
+
+    Args:
+        name: the stage.
+        waits: of each stage of the chain those that it waits for, in the order of the file.
+
+    Returns:
+        None: they are not the last ones of a fan-out's branches, one of each.
+    """
+    before = waits[name]
+    if len(before) < 2:
+        return before
+    followers = {stage: [other for other in waits if stage in waits[other]] for stage in waits}
+
+    def above(stage: str) -> set[str]:
+        return {stage}.union(*(above(other) for other in waits[stage]))
+
+    shared = set.intersection(*(above(stage) for stage in before))
+    forks = [stage for stage in waits if stage in shared and len(followers[stage]) > 1]
+    if not forks:
+        return None
+    branches = [
+        [stage for stage in before if head in above(stage)] for head in followers[forks[-1]]
+    ]
+    ordered = [stages[0] for stages in branches if len(stages) == 1]
+    return ordered if len(ordered) == len(branches) == len(before) else None
+
+
 @dataclass(frozen=True)
 class ChainBuilder:
     """Turns chains of the file into plans.
@@ -82,8 +111,19 @@ class ChainBuilder:
         given = {**function.parameters, **stage.parameters}
         document, here = self.sources.document, (*at, "parameters")
         if after:
+            before = in_order_of_branches(name, waits)
+            if before is None and any(
+                reference.stage is not None
+                for value in given.values()
+                for text in chains.texts(value)
+                for reference in chains.references(text)
+            ):
+                raise document.error(
+                    at,
+                    "its answers are not one of each branch of a fan-out; write only {{answer}}",
+                )
             given = {
-                key: with_answers(value, after, document, (*here, key))
+                key: with_answers(value, before or after, document, (*here, key))
                 for key, value in given.items()
             }
         filled = {key: it for key, it in given.items() if ANSWER in json.dumps(it)}

@@ -6,6 +6,7 @@ alone only where the platform keeps no log.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from uncia.experiment.join import Joined, join
 from uncia.experiment.stages import ChainPlan
 from uncia.stats import columns
 from uncia.stats.columns import pc
+from uncia.stats.hops import stream_of
 
 _Positions = NDArray[np.int64]
 
@@ -89,43 +91,36 @@ def caused(client: pa.Table, platform: pa.Table) -> pa.Table:
     return hops
 
 
-def outstanding(client: pa.Table, platform: pa.Table, chain: ChainPlan) -> int:
+def outstanding(client: pa.Table, platform: pa.Table, chain: ChainPlan, stream: int) -> int:
     """How many hops of chains are still to come: each invocation that went well has its next.
 
     Args:
         client: the rows of the client, of one experiment.
         platform: the platform's log so far.
-        chain: what the experiment's chains are.
+        chain: what the stream's chains are.
+        stream: the number of the stream in the experiment.
     """
     roots = client.filter(pc.invert(columns.is_hop(client)))
+    numbers = [stream_of(text) for text in columns.words(roots, "invocation").to_pylist()]
+    roots = roots.filter(pa.array([number == stream for number in numbers], pa.bool_()))
     hops = caused(roots, platform)
     followers = followers_of(chain)
     first = chain.first
     if first is None:
         return 0
-    good = [
+    # An event that failed is tried again: rows of it are attempts, and one that went well counts.
+    invocations = columns.words(hops, "invocation").to_pylist()
+    stages = dict(zip(invocations, columns.words(hops, "stage").to_pylist(), strict=True))
+    is_good = columns.is_word(hops, "outcome", "ok").to_pylist()
+    good = {name for name, is_ok in zip(invocations, is_good, strict=True) if is_ok}
+    waited = [
         *_texts(roots.filter(columns.is_word(roots, "outcome", "ok")), "invocation", first),
-        *(
-            (invocation, stage)
-            for invocation, stage in zip(
-                columns.words(hops, "invocation").to_pylist(),
-                columns.words(hops, "stage").to_pylist(),
-                strict=True,
-            )
-        ),
+        *((name, stage) for name, stage in stages.items() if name in good),
     ]
-    present: dict[str, int] = {}
-    for parent in columns.words(hops, "parent").to_pylist():
-        present[parent] = present.get(parent, 0) + 1
-    failed = set(
-        columns.words(
-            hops.filter(pc.invert(columns.is_word(hops, "outcome", "ok"))), "invocation"
-        ).to_pylist()
-    )
+    parents = dict(zip(invocations, columns.words(hops, "parent").to_pylist(), strict=True))
+    present = Counter(parents.values())
     return sum(
-        max(0, followers.get(str(stage), 0) - present.get(invocation, 0))
-        for invocation, stage in good
-        if invocation not in failed
+        max(0, followers.get(str(stage), 0) - present[invocation]) for invocation, stage in waited
     )
 
 

@@ -449,6 +449,28 @@ def _check_experiment(
         )
 
 
+def _check_request(document: yamlio.Document, file: ExperimentFile, alias: str, kind: str) -> None:
+    """That a function of a chain which no client carries on is asked by POST at a fixed address.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    function = file.functions.get(alias)
+    if function is None:
+        return
+    at: yamlio.KeyPath = ("functions", alias)
+    for key, is_given in (
+        ("method", function.method not in (None, "POST")),
+        ("headers", bool(function.headers)),
+    ):
+        if is_given:
+            raise document.error(
+                (*at, key), f"only the client sends such requests; a chain of it is {kind}"
+            )
+    for path, url in _urls(alias, function):
+        chains.check_without_answers(document, path, url)
+
+
 def _check_kind(
     document: yamlio.Document, file: ExperimentFile, at: yamlio.KeyPath, stream: Sender
 ) -> None:
@@ -467,10 +489,19 @@ def _check_kind(
     stages = file.chains[stream.chain].stages
     at_stages: yamlio.KeyPath = ("chains", stream.chain, "stages")
     waits = chains.predecessors(stages)
+    turns: set[str] = set()
     for name, stage in stages.items():
         here: yamlio.KeyPath = (*at_stages, name)
+        of_stage = {name} if stage.repeat == 1 else {f"{name}-{n + 1}" for n in range(stage.repeat)}
+        if of_stage & turns:
+            raise document.error(
+                here,
+                f"two stages are called {min(of_stage & turns)}: those that repeat get numbers",
+            )
+        turns |= of_stage
         if kind == "client":
             continue
+        _check_request(document, file, stage.function, kind)
         for key, is_given in (
             ("think", stage.think.most_ns if stage.think.most_ns is not None else stage.think.min),
             ("after_failures", stage.after_failures),

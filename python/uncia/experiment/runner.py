@@ -187,8 +187,10 @@ class Execution:
         except UnciaError as stopped:
             error = stopped
         finally:
-            with self.interruption.held(), self.services:
-                self._remove()
+            with self.interruption.held():
+                with self.services:
+                    self._remove()
+                self._note_what_is_left()
             # A signal that came while things were removed counts from now on.
             interrupted = interrupted or self.interruption.signal is not None
         summary: Mapping[str, Any] = {}
@@ -496,14 +498,19 @@ class Execution:
         self, experiment: ExperimentPlan, rows: pa.Table, logged: list[pa.Table]
     ) -> None:
         """Wait until chains of events have ended, for as long as an answer would be waited for."""
-        chains = [stream.hops for stream in experiment.streams if stream.hops is not None]
-        chains = [chain for chain in chains if chain.kind == "asynchronous"]
+        chains = [
+            (number, stream.hops)
+            for number, stream in enumerate(experiment.streams)
+            if stream.hops is not None and stream.hops.kind == "asynchronous"
+        ]
         if not chains:
             return
         deadline = time.monotonic() + experiment.timeout_ns / NS_PER_S
         while True:
             platform = record.merge(logged)
-            left = sum(hop_rows.outstanding(rows, platform, chain) for chain in chains)
+            left = sum(
+                hop_rows.outstanding(rows, platform, chain, stream) for stream, chain in chains
+            )
             if left == 0:
                 return
             if time.monotonic() > deadline:
@@ -561,6 +568,9 @@ class Execution:
             self.description.warnings.extend(dict.fromkeys(failed))
         finally:
             platform.close()
+
+    def _note_what_is_left(self) -> None:
+        """Warn of what could not be removed, once platform and services are ended."""
         if self.journal.outstanding:
             left = ", ".join(resource.sentence() for resource in self.journal.outstanding)
             self.description.warnings.append(f"{_NOT_REMOVED} {left}; `uncia clean` tries again")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,7 +26,13 @@ _PLATFORM: Final = "services"
 _SERVICE: Final = {"service": "store"}
 _REGION: Final = "us-east-1"
 _HTTP_PORT: Final = 80
+_LAST_PORT: Final = 65_535
 _LONGEST_BUCKET: Final = 63
+_ADDRESS: Final = re.compile(
+    r"http://([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?::([1-9]\d{0,4}))?/?"
+)
+_CONNECT_TIMEOUT_S: Final = 5
+_READ_TIMEOUT_S: Final = 30
 # What DeleteObjects takes at once.
 _BATCH: Final = 1_000
 
@@ -59,7 +64,16 @@ class Options(Form):
                 "the store's address must begin with http://: functions reach it by another name,"
                 " for which no certificate is valid"
             )
+        if self.address is not None and not _is_address(self.address):
+            raise ValueError(
+                f"{self.address} is no address of a store: write http://HOST:PORT, without a path"
+            )
         return self
+
+
+def _is_address(text: str) -> bool:
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and int(match[2] or _HTTP_PORT) <= _LAST_PORT
 
 
 def client(address: str, access_key: str, secret_key: str) -> Any:
@@ -74,7 +88,11 @@ def client(address: str, access_key: str, secret_key: str) -> Any:
         aws_secret_access_key=secret_key,
         region_name=_REGION,
         config=Config(
-            s3={"addressing_style": "path"}, retries={"total_max_attempts": 3}, proxies={}
+            s3={"addressing_style": "path"},
+            retries={"total_max_attempts": 3},
+            proxies={},
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            read_timeout=_READ_TIMEOUT_S,
         ),
     )
 
@@ -119,7 +137,8 @@ class Store:
                 self._server = None
             for resource in list(self._made):
                 if resource.kind == "server":
-                    shutil.rmtree(resource.id, ignore_errors=True)
+                    if not _end_server(Path(resource.id), self._context.log):
+                        continue
                 elif self._api is not None:
                     empty(self._api, self.bucket, self.prefix, is_own=not self._options.bucket)
                 self._context.journal.removed(resource)
@@ -176,8 +195,9 @@ def _located(options: Options) -> tuple[str, str, str]:
                 hint="Set it, or name others: access_key_variable and secret_key_variable.",
             )
         keys.append(value)
-    parts = urllib.parse.urlsplit(options.address)
-    return f"{parts.hostname}:{parts.port or _HTTP_PORT}", keys[0], keys[1]
+    match = _ADDRESS.fullmatch(options.address)
+    assert match is not None, "it was checked"
+    return f"{match[1]}:{match[2] or _HTTP_PORT}", keys[0], keys[1]
 
 
 def empty(api: Any, bucket: str, prefix: str, *, is_own: bool) -> None:
@@ -217,6 +237,16 @@ def _batches(api: Any, bucket: str, prefix: str) -> Iterator[list[str]]:
         yield keys
 
 
+def _end_server(folder: Path, log: Callable[[str], None]) -> bool:
+    """End what serves a folder, and remove it; returns whether it is gone."""
+    # By its folder: a run may have been interrupted before it knew the process.
+    for identity in processes.with_argument(str(versitygw.data(folder))):
+        log(f"ending the store, process {identity.pid}")
+        processes.end(identity)
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
 def connect(options: Options, context: Context) -> Store:
     """Return the store of one run, which is not started yet."""
     return Store(options, context)
@@ -227,12 +257,7 @@ def clean(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Res
     gone: list[Resource] = []
     for resource in resources:
         if resource.kind == "server":
-            # By its folder: a run may have died before it knew the process.
-            for identity in processes.with_argument(str(versitygw.data(Path(resource.id)))):
-                log(f"ending the store, process {identity.pid}")
-                processes.end(identity)
-            shutil.rmtree(resource.id, ignore_errors=True)
-            if not Path(resource.id).exists():
+            if _end_server(Path(resource.id), log):
                 gone.append(resource)
         elif resource.kind == "bucket":
             prefix = str(resource.detail["prefix"])

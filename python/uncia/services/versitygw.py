@@ -106,7 +106,10 @@ class Server:
             UnciaError: there is none, or it does not start; the message ends with its log.
         """
         program = find()
-        data(folder).mkdir(parents=True)
+        folder.mkdir(parents=True)
+        # Closed to others, whatever the umask: what functions store is in it.
+        folder.chmod(0o700)
+        data(folder).mkdir()
         (folder / "sidecar").mkdir()
         self.access_key: Final = f"uncia{secrets.token_hex(6)}"
         self.secret_key: Final = secrets.token_urlsafe(24)

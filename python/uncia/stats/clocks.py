@@ -17,8 +17,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from uncia.units import NS_PER_S
+
 KERNEL: Final = "kernel-"
 """What the names of clocks of functions begin with whose kernel is known."""
+
+LONGEST_NS: Final = 365 * 24 * 3600 * NS_PER_S
+"""What functions report of calls that took longer is no time."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,8 @@ class Stamps:
 
     @property
     def is_possible(self) -> bool:
-        """Whether some offset fits: the handler took no longer than the call."""
-        return 0 <= self.ended - self.started <= self.received - self.sent
+        """Whether some offset fits: the handler took no longer than the call, and that a year."""
+        return 0 <= self.ended - self.started <= self.received - self.sent <= LONGEST_NS
 
     @property
     def bounds(self) -> tuple[int, int]:

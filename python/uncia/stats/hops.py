@@ -91,7 +91,7 @@ def chains_of(experiment: Mapping[str, object] | None) -> dict[int, dict[str, An
 def executions(table: pa.Table, experiment: Mapping[str, object] | None) -> Any:
     """Whether each row is an execution of a sequence, which is no invocation of a function."""
     sequences = {n for n, chain in chains_of(experiment).items() if chain["kind"] == "sequence"}
-    numbers = [_stream_of(text) for text in columns.words(table, "invocation").to_pylist()]
+    numbers = [stream_of(text) for text in columns.words(table, "invocation").to_pylist()]
     is_sequence = pa.array([number in sequences for number in numbers], pa.bool_())
     return pc.and_(is_sequence, pc.invert(columns.is_hop(table)))
 
@@ -127,7 +127,9 @@ def waiting(
 
 def _interval(hop: Row, call: _Call | None) -> tuple[int, int] | None:
     if call is not None:
-        return call.call["start"], call.call["end"]
+        start, end = call.call["start"], call.call["end"]
+        # What a function reports may be anything.
+        return (start, end) if 0 <= end - start <= clocks.LONGEST_NS else None
     if hop["ended"] is None:
         return None
     took = sum(hop[name] or 0 for name in ("queued", "initialization", "execution"))
@@ -144,7 +146,8 @@ def _length(intervals: Iterable[tuple[int, int]]) -> int:
     return total
 
 
-def _stream_of(invocation: str | None) -> int | None:
+def stream_of(invocation: str | None) -> int | None:
+    """Return the number of the stream that an invocation of the client's belongs to."""
     match = _STREAM.search(invocation or "")
     return None if match is None else int(match["stream"])
 
@@ -169,7 +172,7 @@ def _by_stream(
     chains: dict[int, list[_Chain]] = {stream: [] for stream in described}
     owner: dict[str, _Chain] = {}
     for root in _rows(table.filter(pc.invert(is_hop))):
-        stream = _stream_of(root["invocation"])
+        stream = stream_of(root["invocation"])
         if stream is not None and stream in described:
             chain = _Chain(root)
             owner[root["invocation"]] = chain

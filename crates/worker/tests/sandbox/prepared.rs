@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -92,7 +93,9 @@ async fn killed() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     };
     for pid in &prepared {
-        kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
+        // One may have ended since it was listed.
+        let killed = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        assert!(matches!(killed, Ok(()) | Err(Errno::ESRCH)), "{killed:?}");
     }
     while prepared.iter().any(|pid| is_running(*pid)) {
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -204,6 +204,11 @@ def test_urls_are_public_only_if_they_are_to_be(
     status, event = ask(urls["public"], Authorization="Bearer of-the-function")
     assert (status, event["headers"]["authorization"]) == (200, "Bearer of-the-function")
     assert event["requestContext"]["http"]["sourceIp"] == "127.0.0.1"
+    # A browser that knows the platform's token repeats it to whatever asks for one at this address.
+    basic = base64.b64encode(f"uncia:{TOKEN}".encode()).decode()
+    for authorization in (f"Bearer {TOKEN}", f"Basic {basic}"):
+        status, event = ask(urls["public"], Authorization=authorization)
+        assert (status, "authorization" in event["headers"]) == (200, False)
     assert ask(urls["private"])[0] == 403
     headers = signed(urls["private"], KEY, SECRET)
     status, event = ask(urls["private"], **headers)

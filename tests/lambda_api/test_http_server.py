@@ -404,7 +404,7 @@ def test_what_does_not_fit_is_refused(platform: Platform) -> None:
     http_tag = {"uncia:architecture": "http"}
     for tags, runtime, sentence in [
         ({"uncia:concurrency": "2"}, "python3.11", "uncia:architecture"),
-        ({"uncia:architecture": "grpc"}, "python3.11", "polling or http"),
+        ({"uncia:architecture": "grpc"}, "python3.11", "polling, http or code"),
         (http_tag | {"uncia:concurrency": "0"}, "python3.11", "between 1 and 1000"),
         (http_tag | {"uncia:start-from": "zygote"}, "python3.11", "fresh or prepared"),
         (http_tag, "bash", "node, provided, python or ruby"),

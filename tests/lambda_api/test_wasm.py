@@ -249,6 +249,19 @@ def test_a_long_answer_passes_as_it_comes(platform: Platform, assemble: Assemble
     assert row["cpu_user"] + row["cpu_system"] > 0
 
 
+def test_invoke_learns_how_an_answer_ended_that_came_in_pieces(
+    platform: Platform, assemble: Assemble
+) -> None:
+    create(platform, "long", assemble((SEND, SEND_MUCH)), Timeout=60)
+    create(platform, "breaks", assemble((SEND, SEND_MUCH + " unreachable")), Timeout=60)
+    for name, is_good in (("long", True), ("breaks", False)):
+        answer = platform.client.invoke(FunctionName=name)
+        assert ("FunctionError" not in answer) is is_good
+        row = row_of(platform, name)
+        assert row["outcome"] == ("ok" if is_good else "function_error")
+        assert row["cpu_user"] + row["cpu_system"] > 0
+
+
 def test_after_the_hosts_end_there_is_another(platform: Platform) -> None:
     create(platform, "f", (HELLO / "function.wasm").read_bytes())
     platform.invoke("f")

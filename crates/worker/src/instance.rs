@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -217,6 +218,10 @@ pub enum StartError {
 /// A client's HTTP request without its body, for an instance that serves HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpHead {
+    /// The address that the request comes from.
+    pub client: IpAddr,
+    /// Whether it came over TLS.
+    pub is_secure: bool,
     /// The method, whatever it is.
     pub method: Method,
     /// Path and query, as the client wrote them.

@@ -132,6 +132,11 @@ impl Access {
         token(head).filter(|_| self.has_tokens())
     }
 
+    /// Whether a request carries one of the platform's tokens, which no function is to see.
+    pub(crate) fn is_known_token(&self, head: &Parts) -> bool {
+        self.token(head).is_some_and(|token| self.check_token(&token).is_ok())
+    }
+
     fn check_token(&self, token: &str) -> Result<(), Refusal> {
         let given = hash(token.as_bytes());
         if self.tokens.contains(&given) {

@@ -47,6 +47,11 @@ pub(crate) enum Client {
 
 impl Client {
     /// The address that a function is told of.
+    /// Whether it speaks TLS with the platform.
+    pub(crate) fn is_secure(self) -> bool {
+        matches!(self, Self::Visitor { is_secure: true, .. })
+    }
+
     pub(crate) fn source_ip(self) -> IpAddr {
         match self {
             Self::Owner => Ipv4Addr::LOCALHOST.into(),

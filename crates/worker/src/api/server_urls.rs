@@ -12,6 +12,7 @@ use hyper::upgrade::OnUpgrade;
 use serde_json::json;
 
 use super::Api;
+use super::Client;
 use super::body::{self, Connected};
 use super::error::{Answer, ApiError, json_answer};
 use super::invoke::{self, Call, Names};
@@ -52,9 +53,15 @@ pub(super) async fn serve(
     };
     if signed {
         check_signed(api, &head, &payload).await?;
+    }
+    // A browser that knows the platform's token sends it with all that it asks this address for.
+    if signed || api.access.is_known_token(&head) {
         remove_credentials(&mut head.headers);
     }
+    let client = head.extensions.get::<Client>().copied().unwrap_or(Client::Owner);
     let passed = HttpHead {
+        client: client.source_ip(),
+        is_secure: client.is_secure(),
         method: head.method.clone(),
         target: target(&head.uri),
         headers: head.headers.clone(),

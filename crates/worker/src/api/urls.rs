@@ -167,7 +167,7 @@ pub(super) async fn serve(
     }
     let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
     let (id, mut parts, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
-    if is_signed {
+    if is_signed || api.access.is_known_token(head) {
         remove_credentials(&mut parts.headers);
     }
     let make = move || Bytes::from(event(&id, &parts, &body, &request_id).to_string());

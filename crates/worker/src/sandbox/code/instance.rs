@@ -49,7 +49,12 @@ impl LoadedCode {
         let (outcome, report) = match answer {
             Ok(mut answer) => {
                 let mut report = take_report(&mut answer);
-                let failure = report.as_mut().and_then(|report| report.failure.take());
+                // How code ended, and what it used, is what its host says alone.
+                let unknown = || Failure::new(Kind::Unknown, "its host did not say how it ended");
+                let failure = match &mut report {
+                    Some(report) => report.failure.take(),
+                    None => Some(unknown()),
+                };
                 let outcome = failure.map_or_else(|| Outcome::Answered(Box::new(answer)), failed);
                 (outcome, report)
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{TRANSFER_ENCODING, UPGRADE};
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout_at;
@@ -189,7 +189,13 @@ impl Server {
                 }
                 None
             }
-            _ => Some(collect(body).await?),
+            _ => {
+                let (bytes, trailers) = collect(body).await?;
+                if !request.directions.is_empty() {
+                    passed.extend(trailers);
+                }
+                Some(bytes)
+            }
         };
         if ends_with_connection && self.has_ended(inner) {
             return Err(Failure::Passing(Broken::ByServer("it ended".into())));
@@ -259,14 +265,18 @@ fn may_switch<'a>(
     }
 }
 
-async fn collect(body: Incoming) -> Result<Bytes, Failure> {
+/// Reads a body to its end, with what comes behind it.
+async fn collect(body: Incoming) -> Result<(Bytes, HeaderMap), Failure> {
     if let Some(announced) = body.size_hint().exact()
         && announced > MAX_ANSWER as u64
     {
         return Err(Failure::TooLarge(announced));
     }
     match Limited::new(body, MAX_ANSWER).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
+        Ok(collected) => {
+            let trailers = collected.trailers().cloned().unwrap_or_default();
+            Ok((collected.to_bytes(), trailers))
+        }
         Err(error) if error.is::<LengthLimitError>() => {
             Err(Failure::TooLarge(MAX_ANSWER as u64 + 1))
         }

@@ -33,9 +33,6 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The API listens on the loopback interface alone.
-const CLIENT: HeaderValue = HeaderValue::from_static("127.0.0.1");
-
 /// The headers that concern more than one connection.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut kept = headers.clone();
@@ -94,8 +91,11 @@ fn without_token(request: &Request, port: u16) -> Option<Outgoing> {
     } else {
         headers.insert(HOST, host(port));
     }
-    headers.append(FORWARDED_FOR, CLIENT);
-    headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    if let Ok(client) = HeaderValue::from_str(&head.client.to_string()) {
+        headers.append(FORWARDED_FOR, client);
+    }
+    let scheme = if head.is_secure { "https" } else { "http" };
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(scheme));
     if passage.is_some_and(|passage| passage.is_websocket()) {
         switch(&mut headers);
     }
@@ -142,6 +142,7 @@ fn host(port: u16) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::Arc;
 
     use super::*;
@@ -155,8 +156,12 @@ mod tests {
         pairs.for_each(|(name, value)| {
             map.append(name, value);
         });
-        let head =
-            HttpHead { method: Method::PUT, target: "/a%2Fb?x=1".parse().unwrap(), headers: map };
+        let head = HttpHead {
+            method: Method::PUT,
+            target: "/a%2Fb?x=1".parse().unwrap(),
+            headers: map,
+            ..plain()
+        };
         let request = Request { head: Some(Arc::new(head)), ..Request::default() };
         let outgoing = outgoing(&request, 8080, "token").unwrap();
         assert_eq!(
@@ -164,6 +169,26 @@ mod tests {
             (&Method::PUT, "/a%2Fb?x=1")
         );
         outgoing.headers().clone()
+    }
+
+    fn plain() -> HttpHead {
+        HttpHead {
+            client: Ipv4Addr::LOCALHOST.into(),
+            is_secure: false,
+            method: Method::GET,
+            target: "/".parse().unwrap(),
+            headers: HeaderMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_server_learns_where_a_request_comes_from() {
+        let client = Ipv4Addr::new(10, 0, 0, 7).into();
+        let head = HttpHead { client, is_secure: true, ..plain() };
+        let request = Request { head: Some(Arc::new(head)), ..Request::default() };
+        let headers = outgoing(&request, 8080, "").unwrap().headers().clone();
+        assert_eq!(headers["x-forwarded-for"], "10.0.0.7");
+        assert_eq!(headers["x-forwarded-proto"], "https");
     }
 
     #[test]
@@ -209,7 +234,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("uncia-order", HeaderValue::from_static("compile"));
         headers.insert("uncia-function", HeaderValue::from_static("another"));
-        let head = HttpHead { method: Method::GET, target: "/".parse().unwrap(), headers };
+        let head = HttpHead { headers, ..plain() };
         let mut request = Request { head: Some(Arc::new(head)), ..Request::default() };
         let sent = |request: &Request| outgoing(request, 8080, "").unwrap().headers().clone();
         // To a server of the function's own they are headers like others.

@@ -22,6 +22,11 @@ START_TIMEOUT_S = scaled(30)
 OK = "def handler(event, context):\n    return {'got': event}\n"
 
 
+def names_below(folder: Path) -> set[str]:
+    """Names of all files below a folder, as far as they stay; `Path.rglob` raises if one goes."""
+    return {name for _, _, names in os.walk(folder) for name in names}
+
+
 def package(files: dict[str, str] | str) -> bytes:
     """A zip of these files; of a text alone, as handler.py. The same bytes whenever it is made."""
     if isinstance(files, str):

@@ -24,6 +24,13 @@ use crate::usage::Usage;
 /// A table may have as many entries as the pool has room for; what limits memory is its own limit.
 const TABLE_ELEMENTS: usize = 100_000;
 
+/// Things of the host's that a request's code may hold at a time, such as streams and headers: nobody counts their
+/// memory as the function's.
+const MAX_RESOURCES: usize = 1_000;
+
+/// The most bytes of a set of headers.
+const MAX_FIELDS_BYTES: usize = 16 * 1024;
+
 /// What a component answers.
 pub(crate) type Answer = Result<hyper::Response<HyperOutgoingBody>, ErrorCode>;
 
@@ -155,10 +162,14 @@ async fn serve(
     let _room = host.room.acquire().await?;
     let mut wasi = WasiCtx::builder();
     wasi.stdout(Output(usage.clone())).stderr(Output(usage.clone())).envs(&function.environment);
+    let mut table = ResourceTable::new();
+    table.set_max_capacity(MAX_RESOURCES);
+    let mut http = WasiHttpCtx::new();
+    http.set_field_size_limit(MAX_FIELDS_BYTES);
     let state = State {
-        table: ResourceTable::new(),
+        table,
         wasi: wasi.build(),
-        http: WasiHttpCtx::new(),
+        http,
         hooks: Hooks,
         limits: Limits { usage: usage.clone(), memory_bytes: function.memory_bytes },
     };

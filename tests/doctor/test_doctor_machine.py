@@ -88,12 +88,13 @@ def test_examining_leaves_no_cgroup() -> None:
     assert control_groups.named(f"uncia-doctor-{os.getpid()}") == []
 
 
-def test_warnings_leave_out_what_only_profiles_need() -> None:
+def test_warnings_leave_out_what_only_profiles_or_other_functions_need() -> None:
     report = Report(
         (
             Check("a", "ok", "Fine."),
             Check("b", "warn", "Meagre.", "It costs."),
             Check("perf-hardware", "missing", "None.", "No IPC."),
+            Check("runtime-wasm", "missing", "No host.", "No code."),
         ),
         {},
     )

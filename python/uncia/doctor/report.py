@@ -50,10 +50,14 @@ class Report:
         Args:
             profiling: the run reads performance events, so that their absence matters too.
         """
+        # A run that needs a runtime or a service which is missing ends with that as its error.
+        programs = ("runtime-", "service-")
         return [
             check.sentence()
             for check in self.checks
-            if check.status != "ok" and (profiling or not check.id.startswith("perf-"))
+            if check.status != "ok"
+            and (profiling or not check.id.startswith("perf-"))
+            and not (check.status == "missing" and check.id.startswith(programs))
         ]
 
     def machine(self) -> dict[str, Any]:

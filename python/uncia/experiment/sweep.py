@@ -97,7 +97,7 @@ def points(document: yamlio.Document) -> list[Point]:
     found = []
     for number, values in enumerate(combined):
         chosen = dict(zip(grid, values, strict=True))
-        found.append(Point(number, chosen, _substitute(data, chosen)))
+        found.append(Point(number, copy.deepcopy(chosen), _substitute(data, chosen)))
     for point in found:
         _check(document, point)
     return found
@@ -114,7 +114,8 @@ def _substitute(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
             if not isinstance(inner, dict):
                 inner = at[key] = {}
             at = inner
-        at[last] = value
+        # A copy: other parameters may name what is inside of it.
+        at[last] = copy.deepcopy(value)
     return changed
 
 

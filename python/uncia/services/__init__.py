@@ -52,7 +52,8 @@ class ServiceModule(Protocol):
 
 
 def _modules() -> dict[str, Any]:
-    names = sorted(info.name for info in pkgutil.iter_modules(__path__))
+    files = (info.name for info in pkgutil.iter_modules(__path__))
+    names = sorted(name for name in files if not name.startswith("_"))
     modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
     return {name: module for name, module in modules.items() if hasattr(module, "connect")}
 

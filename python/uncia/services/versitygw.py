@@ -28,7 +28,7 @@ _POLL_S: Final = 0.02
 _ATTEMPTS: Final = 3
 _LAST_LINES: Final = 5
 
-HINT: Final = "Install it with `make services`, or `python -m uncia.services.versitygw`."
+HINT: Final = "Build it with `make services`, or `python -m uncia.services`."
 
 
 def version() -> str:
@@ -179,7 +179,3 @@ def _free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
-
-
-if __name__ == "__main__":
-    print(f"versitygw {version()}: {build()}")

@@ -27,8 +27,9 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Imports a packaged handler into this process, for checks of its inner parts."""
     loaded: dict[str, ModuleType] = {}
 
-    def load_module(name: str) -> ModuleType:
-        if name not in loaded:
+    def load_module(name: str, file: str = "handler") -> ModuleType:
+        key = f"{name}_{file}"
+        if key not in loaded:
             folder = tmp_path_factory.mktemp(name)
             with zipfile.ZipFile(package(name).path) as archive:
                 archive.extractall(folder)
@@ -36,17 +37,16 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
             sys.path.insert(0, str(folder))
             try:
-                spec = importlib.util.spec_from_file_location(
-                    f"{name}_handler", folder / "handler.py"
-                )
+                spec = importlib.util.spec_from_file_location(key, folder / f"{file}.py")
                 assert spec is not None
                 assert spec.loader is not None
-                loaded[name] = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(loaded[name])
+                loaded[key] = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(loaded[key])
             finally:
                 sys.path.remove(str(folder))
                 sys.modules.pop("uncia_envelope", None)
-        return loaded[name]
+                sys.modules.pop("uncia_memory", None)
+        return loaded[key]
 
     return load_module
 
@@ -170,18 +170,18 @@ def test_spin_takes_the_time_and_memory_asked_for(call: Any, module: Any) -> Non
         envelope = reply["answer"]["uncia"]
         assert envelope["handler_end_ns"] - envelope["handler_start_ns"] >= 29_000_000
         assert envelope["valid"]
-    spin = module("spin")
-    before = spin.resident()
+    memory = module("spin", "uncia_memory")
+    before = memory.resident()
     try:
         # What others in this process take and give meanwhile is far less than a piece.
         for size in (50, 20, 70):
-            spin.hold(before + size * spin.MB)
-            assert abs(spin.resident() - before - size * spin.MB) < spin.PIECE
-            held = sum(len(region) for region in spin.held)
-            assert abs(held - size * spin.MB) < spin.PIECE
+            memory.hold(before + size * memory.MB)
+            assert abs(memory.resident() - before - size * memory.MB) < memory.PIECE
+            held = sum(len(region) for region in memory.held)
+            assert abs(held - size * memory.MB) < memory.PIECE
     finally:
-        spin.hold(0)
-    assert spin.held == []
+        memory.hold(0)
+    assert memory.held == []
 
 
 def test_wait_waits_without_using_the_cpu(call: Any) -> None:

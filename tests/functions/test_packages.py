@@ -55,7 +55,12 @@ def test_time_and_order_of_files_do_not_matter_but_content_and_mode_do(
     third = package(mine)
     assert third.sha256 not in (first.sha256, second.sha256)
     with zipfile.ZipFile(third.path) as archive:
-        assert archive.namelist() == ["data.txt", "handler.py", "uncia_envelope.py"]
+        assert archive.namelist() == [
+            "data.txt",
+            "handler.py",
+            "uncia_envelope.py",
+            "uncia_memory.py",
+        ]
         assert archive.getinfo("data.txt").external_attr >> 16 == 0o100755
         assert archive.getinfo("handler.py").external_attr >> 16 == 0o100644
         assert {info.date_time[0] for info in archive.infolist()} == {1980}

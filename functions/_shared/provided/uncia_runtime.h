@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -30,8 +31,15 @@ typedef struct {
     size_t length, room;
 } Text;
 
+/* An event, the instance that it came to, and the clocks when it came, in ns. */
+typedef struct {
+    const char *event, *instance;
+    bool fresh;
+    int64_t start, cpu;
+} Invocation;
+
 /* Writes the answer to an event; false if it is an error. */
-typedef bool Answer(const char *event, const char *instance, bool fresh, Text *to);
+typedef bool Answer(const Invocation *invocation, Text *to);
 
 static void die(const char *what)
 {
@@ -67,6 +75,16 @@ static int64_t read_clock(clockid_t clock)
     struct timespec time;
     clock_gettime(clock, &time);
     return time.tv_sec * NS_PER_S + time.tv_nsec;
+}
+
+/* Writes what every answer has at its end under the key `uncia`, behind what is there already, and closes both. */
+static void add_envelope(Text *to, const Invocation *invocation, bool valid)
+{
+    add(to, "\"fresh\": %s, \"instance\": \"%s\", \"handler_start_ns\": %" PRId64,
+        invocation->fresh ? "true" : "false", invocation->instance, invocation->start);
+    add(to, ", \"handler_end_ns\": %" PRId64 ", \"cpu_ns\": %" PRId64 ", \"valid\": %s}}",
+        read_clock(CLOCK_REALTIME), read_clock(CLOCK_PROCESS_CPUTIME_ID) - invocation->cpu,
+        valid ? "true" : "false");
 }
 
 static const char *skip(const char *at, const char *any)
@@ -159,7 +177,9 @@ static _Noreturn void serve(Answer *answer)
             die("the Runtime API gave no event");
         }
         body.length = 0;
-        bool ok = answer(event, instance, fresh, &body);
+        Invocation invocation = {event, instance, fresh, read_clock(CLOCK_REALTIME),
+                                 read_clock(CLOCK_PROCESS_CPUTIME_ID)};
+        bool ok = answer(&invocation, &body);
         request.length = 0;
         add(&request, "POST %s%s/%s HTTP/1.1\r\nHost: runtime\r\nConnection: close\r\n", prefix, id,
             ok ? "response" : "error");

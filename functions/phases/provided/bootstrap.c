@@ -1,7 +1,6 @@
 /* Holds memory and runs threads, phase by phase, as a row of a trace says. */
 
 #define _GNU_SOURCE
-#include <inttypes.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -169,10 +168,9 @@ static int read_phases(const char *event)
     return 0;
 }
 
-static bool answer(const char *event, const char *instance, bool fresh, Text *to)
+static bool answer(const Invocation *invocation, Text *to)
 {
-    int64_t cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID), began = read_clock(CLOCK_REALTIME);
-    int count = read_phases(event);
+    int count = read_phases(invocation->event);
     if (count == 0) {
         add(to, "{\"errorType\": \"ValueError\", \"errorMessage\": \"phases: not a list of 1 to 1000"
                 " phases with duration (0 to 900 s in ns), threads (0 to 256) and memory (0 to 10 GB"
@@ -190,11 +188,8 @@ static bool answer(const char *event, const char *instance, bool fresh, Text *to
     for (int i = 0; i < count; i++)
         add(to, "%s{\"duration\": %" PRId64 ", \"threads\": %" PRId64 ", \"memory\": %" PRId64 "}",
             i ? ", " : "", phases[i].duration, phases[i].threads, phases[i].memory);
-    add(to, "]}, \"uncia\": {\"fresh\": %s, \"instance\": \"%s\", \"handler_start_ns\": %" PRId64,
-        fresh ? "true" : "false", instance, began);
-    add(to, ", \"handler_end_ns\": %" PRId64 ", \"cpu_ns\": %" PRId64 ", \"valid\": %s}}",
-        read_clock(CLOCK_REALTIME), read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu,
-        valid ? "true" : "false");
+    add(to, "]}, \"uncia\": {");
+    add_envelope(to, invocation, valid);
     return true;
 }
 

@@ -5,14 +5,13 @@ Threads hash blocks of 64 KiB: Python lets go of its lock meanwhile, so that the
 
 import hashlib
 import json
-import mmap
 import threading
 import time
 
 from uncia_envelope import enveloped
+from uncia_memory import MB, hold, resident
 
 BLOCK = bytes(range(256)) * 256
-MB = 1 << 20
 
 MOST_PHASES = 1_000
 # Of duration (ns), threads and memory (bytes).
@@ -51,32 +50,6 @@ class Phases:
         return given
 
 
-def resident():
-    """The bytes of this process that are in memory; 0 where the kernel does not tell."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * mmap.PAGESIZE
-    except OSError:
-        return 0
-
-
-# What the process holds on purpose, in pieces; it stays until another phase holds less.
-PIECE = 4 * MB
-held = []
-
-
-def hold(size):
-    """Brings the process to `size` bytes, as far as what it holds on purpose allows."""
-    while held and resident() > size:
-        held.pop().close()
-    missing = max(0, size - resident()) // mmap.PAGESIZE * mmap.PAGESIZE
-    for offset in range(0, missing, PIECE):
-        piece = min(PIECE, missing - offset)
-        region = mmap.mmap(-1, piece)
-        region[:: mmap.PAGESIZE] = b"\x01" * (piece // mmap.PAGESIZE)
-        held.append(region)
-
-
 def burn(target_ns, used):
     """Hashes until this thread has used the CPU time, and notes how much it was."""
     clock = time.thread_time_ns
@@ -89,7 +62,7 @@ def run(phase):
     """Carries out a phase; what it took."""
     begin = time.monotonic_ns()
     hold(phase["memory"])
-    there = resident()
+    held = resident()
     used = []
     threads = [
         threading.Thread(target=burn, args=(phase["duration"], used))
@@ -102,7 +75,7 @@ def run(phase):
     if not threads:
         time.sleep(phase["duration"] / 1e9)
     wall = time.monotonic_ns() - begin
-    return {"wall_ns": wall, "cpu_ns": sum(used), "resident_bytes": there}, used
+    return {"wall_ns": wall, "cpu_ns": sum(used), "resident_bytes": held}, used
 
 
 @enveloped({"phases": Phases()})

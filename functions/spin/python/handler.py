@@ -4,10 +4,10 @@ A loop count calibrated elsewhere would be wrong on another CPU, runtime or allo
 thread's own CPU clock stands still while the thread is descheduled or throttled.
 """
 
-import mmap
 import time
 
 from uncia_envelope import Parameter, enveloped
+from uncia_memory import MB, hold
 
 # Reading the CPU clock is a system call of some 0.3 us. 400 additions between two reads take some
 # 10 us: that is how far the spin overshoots, and system time stays a few per cent.
@@ -16,11 +16,6 @@ STEPS_PER_READ = 400
 # The CPU clock itself may jump: on a virtual machine, time stolen by the host can be charged to us.
 EXCESS_NS = 10_000_000
 EXCESS_SHARE = 0.1
-
-MB = 1 << 20
-
-# <linux/mman.h>; Python has no name for it yet.
-MADV_POPULATE_WRITE = 23
 
 
 def burn(start_ns, target_ns):
@@ -33,45 +28,6 @@ def burn(start_ns, target_ns):
             x += 1
         used = clock() - start_ns
     return used
-
-
-def resident():
-    """The bytes of this process that are in memory now; 0 where the kernel does not tell."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * mmap.PAGESIZE
-    except OSError:
-        return 0
-
-
-# What the process holds on purpose, in pieces, so that little is taken anew when it is to hold
-# less. It stays between invocations, as a program's memory does: to take it each time would be work
-# of its own, and no small part of a short request.
-PIECE = 8 * MB
-held = []
-
-
-def hold(size):
-    """Brings the process to `size` bytes of memory, as far as what it holds on purpose allows."""
-    while held and resident() > size:
-        held.pop().close()
-    wanted = max(0, size - resident()) // mmap.PAGESIZE * mmap.PAGESIZE
-    for offset in range(0, wanted, PIECE):
-        held.append(take(min(PIECE, wanted - offset)))
-
-
-def take(size):
-    """A region of memory, every page of it in use."""
-    try:
-        region = mmap.mmap(-1, size)
-    except OSError as error:
-        raise MemoryError(f"the kernel refused {size} bytes: {error.strerror}") from None
-    try:
-        # Of Linux 5.14: all pages in one call.
-        region.madvise(MADV_POPULATE_WRITE)
-    except OSError:
-        region[:: mmap.PAGESIZE] = b"\x01" * (size // mmap.PAGESIZE)
-    return region
 
 
 @enveloped(

@@ -3,7 +3,6 @@
  */
 
 #define _GNU_SOURCE
-#include <inttypes.h>
 
 #include "uncia_runtime.h"
 
@@ -88,14 +87,13 @@ static bool parameter(const char *event, const char *key, double unit, double lo
 }
 
 /* The answer to an event; false if it is an error. */
-static bool answer(const char *event, const char *instance, bool fresh, Text *to)
+static bool answer(const Invocation *invocation, Text *to)
 {
-    int64_t cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID), began = read_clock(CLOCK_REALTIME);
     int64_t duration = NS_PER_S, threshold = 500000, start, end, turns;
     const char *wrong = NULL;
-    if (!parameter(event, "duration", 1e6, 1e6, 600e9, &duration))
+    if (!parameter(invocation->event, "duration", 1e6, 1e6, 600e9, &duration))
         wrong = "duration: not a number of ms between 1 and 600000";
-    if (!parameter(event, "threshold", 1e3, 10e3, 1e9, &threshold))
+    if (!parameter(invocation->event, "threshold", 1e3, 10e3, 1e9, &threshold))
         wrong = "threshold: not a number of us between 10 and 1000000";
     long count = wrong == NULL ? watch(duration, threshold, &start, &end, &turns) : 0;
     if (count < 0)
@@ -120,11 +118,8 @@ static bool answer(const char *event, const char *instance, bool fresh, Text *to
     for (long i = 0; i < count; i++)
         add(to, ", [\"throttle\", %" PRId64 ", %" PRId64 "]", jumps[i].time - jumps[i].gap + offset,
             jumps[i].time + offset);
-    add(to, "], \"fresh\": %s, \"instance\": \"%s\", \"handler_start_ns\": %" PRId64,
-        fresh ? "true" : "false", instance, began);
-    add(to, ", \"handler_end_ns\": %" PRId64 ", \"cpu_ns\": %" PRId64 ", \"valid\": %s}}",
-        read_clock(CLOCK_REALTIME), read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu,
-        valid ? "true" : "false");
+    add(to, "], ");
+    add_envelope(to, invocation, valid);
     return true;
 }
 

@@ -7,8 +7,8 @@
 use arrow_array::{ArrayRef, RecordBatch};
 
 use crate::column::{
-    Append, BoolColumn, Column, ColumnKind, Float64Column, IdColumn, Int64Column, IntervalsColumn,
-    MoneyColumn, Phase, PhasesColumn, QuantityColumn, Text, TextColumn,
+    BoolColumn, Column, ColumnKind, Float64Column, IdColumn, Int64Column, IntervalsColumn,
+    MoneyColumn, Phase, PhasesColumn, QuantityColumn, Text, TextColumn, Value,
 };
 use crate::stream::Table;
 
@@ -145,7 +145,7 @@ macro_rules! table {
 
             fn set(&self, builder: &mut $builder) {
                 let row = builder.appended;
-                $( builder.$field.append(row, &self.$field); )+
+                $( self.$field.append_to(&mut builder.$field, row); )+
             }
 
             fn end_row(builder: &mut $builder) {

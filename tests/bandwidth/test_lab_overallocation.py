@@ -17,7 +17,7 @@ from uncia.bandwidth import overallocation as lab
 from uncia.bandwidth.overallocation import EQUATION, RECIPROCAL, SIMULATED
 from uncia.cli.cpu.laboratory import positive
 from uncia.errors import UnciaError
-from uncia.experiment import model
+from uncia.experiment import checks
 from uncia.experiment.plan import plan
 from uncia.experiment.sources import Sources
 from uncia.suites import overallocation as measuring
@@ -242,7 +242,7 @@ def test_sizes_that_are_none(text: str, count: int, message: str) -> None:
 def test_the_experiment_is_a_chain_of_the_sizes_in_turn() -> None:
     settings = measuring.Settings("pyaes", [128, 1769], 7, ["kernel", "event-driven"], 20 * MS)
     document = yamlio.load(yaml.safe_dump(measuring.document(settings), sort_keys=False))
-    warmup, sizes = plan(model.check(document), Sources(document, Path())).experiments
+    warmup, sizes = plan(checks.check(document), Sources(document, Path())).experiments
     assert warmup.expected_requests() == 10
     assert (sizes.expected_requests(), sizes.timeout_ns) == (70, 900_000 * MS)
     visits = Counter(stream.deployment for stream in sizes.streams)

@@ -34,8 +34,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from uncia import cli, yamlio
-from uncia.experiment import model as experiments
-from uncia.experiment import sweep
+from uncia.experiment import checks, sweep
 from uncia.experiment.plan import plan
 from uncia.experiment.simulation import SimulationFile
 from uncia.experiment.sources import Sources
@@ -201,7 +200,7 @@ def _check(data: Any, block: Block, folder: Path) -> None:
         else:
             yamlio.validate(SimulationFile, document)
     elif "experiments" in data:
-        file = experiments.check(document)
+        file = checks.check(document)
         plan(file, Sources(document, folder))
     else:
         workloads.check(document)

@@ -10,7 +10,7 @@ from run_helpers import Uncia, finish
 
 from uncia import yamlio
 from uncia.errors import UnciaError
-from uncia.experiment import model
+from uncia.experiment import checks
 from uncia.experiment.plan import plan
 from uncia.experiment.sources import Sources
 
@@ -90,6 +90,6 @@ def test_what_is_refused_is_refused_so(written: str, message: str) -> None:
     assert before in text
     document = yamlio.load(text.replace(before, after, 1), "videos.yaml")
     with pytest.raises(UnciaError) as caught:
-        plan(model.check(document), Sources(document, Path()))
+        plan(checks.check(document), Sources(document, Path()))
     assert re.match(r"videos.yaml:\d+: chains\.video\.stages\.", caught.value.message)
     assert message in caught.value.message

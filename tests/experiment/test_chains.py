@@ -9,7 +9,7 @@ from run_helpers import Uncia, description, finish, left_behind, rows
 
 from uncia import record, yamlio
 from uncia.errors import UnciaError
-from uncia.experiment import model
+from uncia.experiment import checks
 from uncia.experiment.plan import plan
 from uncia.experiment.sources import Sources
 from uncia.functions import golang
@@ -126,7 +126,7 @@ def test_every_kind_of_chain_has_its_rows(uncia: Uncia, state_home: Path, tmp_pa
 def refusal(text: str) -> str:
     document = yamlio.load(text, "chained.yaml")
     with pytest.raises(UnciaError) as caught:
-        plan(model.check(document), Sources(document, Path()))
+        plan(checks.check(document), Sources(document, Path()))
     return caught.value.message
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from uncia import record, yamlio
 from uncia.cli import build
 from uncia.errors import UnciaError
-from uncia.experiment import model
+from uncia.experiment import checks
 
 pytestmark = pytest.mark.usefixtures("engine_binary")
 
@@ -62,7 +62,7 @@ def test_a_task_in_bursts(folder: Path, state_home: Path) -> None:
     stages = told["file"]["chains"]["tasks"]["stages"]  # type: ignore[index]
     frames = [stages[name]["parameters"]["frames"] for name in ("long", *bursts)]
     assert frames[0] == sum(frames[1:])
-    assert model.check(yamlio.load(yamlio.dump(told["file"]))).name == "intermittent"  # type: ignore[arg-type]
+    assert checks.check(yamlio.load(yamlio.dump(told["file"]))).name == "intermittent"  # type: ignore[arg-type]
 
     aws = found["tariffs"][0]
     assert aws["tariff"] == "aws-lambda-x86"

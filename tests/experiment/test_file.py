@@ -7,7 +7,7 @@ import yaml
 
 from uncia import yamlio
 from uncia.errors import UnciaError
-from uncia.experiment import model
+from uncia.experiment import checks, files, model
 from uncia.experiment.plan import plan
 from uncia.experiment.sources import Sources
 from uncia.paths import data
@@ -53,7 +53,7 @@ experiments:
 def read(text: str, tmp_path: Path) -> tuple[model.ExperimentFile, Sources]:
     path = tmp_path / "sample.yaml"
     path.write_text(text, encoding="utf-8")
-    file, document = model.load(path)
+    file, document = files.load(path)
     return file, Sources(document, tmp_path)
 
 
@@ -114,7 +114,7 @@ def test_a_deployment_goes_after_its_last_use(tmp_path: Path) -> None:
 def test_the_resolved_file_reads_back_as_the_same(tmp_path: Path) -> None:
     file, _ = read(FILE, tmp_path)
     text = yaml.safe_dump(model.resolved(file), sort_keys=False)
-    assert model.check(yamlio.load(text)) == file
+    assert checks.check(yamlio.load(text)) == file
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_and_one_that_is_empty(tmp_path: Path) -> None:
     with pytest.raises(UnciaError, match="no such file"):
-        model.load(tmp_path / "none.yaml")
+        files.load(tmp_path / "none.yaml")
     assert "empty" in refused("", tmp_path)
 
 
@@ -242,7 +242,7 @@ def test_a_file_that_is_not_there_and_one_that_is_empty(tmp_path: Path) -> None:
     ids=lambda path: path.stem,
 )
 def test_every_shipped_experiment_is_right(path: Path) -> None:
-    file, document = model.load(path)
+    file, document = files.load(path)
     assert plan(file, Sources(document, path.parent)).experiments
 
 
@@ -256,7 +256,7 @@ def test_the_schema_knows_the_words_of_the_file() -> None:
 
 def test_a_folder_has_rows_enough_for_a_gate_to_judge_its_medians(tmp_path: Path) -> None:
     (tmp_path / "handler.py").write_text("def handler(event, context): ...", encoding="utf-8")
-    file, document = model.load(tmp_path)
+    file, document = files.load(tmp_path)
     planned = plan(file, Sources(document, tmp_path.resolve().parent))
     rows = {one.name: one.expected_requests() for one in planned.experiments}
     assert rows["warm"] >= 6

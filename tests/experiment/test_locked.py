@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from uncia import record, yamlio
-from uncia.experiment import locked, model
+from uncia.experiment import checks, locked
 from uncia.experiment.plan import Plan, plan
 from uncia.experiment.sources import Sources
 
@@ -26,7 +26,7 @@ def planned(arrivals: dict[str, Any], **file: Any) -> tuple[Plan, Sources]:
     }
     document = yamlio.load(yaml.safe_dump(data), "e.yaml")
     sources = Sources(document, Path())
-    return plan(model.check(document), sources), sources
+    return plan(checks.check(document), sources), sources
 
 
 def constant(rate: str, kind: str = "constant") -> dict[str, Any]:

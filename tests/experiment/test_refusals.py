@@ -63,9 +63,9 @@ def write(name: str, text: str, *changes: tuple[str, str]) -> None:
 
 
 def test_a_seed_is_one_unless_said(folder: Path, command: Command) -> None:
-    from uncia.experiment import model
+    from uncia.experiment import files
 
-    file, _ = model.load(folder / "e.yaml")
+    file, _ = files.load(folder / "e.yaml")
     assert file.seed == 1
     assert command("run", "e.yaml", "--dry-run")[0] == 0
 

@@ -14,7 +14,7 @@ from run_helpers import Uncia, description, finish, rows
 
 from uncia import record, yamlio
 from uncia.errors import UnciaError
-from uncia.experiment import model
+from uncia.experiment import checks
 from uncia.experiment.plan import Plan, StreamPlan, plan
 from uncia.experiment.sources import Sources
 from uncia.units import MIB, NS_PER_S
@@ -69,7 +69,7 @@ def planned(folder: Path, experiment: dict[str, Any], **file: Any) -> Plan:
         }
     )
     document = yamlio.load(text, "e.yaml")
-    return plan(model.check(document), Sources(document, folder))
+    return plan(checks.check(document), Sources(document, folder))
 
 
 def streams(folder: Path, experiment: dict[str, Any], **file: Any) -> list[StreamPlan]:

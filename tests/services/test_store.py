@@ -10,7 +10,7 @@ import pytest
 from run_helpers import Uncia, function
 
 from uncia.errors import UnciaError
-from uncia.experiment import model
+from uncia.experiment import files
 from uncia.platforms import Context, processes
 from uncia.platforms.journal import Journal
 from uncia.services import store, versitygw
@@ -144,7 +144,7 @@ def test_mistakes_are_named_with_their_place(
     path = written(tmp_path)
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(UnciaError) as error:
-        model.load(path)
+        files.load(path)
     assert message in str(error.value)
     assert "stored.yaml" in str(error.value)
 
@@ -157,7 +157,7 @@ def test_platforms_without_services_refuse_them(tmp_path: Path) -> None:
         "experiments: {e: {function: f, arrivals: {kind: burst, sizes: [1]}}}\n"
     )
     with pytest.raises(UnciaError, match="reach no services"):
-        model.load(path)
+        files.load(path)
 
 
 def test_a_store_without_its_key(tmp_path: Path, state_home: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uncia import yamlio
 from uncia.errors import UnciaError
-from uncia.experiment import model
+from uncia.experiment import checks, model
 from uncia.experiment.plan import Plan, plan
 from uncia.experiment.sources import Sources
 from uncia.workload import chains
@@ -56,7 +56,7 @@ experiments:
 
 def planned(text: str) -> Plan:
     document = yamlio.load(text, "sample.yaml")
-    return plan(model.check(document), Sources(document, Path()))
+    return plan(checks.check(document), Sources(document, Path()))
 
 
 def test_a_chain_comes_to_a_stream_for_each_stage() -> None:
@@ -94,8 +94,8 @@ def test_settings_of_a_stage_are_a_deployment_of_its_own() -> None:
 
 
 def test_the_resolved_file_reads_back_as_the_same() -> None:
-    file = model.check(yamlio.load(FILE, "sample.yaml"))
-    assert model.check(yamlio.load(json.dumps(model.resolved(file)), "again")) == file
+    file = checks.check(yamlio.load(FILE, "sample.yaml"))
+    assert checks.check(yamlio.load(json.dumps(model.resolved(file)), "again")) == file
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_thinking_is_a_duration_or_drawn_between_two() -> None:
         "requests: 10", "requests: 10, think: {min: 0s, max: 5ms}"
     )
     document = yamlio.load(text, "sample.yaml")
-    file = model.check(document)
+    file = checks.check(document)
     _, chained, clients, _ = plan(file, Sources(document, Path())).experiments
     assert (chained.streams[2].think.min, chained.streams[2].think.most_ns) == (20 * MS, 40 * MS)
     loop = clients.streams[0].arrivals
@@ -331,7 +331,7 @@ def test_thinking_is_a_duration_or_drawn_between_two() -> None:
     told = ClosedLoop.of(loop).engine()
     assert (told["think_ns"], told["think_max_ns"]) == (0, 5 * MS)
     assert loop.sentence() == "closed loop of 2 clients, thinking 0ns to 5ms, at most 10 requests"
-    assert model.check(yamlio.load(json.dumps(model.resolved(file)), "again")) == file
+    assert checks.check(yamlio.load(json.dumps(model.resolved(file)), "again")) == file
 
 
 def test_what_parameters_come_to() -> None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from uncia import yamlio
 from uncia.cli import build
 from uncia.errors import UnciaError
-from uncia.experiment import model as experiment
+from uncia.experiment import checks, files
 from uncia.workload import importers
 from uncia.workload import model as workload
 
@@ -89,7 +89,7 @@ def instance(**changes: Any) -> dict[str, Any]:
 def read(imported: importers.Imported) -> Any:
     """What Uncia makes of the result."""
     document = yamlio.load(yaml.safe_dump(imported.data, sort_keys=False))
-    form = experiment if imported.kind == "experiment" else workload
+    form = checks if imported.kind == "experiment" else workload
     return form.check(document)
 
 
@@ -406,7 +406,7 @@ def test_a_plan_of_many_replicas_fits_a_screen(write: Callable[..., Path], tmp_p
     changed = sub(Parallelism=146, BurstSizes=[5], Bursts=3000, IATType="stochastic")
     imported = importers.convert(write(STELLAR, SubExperiments=changed))
     document = yamlio.load(yamlio.dump(imported.data), "e.yaml")
-    planned = plan(experiment.check(document), Sources(document, tmp_path))
+    planned = plan(checks.check(document), Sources(document, tmp_path))
     words = sends(planned.experiments[0])
     assert "80 functions (hellopy-128-0 to hellopy-128-79) 21 bursts of 5" in words
     assert "66 functions (" in words
@@ -432,7 +432,7 @@ def test_the_command_writes_a_file_that_uncia_reads(
     done = run.invoke(build(), ["workload", "import", str(write(STELLAR)), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert "warning: Provider" in done.stderr
-    experiment.load(out)
+    files.load(out)
     again = run.invoke(build(), ["workload", "import", str(write(STELLAR)), "--out", str(out)])
     assert isinstance(again.exception, UnciaError)
     printed = run.invoke(build(), ["workload", "import", str(write(PROFILER))])

@@ -130,13 +130,13 @@ def register(app: typer.Typer) -> None:
 
 
 def _side(text: str, only: list[str]) -> Side:
-    from uncia.experiment import model
+    from uncia.experiment import files
     from uncia.experiment.plan import plan
     from uncia.experiment.repeat import Side
     from uncia.experiment.sources import Sources
 
-    path = model.find(text)
-    checked, document = model.load(path)
+    path = files.find(text)
+    checked, document = files.load(path)
     sources = Sources(document, path.resolve().parent)
     return Side(plan(checked, sources, only), sources)
 

@@ -48,9 +48,9 @@ def register(app: typer.Typer) -> None:
 
         Exits 0 when every request ended ok or as the file's `expect:` declares, 1 when not.
         """
-        from uncia.experiment import model
+        from uncia.experiment import files
 
-        path = model.find(file)
+        path = files.find(file)
         outcome = perform(
             path,
             out=out,
@@ -83,12 +83,12 @@ def perform(
     quiet: bool = False,
 ) -> Outcome | None:
     """Run an experiment file; return None after a dry run, which only shows the plan."""
-    from uncia.experiment import locked, model, progress, runner
+    from uncia.experiment import files, locked, progress, runner
     from uncia.experiment.plan import plan
     from uncia.experiment.sources import Sources
     from uncia.runs.folder import check_free
 
-    checked, document = model.load(path, platform=platform)
+    checked, document = files.load(path, platform=platform)
     if seed is not None:
         checked = checked.model_copy(update={"seed": seed})
     sources = Sources(document, path.resolve().parent)

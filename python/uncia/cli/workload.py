@@ -92,12 +92,12 @@ def _refusal(out: Path, imported: Imported) -> str | None:
     """Why ``uncia run`` would refuse the file; None: it would not."""
     if imported.kind == "workload":
         return None
-    from uncia.experiment import model
+    from uncia.experiment import files
     from uncia.experiment.plan import plan
     from uncia.experiment.sources import Sources
 
     try:
-        file, document = model.load(out)
+        file, document = files.load(out)
         plan(file, Sources(document, out.resolve().parent))
     except UnciaError as error:
         # Replicas are refused alike: the first stands for all.
@@ -112,9 +112,9 @@ def _check(text: str, imported: Imported, name: Path) -> None:
 
     document = yamlio.load(text, name=str(name))
     if imported.kind == "experiment":
-        from uncia.experiment import model
+        from uncia.experiment import checks
 
-        model.check(document)
+        checks.check(document)
     else:
         from uncia.workload import model as workload
 

@@ -181,7 +181,7 @@ def _read_entry(path: Path) -> SuiteEntry:
 
 def _experiments(document: yamlio.Document, form: Entry) -> dict[str, tuple[str, ...]]:
     """The experiments of each run's file; a name stands in one of them alone."""
-    from uncia.experiment import model
+    from uncia.experiment import files
     from uncia.experiment.plan import plan
     from uncia.experiment.sources import Sources
 
@@ -190,7 +190,7 @@ def _experiments(document: yamlio.Document, form: Entry) -> dict[str, tuple[str,
         path = experiment_file(item.file, document)
         if not path.is_file():
             raise document.error(("runs", run, "file"), f"there is no experiment file {path}")
-        file, experiment_document = model.load(path)
+        file, experiment_document = files.load(path)
         if item.listener is not None and item.listener not in file.functions:
             raise document.error(
                 ("runs", run, "listener"),

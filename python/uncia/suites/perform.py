@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from uncia import yamlio
 from uncia.errors import RunFailedError, UnciaError
-from uncia.experiment import cleanup, model, runner
+from uncia.experiment import checks, cleanup, runner
 from uncia.experiment.plan import plan
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
@@ -247,7 +247,7 @@ def _execute(
             document = _with_listener(document, listening, listener.address)
         sources = Sources(document, path.resolve().parent)
         outcome = runner.execute(
-            plan(model.check(document), sources),
+            plan(checks.check(document), sources),
             sources,
             out=folder,
             reporter=reporter,

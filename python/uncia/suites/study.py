@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from uncia import yamlio
-from uncia.experiment import model, runner
+from uncia.experiment import checks, runner
 from uncia.experiment.plan import Plan, plan
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
@@ -68,4 +68,4 @@ def planned(document: Document) -> tuple[Plan, Sources]:
     """
     file = yamlio.Document(f"{document['name']}", dict(document), {})
     sources = Sources(file, Path.cwd())
-    return plan(model.check(file), sources), sources
+    return plan(checks.check(file), sources), sources

@@ -1,0 +1,292 @@
+"""Whether the parts of an experiment file fit together, and the platform can do what they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from uncia import yamlio
+from uncia.errors import Mistakes
+from uncia.experiment.model import (
+    Chain,
+    Experiment,
+    ExperimentFile,
+    Function,
+    Sender,
+    Settings,
+    Stage,
+)
+from uncia.platforms import adapter
+from uncia.services import named
+from uncia.workload import chains, mapping
+
+
+def check(document: yamlio.Document) -> ExperimentFile:
+    """Check a document: its form, and that its parts fit together.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    file = yamlio.validate(ExperimentFile, document)
+    mistakes = Mistakes()
+    for alias, function in file.functions.items():
+        with mistakes.collect():
+            _check_function(document, file, alias, function)
+    kind = file.platform.kind
+    if file.services is not None and "reach" not in adapter(kind).CAPABILITIES.settings:
+        raise document.error(("services",), f"functions of the platform {kind} reach no services")
+    for name, chain in file.chains.items():
+        with mistakes.collect():
+            _check_chain(document, file, name, chain)
+    for name, experiment in file.experiments.items():
+        with mistakes.collect():
+            _check_experiment(document, file, name, experiment)
+    mistakes.raise_all()
+    return file
+
+
+def _check_function(
+    document: yamlio.Document, file: ExperimentFile, alias: str, function: Function
+) -> None:
+    kind = file.platform.kind
+    deploys = adapter(kind).CAPABILITIES.deploys
+    at: yamlio.KeyPath = ("functions", alias)
+    if deploys and function.source is None:
+        raise document.error(at, f"{kind} deploys functions, so this one needs a source")
+    if not deploys and function.source is not None:
+        raise document.error(
+            (*at, "source"), f"{kind} deploys nothing, so give the function's url instead"
+        )
+    _check_settings(document, file, at, function)
+
+
+def _check_reach(
+    document: yamlio.Document, file: ExperimentFile, at: yamlio.KeyPath, settings: Settings
+) -> None:
+    """Check that the services which a function reaches are the file's."""
+    services = {} if file.services is None else named(file.services)
+    for name in str(settings.declared().get("reach", "")).split():
+        if name not in services:
+            raise document.error(
+                (*at, "reach"),
+                f"there is no service {name!r}: name it at the top, `services: {{{name}: {{}}}}`",
+                tuple(services),
+            )
+
+
+def _check_experiment(
+    document: yamlio.Document, file: ExperimentFile, name: str, experiment: Experiment
+) -> None:
+    kind = file.platform.kind
+    at: yamlio.KeyPath = ("experiments", name)
+    for index, stream in enumerate(experiment.streams()):
+        here: yamlio.KeyPath = (*at, "mix", index) if experiment.mix else at
+        _check_stream(document, file, here, stream)
+    for memory in experiment.sweep.memory if experiment.sweep else []:
+        # A sweep deploys: where nothing is deployed, a size only says what there is.
+        if not adapter(kind).CAPABILITIES.deploys:
+            raise document.error(
+                (*at, "sweep", "memory"), f"the platform {kind} has no setting memory"
+            )
+        _check_values(document, (*at, "sweep"), {"memory": memory}, kind)
+    if experiment.base is not None and experiment.base not in file.experiments:
+        raise document.error(
+            (*at, "base"), f"there is no experiment {experiment.base!r}", tuple(file.experiments)
+        )
+
+
+def _check_stream(
+    document: yamlio.Document, file: ExperimentFile, at: yamlio.KeyPath, stream: Sender
+) -> None:
+    """Check that what a stream names is in the file, and that the platform can do it."""
+    if stream.chain is not None and stream.chain not in file.chains:
+        raise document.error(
+            (*at, "chain"), f"there is no chain {stream.chain!r}", tuple(file.chains)
+        )
+    if stream.chain is not None:
+        _check_kind(document, file, at, stream)
+    replay = stream.replay
+    if replay is not None:
+        at_map: yamlio.KeyPath = (*at, "arrivals", "map")
+        mapping.check(document, at_map, replay.map, file.functions)
+    is_named = replay is None or stream.function is not None
+    if stream.chain is None and is_named and stream.function not in file.functions:
+        raise document.error(
+            (*at, "function"),
+            f"there is no function {stream.function!r}",
+            tuple(file.functions),
+        )
+    _check_settings(document, file, (*at, "settings"), stream.settings)
+    if stream.function is not None:
+        _check_urls(document, file, stream.function)
+
+
+def _check_request(document: yamlio.Document, file: ExperimentFile, alias: str, kind: str) -> None:
+    """That a function of a chain which no client carries on is asked by POST at a fixed address.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    function = file.functions.get(alias)
+    if function is None:
+        return
+    at: yamlio.KeyPath = ("functions", alias)
+    for key, is_given in (
+        ("method", function.method not in (None, "POST")),
+        ("headers", bool(function.headers)),
+    ):
+        if is_given:
+            raise document.error(
+                (*at, key), f"only the client sends such requests; a chain of it is {kind}"
+            )
+    _check_urls(document, file, alias)
+
+
+def _check_kind(
+    document: yamlio.Document, file: ExperimentFile, at: yamlio.KeyPath, stream: Sender
+) -> None:
+    """That the platform has chains of this kind, and that this chain is none of the client's alone.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    assert stream.chain is not None, "it was checked"
+    kind = stream.kind or "client"
+    has = adapter(file.platform.kind).CAPABILITIES.chains
+    if kind not in has:
+        raise document.error(
+            (*at, "kind"), f"the platform {file.platform.kind} has no {kind} chains", sorted(has)
+        )
+    stages = file.chains[stream.chain].stages
+    at_stages: yamlio.KeyPath = ("chains", stream.chain, "stages")
+    waits = chains.predecessors(stages)
+    turns: set[str] = set()
+    for name, stage in stages.items():
+        here: yamlio.KeyPath = (*at_stages, name)
+        of_stage = {name} if stage.repeat == 1 else {f"{name}-{n + 1}" for n in range(stage.repeat)}
+        if of_stage & turns:
+            raise document.error(
+                here,
+                f"two stages are called {min(of_stage & turns)}: those that repeat get numbers",
+            )
+        turns |= of_stage
+        if kind == "client":
+            continue
+        _check_carried_on(document, file, here, stage, kind)
+        if kind != "sequence" and len(waits[name]) > 1:
+            raise document.error(
+                (*here, "after"), f"several functions would invoke it; this chain is {kind}"
+            )
+
+
+def _check_carried_on(
+    document: yamlio.Document,
+    file: ExperimentFile,
+    at: yamlio.KeyPath,
+    stage: Stage,
+    kind: chains.Kind,
+) -> None:
+    """That a stage asks for nothing that only the client can do, in a chain it does not carry on.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    _check_request(document, file, stage.function, kind)
+    for key, is_given in (
+        ("think", stage.think.most_ns if stage.think.most_ns is not None else stage.think.min),
+        ("after_failures", stage.after_failures),
+        ("body", stage.body is not None),
+    ):
+        if is_given:
+            raise document.error((*at, key), f"only the client can do so; this chain is {kind}")
+    function = file.functions.get(stage.function)
+    replicas = stage.settings.replicas or (1 if function is None else function.replicas)
+    if replicas > 1:
+        raise document.error(
+            at, f"{stage.function} has replicas, which only a client visits in turn"
+        )
+
+
+def _check_chain(document: yamlio.Document, file: ExperimentFile, name: str, chain: Chain) -> None:
+    at: yamlio.KeyPath = ("chains", name, "stages")
+    chains.check(document, at, chain.stages, tuple(file.functions))
+    waits = chains.predecessors(chain.stages)
+
+    def check(stage: str, path: yamlio.KeyPath, template: str, known: Sequence[str] | None) -> None:
+        chains.check_template(document, path, chain.stages, stage, template, known, waits)
+
+    for stage_name, stage in chain.stages.items():
+        here: yamlio.KeyPath = (*at, stage_name)
+        _check_settings(document, file, (*here, "settings"), stage.settings)
+        function = file.functions[stage.function]
+        for path, url in _urls(stage.function, function):
+            check(stage_name, path, url, chains.GIVEN)
+        has_body = function.method not in ("GET", "HEAD")
+        if stage.body is not None:
+            path = (*here, "body")
+            if not has_body:
+                raise document.error(path, f"{function.method} has no body")
+            check(stage_name, path, stage.body, chains.GIVEN)
+            continue
+        for path, text in _parameter_texts(here, stage, function):
+            # What the first stage sends is no template: braces are text there.
+            check(stage_name, path, text, () if waits[stage_name] else None)
+            if not has_body and chains.has_references(text):
+                raise document.error(
+                    here, f"{function.method} has no body that an answer could be in"
+                )
+
+
+def _urls(alias: str, function: Function) -> Iterator[tuple[yamlio.KeyPath, str]]:
+    """The addresses of a function, with their places in the file."""
+    if function.url is not None:
+        yield ("functions", alias, "url"), function.url
+    for index, url in enumerate(function.urls):
+        yield ("functions", alias, "urls", index), url
+
+
+def _check_urls(document: yamlio.Document, file: ExperimentFile, alias: str) -> None:
+    """Check that no address of a function waits for answers, as only stages do."""
+    for path, url in _urls(alias, file.functions[alias]):
+        chains.check_without_answers(document, path, url)
+
+
+def _parameter_texts(
+    at: yamlio.KeyPath, stage: Stage, function: Function
+) -> Iterator[tuple[yamlio.KeyPath, str]]:
+    """All texts in what a stage sends, however deep, with the parameters that they are of."""
+    for key, value in {**function.parameters, **stage.parameters}.items():
+        path: yamlio.KeyPath = (*at, "parameters", key)
+        if key not in stage.parameters:
+            path = ("functions", stage.function, "parameters", key)
+        for text in chains.texts(value):
+            yield path, text
+
+
+def _check_settings(
+    document: yamlio.Document, file: ExperimentFile, at: yamlio.KeyPath, settings: Settings
+) -> None:
+    """A setting that the platform would silently ignore, or would not take, is an error."""
+    kind = file.platform.kind
+    honoured = adapter(kind).CAPABILITIES.settings
+    for key, field in type(settings).model_fields.items():
+        if key not in Settings.model_fields or key in honoured:
+            continue
+        if getattr(settings, key) != field.get_default(call_default_factory=True):
+            raise document.error(
+                (*at, key), f"the platform {kind} has no such setting", tuple(sorted(honoured))
+            )
+    values = {key: getattr(settings, key) for key in Settings.model_fields}
+    _check_values(document, at, values, kind)
+    _check_reach(document, file, at, settings)
+
+
+def _check_values(
+    document: yamlio.Document, at: yamlio.KeyPath, values: Mapping[str, Any], kind: str
+) -> None:
+    """Report all settings whose values the platform does not take, at their places."""
+    mistakes = Mistakes()
+    for key, message in adapter(kind).CAPABILITIES.mistakes(values):
+        with mistakes.collect():
+            raise document.error((*at, key), message)
+    mistakes.raise_all()

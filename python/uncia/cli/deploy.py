@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from uncia.cli.options import AsJson, Endpoint
+from uncia.cli.pairs import parse_pairs
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
 from uncia.units import format_duration, format_size, parse_duration, parse_size
@@ -79,7 +80,7 @@ def register(app: typer.Typer) -> None:
             runtime=runtime,
             memory=None if memory is None else quantity("--memory", memory, parse_size),
             timeout=None if timeout is None else quantity("--timeout", timeout, parse_duration),
-            environment=_pairs("--env", environment),
+            environment=parse_pairs("--env", environment),
             settings=parse_settings(settings),
         )
         served = Served(endpoint)
@@ -219,23 +220,6 @@ def _stamps(root: Path) -> dict[str, tuple[int, int]]:
     return stamps
 
 
-def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Split texts such as ``NAME=VALUE``.
-
-    Raises:
-        UnciaError: one has another form, or a name is there twice.
-    """
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise UnciaError(f"{option}: {text!r} is not NAME=VALUE")
-        if name in pairs:
-            raise UnciaError(f"{option}: {name} is given twice")
-        pairs[name] = value
-    return pairs
-
-
 def parse_settings(texts: Sequence[str]) -> dict[str, Value]:
     """Read settings of a function as they are typed, such as ``keep_alive=5min``.
 
@@ -252,7 +236,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Value]:
     from uncia.settings import FUNCTION_SETTINGS, Setting, form
 
     values: dict[str, Any] = {}
-    for name, text in _pairs("--set", texts).items():
+    for name, text in parse_pairs("--set", texts).items():
         if name.replace("-", "_") not in FUNCTION_SETTINGS:
             raise UnciaError(
                 f"--set: functions have no setting {name} (known: {', '.join(FUNCTION_SETTINGS)})"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import typer
 
 from uncia.cli.invocations import Printer, print_functions
+from uncia.cli.pairs import parse_pairs
 from uncia.errors import UnciaError
 from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setting
 
@@ -205,11 +206,8 @@ def _policies(options: list[str]) -> dict[str, str] | None:
     Raises:
         UnciaError: a text has another form, names something unknown, or repeats a choice.
     """
-    policies: dict[str, str] = {}
-    for option in options:
-        name, separator, policy = option.partition("=")
-        if not separator:
-            raise UnciaError(f"--policy: {option!r} is not CHOICE=POLICY, such as order=first-come")
+    policies = parse_pairs("--policy", options, "CHOICE=POLICY, such as order=first-come")
+    for name, policy in policies.items():
         if name not in POLICIES:
             raise UnciaError(
                 f"--policy: no policy decides {name!r} (allowed: {', '.join(POLICIES)})"
@@ -217,9 +215,6 @@ def _policies(options: list[str]) -> dict[str, str] | None:
         if policy not in POLICIES[name].policies:
             allowed = ", ".join(POLICIES[name].policies)
             raise UnciaError(f"--policy: no {name} policy is named {policy!r} (allowed: {allowed})")
-        if name in policies:
-            raise UnciaError(f"--policy: {name} is given twice")
-        policies[name] = policy
     return policies or None
 
 
@@ -229,17 +224,10 @@ def _services(options: list[str]) -> dict[str, Any]:
     Raises:
         UnciaError: a text has another form, or repeats a service.
     """
-    services: dict[str, Any] = {}
-    for option in options:
-        name, separator, address = option.partition("=")
-        if not separator:
-            raise UnciaError(
-                f"--service: {option!r} is not NAME=HOST:PORT, such as store=127.0.0.1:7070"
-            )
-        if name in services:
-            raise UnciaError(f"--service: {name} is given twice")
-        services[name] = {"address": address, "environment": _keys(name)}
-    return services
+    services = parse_pairs("--service", options, "NAME=HOST:PORT, such as store=127.0.0.1:7070")
+    return {
+        name: {"address": address, "environment": _keys(name)} for name, address in services.items()
+    }
 
 
 def _keys(service: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from uncia.report.numbers import text
+from uncia.report.numbers import figure, text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,6 +128,18 @@ def fact_columns(name: str, source: str = "") -> list[Column]:
         Column("unit", "unit"),
     ]
     return [*columns, Column(source, "source")] if source else columns
+
+
+def time_column(key: str, statistic: str, heading: str, explanation: str) -> Column:
+    """Make the column of a statistic of a summary's times, in ms.
+
+    Args:
+        key: of the summary, whose value has the statistics by name, such as ``latency_ms``.
+        statistic: such as ``p99``.
+        heading: the column's name.
+        explanation: from when to when the times are.
+    """
+    return Column(heading, lambda row: row[key][statistic], figure, "ms", explanation)
 
 
 @dataclass(frozen=True)

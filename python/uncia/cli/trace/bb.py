@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from uncia.cli.options import AsJson, Quiet
 from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class Size(StrEnum):
@@ -141,11 +145,8 @@ def register(trace: typer.Typer) -> None:
         )
 
 
-def _usage_error(error: object) -> UnciaError:
+def _usage_error(error: ValidationError) -> UnciaError:
     """A wrong value, by the name of its option."""
-    from pydantic import ValidationError
-
-    assert isinstance(error, ValidationError)
     first = error.errors()[0]
     option = "--" + str(first["loc"][0]).replace("_", "-")
     return UnciaError(f"{option} {first['input']}: {first['msg'].lower()}")

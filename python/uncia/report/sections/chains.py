@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.report.data import RunData
-from uncia.report.numbers import count, figure
+from uncia.report.numbers import count
 from uncia.report.page import Block, Section
 from uncia.report.sections import Rows
-from uncia.report.table import Column, Table
+from uncia.report.table import Column, Table, time_column
 from uncia.stats import chains
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _chains(summaries: list[dict[str, Any]]) -> Table:
                 explanation="Chains with an ok request of every stage.",
                 mark=lambda chain: "bad" if chain["complete"] < chain["begun"] else "",
             ),
-            *(_time("latency_ms", name, name, _LATENCY) for name in ("p50", "p99", "max")),
+            *(time_column("latency_ms", name, name, _LATENCY) for name in ("p50", "p99", "max")),
         ],
         summaries,
         "A chain is a row of invocations without a parent and all rows that lead to it by parent."
@@ -70,8 +70,11 @@ def _stages(summary: dict[str, Any]) -> Table:
             Column("function", "function"),
             Column("requests", "requests", count),
             Column("ok", "ok", count, explanation="Requests whose outcome is ok."),
-            *(_time("response_ms", name, name, _RESPONSE) for name in ("p50", "p99", "max")),
-            *(_time("between_ms", name, f"between {name}", _BETWEEN) for name in ("p50", "max")),
+            *(time_column("response_ms", name, name, _RESPONSE) for name in ("p50", "p99", "max")),
+            *(
+                time_column("between_ms", name, f"between {name}", _BETWEEN)
+                for name in ("p50", "max")
+            ),
         ],
         summary["stages"],
         "Response: received − sent of requests with outcome ok. Between: sent − received of the row"
@@ -83,7 +86,3 @@ def _stages(summary: dict[str, Any]) -> Table:
 
 def _names(summary: dict[str, Any]) -> str:
     return " > ".join(stage["stage"] for stage in summary["stages"])
-
-
-def _time(key: str, name: str, heading: str, explanation: str) -> Column:
-    return Column(heading, lambda row: row[key][name], figure, "ms", explanation)

@@ -8,7 +8,7 @@ from uncia.report.data import RunData
 from uncia.report.numbers import count, figure, usd
 from uncia.report.page import Block, Section
 from uncia.report.sections import Rows
-from uncia.report.table import Column, Table
+from uncia.report.table import Column, Table, time_column
 from uncia.stats import hops
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _chains(summaries: list[dict[str, Any]]) -> Table:
                 mark=lambda chain: "bad" if chain["complete"] < chain["begun"] else "",
             ),
             Column("hops", "hops", count),
-            *(_time("latency_ms", name, name, _LATENCY) for name in ("p50", "p99", "max")),
+            *(time_column("latency_ms", name, name, _LATENCY) for name in ("p50", "p99", "max")),
         ],
         summaries,
         "A hop is a row whose parent is another invocation, and which no client sent.",
@@ -86,12 +86,14 @@ def _stages(summary: dict[str, Any]) -> Table:
             Column("hops", "hops", count),
             Column("ok", "ok", count, explanation="Hops whose outcome is ok."),
             Column("cold", "cold", count, explanation="Hops that waited for a cold start."),
-            _time("execution_ms", "p50", "execution p50", "Execution, with what it waited for."),
-            _time("queued_ms", "p50", "queued p50", "Waited for an instance."),
-            *(_time("overhead_ms", it, f"overhead {it}", _OVERHEAD) for it in ("p50", "p99")),
-            *(_time("between_ms", it, f"between {it}", _BETWEEN) for it in ("p50", "p99")),
-            *(_time("transfer_ms", it, f"transfer {it}", _TRANSFER) for it in ("p50", "p99")),
-            _time("transfer_bound_ms", "max", "bound", _BOUND),
+            time_column(
+                "execution_ms", "p50", "execution p50", "Execution, with what it waited for."
+            ),
+            time_column("queued_ms", "p50", "queued p50", "Waited for an instance."),
+            *(time_column("overhead_ms", it, f"overhead {it}", _OVERHEAD) for it in ("p50", "p99")),
+            *(time_column("between_ms", it, f"between {it}", _BETWEEN) for it in ("p50", "p99")),
+            *(time_column("transfer_ms", it, f"transfer {it}", _TRANSFER) for it in ("p50", "p99")),
+            time_column("transfer_bound_ms", "max", "bound", _BOUND),
             Column(
                 "withheld",
                 "transfers_withheld",
@@ -133,7 +135,3 @@ def _billed_twice(twice: list[dict[str, Any]]) -> Table:
         "What was billed twice",
         fold=True,
     )
-
-
-def _time(key: str, name: str, heading: str, explanation: str) -> Column:
-    return Column(heading, lambda row: row[key][name], figure, "ms", explanation)

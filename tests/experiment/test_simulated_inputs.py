@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import uncia
-from uncia import record
+from uncia import record, tariffs, yamlio
 from uncia.errors import UnciaError
+from uncia.experiment import simulation
+from uncia.experiment.simulation import SimulationFile, TracedFunction
 from uncia.record.schema import conform
 
 MS = 10**6
@@ -152,6 +155,25 @@ def test_functions_beyond_all_workers_are_refused_or_clipped(tmp_path: Path) -> 
     assert after["execution"].to_pylist() == [2 * MS]
 
 
+@pytest.mark.parametrize(
+    ("cpu", "spot", "reserved"),
+    [(100, 50, 16), (20, 10, 10), (20, 20, 0), (20, 0, 16), (8, 6, 2)],
+)
+def test_what_is_clipped_stays_reserved(cpu: int, spot: int, reserved: int) -> None:
+    vcpu = 10**6
+    content = {
+        "name": "clipped",
+        "cluster": CLUSTER | {"vcpu": 16},
+        "trace": {"path": "trace", "too_large": "clip"},
+    }
+    file = yamlio.validate(SimulationFile, yamlio.load(yamlio.dump(content), "clipped.yaml"))
+    known = {"f": TracedFunction(cpu * vcpu, 1, spot * vcpu, preemptible=False, qos="batch")}
+    config = simulation.config(file, "npfu", "run", Path("out"), requests=(Path("rows"), known))
+    (function,) = config["functions"]
+    assert function["cpu"] == min(cpu, 16) * vcpu
+    assert function["spot_cpu"] == (min(cpu, 16) - reserved) * vcpu
+
+
 def test_starts_take_as_long_as_in_a_run(run: Path, tmp_path: Path) -> None:
     file = FILE | {"name": "second", "starts": {"run": str(run)}}
     uncia.simulate(file, out=tmp_path / "run")
@@ -182,6 +204,62 @@ def test_seeds_are_experiments_and_their_means_have_intervals(tmp_path: Path) ->
     assert mean["mean"] == pytest.approx(sum(values) / 3)
     assert mean["low"] < min(values) < max(values) < mean["high"]
     assert set(record.read(tmp_path / "run")["experiment"].to_pylist()) == set(result)
+
+
+def test_seeds_are_billed_each_by_itself(tmp_path: Path) -> None:
+    file = FILE | {"models": ["slim", "npfu"]}
+    result = uncia.simulate(file | {"repeat": 3}, out=tmp_path / "run")
+    names = ("cost_usd", "revenue_usd_per_worker_hour", "price_factor_at_equal_revenue", "qos")
+    alone = uncia.simulate(file, seed=6, out=tmp_path / "alone")
+    for model in ("slim", "npfu"):
+        for name in names:
+            assert result[f"{model}-6"][name] == alone[model][name], (model, name)
+    summary = json.loads((tmp_path / "run/repeats.json").read_text())["npfu"]
+    for name in names[:2]:
+        assert summary[name]["low"] < summary[name]["high"], name
+    # The tariffs are those by which all seeds earn as much.
+    rates = []
+    for model in ("slim", "npfu"):
+        cells = [name for name in result if name.startswith(model)]
+        rows = record.read(tmp_path / "run")
+        rows = rows.filter(pc.is_in(rows["experiment"].cast("string"), pa.array(cells)))
+        (line,) = tariffs.bill(rows, [tmp_path / f"run/tariff-{model}.yaml"])
+        assert line.exact_cost is not None
+        rates.append(float(line.exact_cost) / sum(result[name]["end_s"] for name in cells))
+    assert rates[0] == pytest.approx(rates[1], rel=1e-12)
+
+
+def test_utilisation_is_of_the_window_and_of_workers_that_are_there(tmp_path: Path) -> None:
+    # One core is busy from 0 to 4 s; the request at 10 s runs for long after the last arrival.
+    rows = _rows(
+        scheduled=[0, 10_000 * MS],
+        execution=[4_000 * MS, 90_000 * MS],
+        cpu_user=[4_000 * MS, 90_000 * MS],
+        memory_peak=[2**20, 2**20],
+        allocated_cpu=[10**6, 10**6],
+    )
+    path = tmp_path / "trace.parquet"
+    record.write(rows, path)
+    cluster = {"workers": 2, "vcpu": 1, "memory": "1GB"}
+    # Of 20 s of both workers, the idle one is gone for 8.
+    failures = [{"worker": 1, "at": "1s", "lasts": "8s"}]
+    trace = {"path": str(path)}
+    keys = {"cluster": cluster, "failures": failures, "interval": "300ms"}
+    values, after = _simulate(tmp_path / "run", trace, **keys)
+    assert values["window_s"] == 10
+    assert values["lost"] == 0
+    assert after["worker"].to_pylist()[0] == "sim-worker-0"
+    assert values["cpu_utilization"] == pytest.approx(4 / 12, rel=0.02)
+    assert values["cpu_utilization_min"] == pytest.approx(0, abs=0.02)
+    assert values["cpu_reservation"] == pytest.approx(4 / 12, rel=0.02)
+    # The window ends with the simulation: exactly the integrals.
+    values, _ = _simulate(tmp_path / "until", trace, **keys, until="10s")
+    totals = {name: int(text) for name, text in values["totals"].items()}
+    used = (totals["cpu_own"] + totals["cpu_borrowed"]) / totals["cpu_capacity"]
+    assert values["cpu_utilization"] == pytest.approx(used, rel=1e-9)
+    assert values["memory_utilization"] == pytest.approx(
+        totals["memory_used"] / totals["memory_capacity"], rel=1e-9
+    )
 
 
 def test_failures_latency_and_what_is_measured(tmp_path: Path) -> None:

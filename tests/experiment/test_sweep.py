@@ -54,6 +54,22 @@ def test_points_are_products_or_taken_in_step() -> None:
     assert point.data["prices"] == {"spot": 0.3}
 
 
+def test_a_parameter_within_the_value_of_another_is_its_points_own() -> None:
+    traces = [{"path": "a"}, {"path": "b"}]
+    file = {key: value for key, value in FILE.items() if key != "functions"}
+    grid = sweep.points(
+        _document(file | {"sweep": {"trace": traces, "trace.window": ["10min", "60min"]}})
+    )
+    assert [point.data["trace"] for point in grid] == [
+        {"path": "a", "window": "10min"},
+        {"path": "a", "window": "60min"},
+        {"path": "b", "window": "10min"},
+        {"path": "b", "window": "60min"},
+    ]
+    assert [point.values["trace"] for point in grid] == [traces[0]] * 2 + [traces[1]] * 2
+    assert len({point.digest() for point in grid}) == 4
+
+
 @pytest.mark.parametrize(
     ("grid", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia import yamlio
+from uncia.errors import UnciaError
 from uncia.experiment.simulation import Model, SimulationFile
 from uncia.tariffs import catalogue
 from uncia.tariffs.model import Tariff
@@ -20,16 +22,19 @@ if TYPE_CHECKING:
 _DIGITS: Final = 18
 """Significant digits of a price in a file: a factor may be no decimal number."""
 
+Cell = tuple[Model, int]
+"""A model and a seed: a simulation by itself."""
+
 
 @dataclass(frozen=True)
 class Revenue:
-    """What a model earns with the same requests.
+    """What a model earns with a seed.
 
     Attributes:
         cost: of all rows, USD, exact.
         rate: USD a worker and second, exact.
-        factor: all prices times this earn as much a worker and second as the first model's; None
-            where one of the two earns nothing.
+        factor: all prices times this earn as much a worker and second as the first model with the
+            same seed, and so the same requests; None where one of the two earns nothing.
         served_by_qos: how many invocations of each class were served.
         cost_by_qos: of interactive and batch invocations, USD, at the catalogue's prices.
     """
@@ -82,41 +87,80 @@ def _text(price: Fraction) -> str:
 
 
 def revenue(
-    file: SimulationFile, rows: Mapping[Model, pa.Table], ends_ns: Mapping[Model, int], work: Path
-) -> dict[Model, Revenue]:
-    """Bill each model's rows by its own tariff, and calibrate them to the first model.
+    file: SimulationFile, rows: Mapping[Cell, pa.Table], ends_ns: Mapping[Cell, int], work: Path
+) -> dict[Cell, Revenue]:
+    """Bill each simulation's rows by its model's tariff, and calibrate them to the first model.
+
+    The factor of a seed is that to the first model with that seed, so that seeds are independent of
+    each other; the factor in ``tariff-MODEL.yaml`` is the one by which all seeds earn as much.
 
     Args:
         file: what was simulated.
-        rows: invocations of each model.
+        rows: invocations of each model and seed.
         ends_ns: when each simulation ended.
         work: a folder for the resolved tariffs, which stay there as ``tariff-MODEL.yaml``.
 
     Raises:
-        UnciaError: a tariff cannot be written or used.
+        UnciaError: a tariff cannot be written or used, or leaves rows without a price.
     """
-    import pyarrow.compute as pc
-
-    from uncia import tariffs
-
-    first: Fraction | None = None
-    result: dict[Model, Revenue] = {}
+    costs: dict[Cell, dict[str, Fraction]] = {}
     for model in file.models:
         tariff = _tariff(file, model, work)
-        lines = tariffs.bill(rows[model], [tariff], group_by=["qos"])
-        by_qos = {str(line.group["qos"]): line.exact_cost or Fraction(0) for line in lines}
-        cost = sum(by_qos.values(), Fraction(0))
-        seconds = Fraction(ends_ns[model], 10**9) * file.cluster.workers
-        rate = cost / seconds if seconds else Fraction(0)
-        first = rate if first is None else first
-        factor = first / rate if first and rate else None
-        served = rows[model].filter(pc.field("outcome") == "ok")
-        counts = pc.value_counts(served["qos"].cast("string")).to_pylist()
-        by_class = {str(count["values"]): int(count["counts"]) for count in counts}
-        result[model] = Revenue(cost, rate, factor, by_qos, by_class)
+        for seed in file.seeds():
+            costs[model, seed] = _costs(tariff, rows[model, seed])
+
+    def rate(*cells: Cell) -> Fraction:
+        cost = sum((sum(costs[cell].values(), Fraction(0)) for cell in cells), Fraction(0))
+        seconds = Fraction(sum(ends_ns[cell] for cell in cells), 10**9) * file.cluster.workers
+        return cost / seconds if seconds else Fraction(0)
+
+    result: dict[Cell, Revenue] = {}
+    for model in file.models:
+        for seed in file.seeds():
+            cell = (model, seed)
+            result[cell] = Revenue(
+                sum(costs[cell].values(), Fraction(0)),
+                rate(cell),
+                _factor(rate((file.models[0], seed)), rate(cell)),
+                costs[cell],
+                _served(rows[cell]),
+            )
+        first = rate(*((file.models[0], seed) for seed in file.seeds()))
+        factor = _factor(first, rate(*((model, seed) for seed in file.seeds())))
         if factor is not None:
             _tariff(file, model, work, factor)
     return result
+
+
+def _factor(first: Fraction, rate: Fraction) -> Fraction | None:
+    return first / rate if first and rate else None
+
+
+def _costs(tariff: Tariff, rows: pa.Table) -> dict[str, Fraction]:
+    """What rows cost under a tariff, USD, by class.
+
+    Raises:
+        UnciaError: rows that are billable have no price: their cost would count as 0.
+    """
+    from uncia import tariffs
+
+    lines = tariffs.bill(rows, [tariff], group_by=["qos"])
+    unpriced: Counter[str] = Counter()
+    for line in lines:
+        unpriced.update(line.unpriced)
+    if unpriced:
+        why = ", ".join(f"{reason} ({count:,})" for reason, count in sorted(unpriced.items()))
+        raise UnciaError(f"the tariff {tariff.id} prices not all simulated invocations: {why}")
+    return {str(line.group["qos"]): line.exact_cost or Fraction(0) for line in lines}
+
+
+def _served(rows: pa.Table) -> dict[str, int]:
+    """How many invocations were served, by class."""
+    import pyarrow.compute as pc
+
+    served = rows.filter(pc.field("outcome") == "ok")
+    counts = pc.value_counts(served["qos"].cast("string")).to_pylist()
+    return {str(count["values"]): int(count["counts"]) for count in counts}
 
 
 def _tariff(

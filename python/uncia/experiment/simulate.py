@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from uncia import engine, record, yamlio
@@ -33,9 +35,6 @@ from uncia.runs.versions import versions
 from uncia.stats import student
 from uncia.stats.quantiles import quantiles_of
 from uncia.units import format_cpu, format_size
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 RESULT: Final = "simulation.json"
 REPEATS: Final = "repeats.json"
@@ -153,10 +152,21 @@ def execute(
         tables["spans"] = record.empty("spans")
         for name, rows in tables.items():
             record.write(rows, folder.path / f"{name}.parquet", name)
-        earned = _revenue(file, cells, done, parts, folder.path)
+        earned = revenue(
+            file,
+            {(cell.model, cell.seed): parts[cell.name]["invocations"] for cell in cells},
+            {(cell.model, cell.seed): int(done[cell.name]["end_ns"]) for cell in cells},
+            folder.path,
+        )
         result: dict[str, Any] = {
             cell.name: {
-                **_result(file, cell.model, parts[cell.name], done[cell.name], earned[cell.model]),
+                **_result(
+                    file,
+                    cell.model,
+                    parts[cell.name],
+                    done[cell.name],
+                    earned[cell.model, cell.seed],
+                ),
                 "seed": cell.seed,
             }
             for cell in cells
@@ -231,23 +241,6 @@ def _simulate(
     return done, parts
 
 
-def _revenue(
-    file: SimulationFile,
-    cells: list[_Cell],
-    done: Mapping[str, Mapping[str, Any]],
-    parts: Mapping[str, Mapping[str, pa.Table]],
-    folder: Path,
-) -> dict[Model, Revenue]:
-    """What each model earns with all its seeds."""
-    rows: dict[Model, pa.Table] = {}
-    times: dict[Model, int] = {}
-    for model in file.models:
-        mine = [cell.name for cell in cells if cell.model == model]
-        rows[model] = record.merge([parts[name]["invocations"] for name in mine], "invocations")
-        times[model] = sum(int(done[name]["end_ns"]) for name in mine)
-    return revenue(file, rows, times, folder)
-
-
 def _content(file: SimulationFile, cells: list[_Cell], requests: Requests | None) -> Content:
     if requests is not None:
         streams = {
@@ -300,13 +293,9 @@ def _result(
 ) -> dict[str, Any]:
     """What a model came to with a seed."""
     rows = tables["invocations"]
-    totals = {name: int(text) for name, text in done["totals"].items()}
     seconds = done["end_ns"] / 10**9
     window = file.until if file.until is not None else _last(rows)
     counts = ("events", "arrived", "served", "preempted", "lost", "rejected", "unfinished")
-
-    def share(part: int, whole: str) -> float | None:
-        return part / totals[whole] if totals[whole] else None
 
     return {
         "policies": {**RULES[model].policies, **file.policies},
@@ -321,11 +310,7 @@ def _result(
             if window
             else None
         ),
-        "cpu_utilization": share(totals["cpu_own"] + totals["cpu_borrowed"], "cpu_capacity"),
-        "cpu_reservation": share(totals["cpu_reserved"], "cpu_capacity"),
-        "memory_utilization": share(totals["memory_used"], "memory_capacity"),
-        "memory_reservation": share(totals["memory_reserved"], "memory_capacity"),
-        **_least(file, tables["machine"], window),
+        **_shares(tables["machine"], window),
         "requests_in_system": (int(done["in_system"]) / done["end_ns"] if done["end_ns"] else None),
         "cold_share": _cold(rows.filter(pc.field("outcome") == "ok")),
         "qos": _by_qos(rows, done, earned),
@@ -349,23 +334,44 @@ def _in_window(file: SimulationFile, rows: pa.Table, window: int) -> dict[str, A
     return {"window_s": window / 10**9, "throughput_in_window_per_s": rate}
 
 
-def _least(file: SimulationFile, machine: pa.Table, window: int) -> dict[str, float | None]:
-    """Of the workers' means within the window, the least: shares of what a worker has."""
-    inside = machine.filter(pc.field("time") <= window).unify_dictionaries()
-    means = inside.group_by(["counter", "worker"]).aggregate([("value", "mean")])
-    least = means.group_by("counter").aggregate([("value_mean", "min")])
-    values = dict(
-        zip(least["counter"].to_pylist(), least["value_mean_min"].to_pylist(), strict=True)
-    )
-    return {
-        f"{name}_min": values[counter] / whole if counter in values else None
-        for name, counter, whole in (
-            ("cpu_utilization", "cpu_used_micro_vcpu", file.cluster.vcpu),
-            ("cpu_reservation", "cpu_reserved_micro_vcpu", file.cluster.vcpu),
-            ("memory_utilization", "memory_used_bytes", file.cluster.memory),
-            ("memory_reservation", "memory_reserved_bytes", file.cluster.memory),
-        )
+def _shares(machine: pa.Table, window: int) -> dict[str, float | None]:
+    """Utilisation and reservation within the window: of all workers, and the least of one.
+
+    Both are what was used over what there was, which a worker that is gone lacks. Rows are means
+    since the row before; of one that reaches beyond the window, the part within counts. None for a
+    window of no length, and the least for workers that were there.
+    """
+    # Workers give account at the same times.
+    ends = np.unique(machine["time"].to_numpy())
+    lengths = np.diff(np.minimum(ends, window), prepend=0)
+    positions = pa.array(np.searchsorted(ends, machine["time"].to_numpy()))
+    amounts = pc.multiply(machine["value"], pa.array(lengths).take(positions).cast(pa.float64()))
+    columns = {
+        "counter": machine["counter"].cast(pa.string()),
+        "worker": machine["worker"].cast(pa.string()),
+        "amount": amounts,
     }
+    sums = (
+        pa.table(columns)
+        .group_by(["counter", "worker"], use_threads=False)
+        .aggregate([("amount", "sum")])
+    )
+    by_counter: dict[str, dict[str, float]] = {}
+    for row in sums.to_pylist():
+        by_counter.setdefault(row["counter"], {})[row["worker"]] = row["amount_sum"]
+    shares: dict[str, float | None] = {}
+    for name, used, there in (
+        ("cpu_utilization", "cpu_used_micro_vcpu", "cpu_available_micro_vcpu"),
+        ("cpu_reservation", "cpu_reserved_micro_vcpu", "cpu_available_micro_vcpu"),
+        ("memory_utilization", "memory_used_bytes", "memory_available_bytes"),
+        ("memory_reservation", "memory_reserved_bytes", "memory_available_bytes"),
+    ):
+        parts, wholes = by_counter.get(used, {}), by_counter.get(there, {})
+        whole = math.fsum(wholes.values())
+        each = [parts[worker] / wholes[worker] for worker in wholes if wholes[worker]]
+        shares[name] = math.fsum(parts.values()) / whole if whole else None
+        shares[f"{name}_min"] = min(each, default=None)
+    return shares
 
 
 def _cold(served: pa.Table) -> float | None:
@@ -383,7 +389,6 @@ def _by_qos(rows: pa.Table, done: Mapping[str, Any], earned: Revenue) -> dict[st
         if mine.num_rows == 0:
             continue
         completion = pc.subtract(mine["ended"], mine["scheduled"])
-        # Of all seeds: as many of each cost as much on average.
         cost, count = earned.cost_by_qos.get(qos, Fraction(0)), earned.served_by_qos.get(qos, 0)
         p50, p99 = quantiles_of(completion.to_numpy(), (0.5, 0.99))
         slowdown = done["slowdown"][qos] or {"mean": None, "p50": None, "p99": None}

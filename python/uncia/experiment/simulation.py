@@ -350,7 +350,8 @@ def _size(
     if rules.fixed_ratio:
         ratio = file.ratio()
         cpu, size = max(cpu, math.ceil(size / ratio)), max(size, math.ceil(cpu * ratio))
+    reserved = cpu - min(spot_vcpu if rules.honours_spot else 0, cpu)
     if file.trace is not None and file.trace.too_large == "clip":
         cpu, size = min(cpu, file.cluster.vcpu), min(size, file.cluster.memory)
-    spot = spot_vcpu if rules.honours_spot else 0
-    return {"cpu": cpu, "memory": size, "spot_cpu": min(spot, cpu)}
+    # What was reserved stays reserved as far as a worker has it; what is cut off is spot first.
+    return {"cpu": cpu, "memory": size, "spot_cpu": cpu - min(reserved, cpu)}

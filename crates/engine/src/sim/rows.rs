@@ -279,6 +279,9 @@ impl Sink for Rows<'_> {
         let totals = &interval.totals;
         let span = (interval.end - interval.start) as f64;
         let counters = [
+            // Less than all of it where the worker was gone for a while.
+            ("cpu_available_micro_vcpu", totals.cpu_capacity),
+            ("memory_available_bytes", totals.memory_capacity),
             ("cpu_used_micro_vcpu", totals.cpu_used()),
             ("cpu_reserved_micro_vcpu", totals.cpu_reserved),
             ("cpu_borrowed_micro_vcpu", totals.cpu_borrowed),

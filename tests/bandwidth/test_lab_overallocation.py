@@ -18,7 +18,7 @@ from uncia.bandwidth.overallocation import EQUATION, RECIPROCAL, SIMULATED
 from uncia.cli.cpu.laboratory import positive
 from uncia.errors import UnciaError
 from uncia.experiment import checks
-from uncia.experiment.plan import plan
+from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 from uncia.suites import overallocation as measuring
 

@@ -35,7 +35,7 @@ from typer.main import get_command
 
 from uncia import cli, yamlio
 from uncia.experiment import checks, sweep
-from uncia.experiment.plan import plan
+from uncia.experiment.planning import plan
 from uncia.experiment.simulation import SimulationFile
 from uncia.experiment.sources import Sources
 from uncia.profiles import Profile

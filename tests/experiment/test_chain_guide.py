@@ -11,7 +11,7 @@ from run_helpers import Uncia, finish
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import checks
-from uncia.experiment.plan import plan
+from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "how-to" / "chain-requests.md").read_text("utf-8")

@@ -10,7 +10,7 @@ from run_helpers import Uncia, description, finish, left_behind, rows
 from uncia import record, yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import checks
-from uncia.experiment.plan import plan
+from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 from uncia.functions import golang
 from uncia.stats import columns, hops

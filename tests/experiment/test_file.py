@@ -8,7 +8,7 @@ import yaml
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import checks, files, model
-from uncia.experiment.plan import plan
+from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 from uncia.paths import data
 from uncia.settings import RUNTIMES

@@ -9,7 +9,8 @@ import yaml
 
 from uncia import record, yamlio
 from uncia.experiment import checks, locked
-from uncia.experiment.plan import Plan, plan
+from uncia.experiment.plan import Plan
+from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 
 MS = 1_000_000

@@ -15,7 +15,8 @@ from run_helpers import Uncia, description, finish, rows
 from uncia import record, yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import checks
-from uncia.experiment.plan import Plan, StreamPlan, plan
+from uncia.experiment.plan import Plan, StreamPlan
+from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 from uncia.units import MIB, NS_PER_S
 from uncia.workload import model as workload_model

@@ -198,7 +198,7 @@ def test_a_new_tariff_is_one(tmp_path: Path) -> None:
 
 def test_a_new_experiment_is_one(tmp_path: Path) -> None:
     from uncia.experiment.files import load as load_experiment
-    from uncia.experiment.plan import plan
+    from uncia.experiment.planning import plan
     from uncia.experiment.sources import Sources
 
     assert _uncia("new", "experiment", "first", "--into", str(tmp_path)).exit_code == 0

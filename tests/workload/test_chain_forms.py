@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import checks, model
-from uncia.experiment.plan import Plan, plan
+from uncia.experiment.plan import Plan
+from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 from uncia.workload import chains
 from uncia.workload import model as workload_model

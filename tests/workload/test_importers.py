@@ -399,7 +399,7 @@ def test_a_function_of_all_sub_experiments_is_ignored_as_in_the_original(
 
 
 def test_a_plan_of_many_replicas_fits_a_screen(write: Callable[..., Path], tmp_path: Path) -> None:
-    from uncia.experiment.plan import plan
+    from uncia.experiment.planning import plan
     from uncia.experiment.progress import sends
     from uncia.experiment.sources import Sources
 

@@ -131,7 +131,7 @@ def register(app: typer.Typer) -> None:
 
 def _side(text: str, only: list[str]) -> Side:
     from uncia.experiment import files
-    from uncia.experiment.plan import plan
+    from uncia.experiment.planning import plan
     from uncia.experiment.repeat import Side
     from uncia.experiment.sources import Sources
 

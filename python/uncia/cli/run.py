@@ -84,7 +84,7 @@ def perform(
 ) -> Outcome | None:
     """Run an experiment file; return None after a dry run, which only shows the plan."""
     from uncia.experiment import files, locked, progress, runner
-    from uncia.experiment.plan import plan
+    from uncia.experiment.planning import plan
     from uncia.experiment.sources import Sources
     from uncia.runs.folder import check_free
 

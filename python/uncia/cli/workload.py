@@ -93,7 +93,7 @@ def _refusal(out: Path, imported: Imported) -> str | None:
     if imported.kind == "workload":
         return None
     from uncia.experiment import files
-    from uncia.experiment.plan import plan
+    from uncia.experiment.planning import plan
     from uncia.experiment.sources import Sources
 
     try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from uncia import yamlio
 from uncia.errors import UnciaError
+from uncia.experiment.deployments import Deployments
 from uncia.experiment.model import ExperimentFile, Function
 from uncia.experiment.sources import Sources
 from uncia.experiment.stages import ANSWER, ChainPlan, StagePlan, with_answers
@@ -17,14 +18,6 @@ from uncia.workload import chains
 
 # As long as the name of a deployed function may be.
 _LONGEST_NAME: Final = "n" * 64
-
-
-class Deployed(Protocol):
-    """What is known of a deployment."""
-
-    @property
-    def function(self) -> Function:
-        """The function as it is deployed."""
 
 
 def in_order_of_branches(name: str, waits: Mapping[str, Sequence[str]]) -> Sequence[str] | None:
@@ -40,10 +33,10 @@ def in_order_of_branches(name: str, waits: Mapping[str, Sequence[str]]) -> Seque
     before = waits[name]
     if len(before) < 2:
         return before
-    followers = {stage: [other for other in waits if stage in waits[other]] for stage in waits}
+    followers = {stage: [later for later in waits if stage in waits[later]] for stage in waits}
 
     def above(stage: str) -> set[str]:
-        return {stage}.union(*(above(other) for other in waits[stage]))
+        return {stage}.union(*(above(earlier) for earlier in waits[stage]))
 
     shared = set.intersection(*(above(stage) for stage in before))
     forks = [stage for stage in waits if stage in shared and len(followers[stage]) > 1]
@@ -63,14 +56,12 @@ class ChainBuilder:
     Attributes:
         file: the experiment file.
         sources: finds its functions.
-        deployments: by key.
-        deploy: gives the key of the deployment of a function with changed settings.
+        deployments: collects what the stages need to be deployed.
     """
 
     file: ExperimentFile
     sources: Sources
-    deployments: Mapping[str, Deployed]
-    deploy: Callable[..., str]
+    deployments: Deployments
 
     def plan(self, chain_name: str, kind: chains.Kind) -> ChainPlan:
         """Return the plan of a chain.
@@ -108,13 +99,13 @@ class ChainBuilder:
         stage = self.file.chains[chain_name].stages[name]
         at: yamlio.KeyPath = ("chains", chain_name, "stages", name)
         function = self.file.functions[stage.function]
-        given = {**function.parameters, **stage.parameters}
+        parameters = {**function.parameters, **stage.parameters}
         document, here = self.sources.document, (*at, "parameters")
         if after:
             before = in_order_of_branches(name, waits)
             if before is None and any(
                 reference.stage is not None
-                for value in given.values()
+                for value in parameters.values()
                 for text in chains.texts(value)
                 for reference in chains.references(text)
             ):
@@ -122,27 +113,27 @@ class ChainBuilder:
                     at,
                     "its answers are not one of each branch of a fan-out; write only {{answer}}",
                 )
-            given = {
+            parameters = {
                 key: with_answers(value, before or after, document, (*here, key))
-                for key, value in given.items()
+                for key, value in parameters.items()
             }
-        filled = {key: it for key, it in given.items() if ANSWER in json.dumps(it)}
-        known = {key: it for key, it in given.items() if key not in filled}
-        self.sources.check_names(function, filled, here)
+        filled = {key for key, value in parameters.items() if ANSWER in json.dumps(value)}
         return StagePlan(
             name=name,
             alias=stage.function,
-            deployment=self.deploy(
+            deployment=self.deployments.add(
                 stage.function,
                 stage.settings,
                 f"{chain_name}-{name}",
                 at,
                 invokes=kind in ("nested", "asynchronous"),
             ),
-            event={**self.sources.event(function, known, here), **filled},
-            hands_on=bool(after or stage.repeat > 1) and not given and self._takes_any(function),
+            event=self.sources.event(function, parameters, here, templates=filled),
+            hands_on=bool(after or stage.repeat > 1)
+            and not parameters
+            and self._takes_any(function),
             repeat=stage.repeat,
-            next=tuple(positions[other] for other in waits if name in waits[other]),
+            next=tuple(positions[later] for later in waits if name in waits[later]),
         )
 
     def _takes_any(self, function: Function) -> bool:
@@ -194,5 +185,5 @@ class ChainBuilder:
                 )
 
     def _url(self, key: str) -> dict[str, str]:
-        url = self.deployments[key].function.url
+        url = self.deployments.plans[key].function.url
         return {} if url is None else {"url": url}

@@ -16,6 +16,7 @@ from uncia.experiment.model import (
     Settings,
     Stage,
 )
+from uncia.experiment.stages import turns
 from uncia.platforms import adapter
 from uncia.services import named
 from uncia.workload import chains, mapping
@@ -160,16 +161,15 @@ def _check_kind(
     stages = file.chains[stream.chain].stages
     at_stages: yamlio.KeyPath = ("chains", stream.chain, "stages")
     waits = chains.predecessors(stages)
-    turns: set[str] = set()
+    names: set[str] = set()
     for name, stage in stages.items():
         here: yamlio.KeyPath = (*at_stages, name)
-        of_stage = {name} if stage.repeat == 1 else {f"{name}-{n + 1}" for n in range(stage.repeat)}
-        if of_stage & turns:
+        names_of_turns = set(turns(name, stage.repeat))
+        if taken := names & names_of_turns:
             raise document.error(
-                here,
-                f"two stages are called {min(of_stage & turns)}: those that repeat get numbers",
+                here, f"two stages are called {min(taken)}: those that repeat get numbers"
             )
-        turns |= of_stage
+        names |= names_of_turns
         if kind == "client":
             continue
         _check_carried_on(document, file, here, stage, kind)

@@ -69,7 +69,7 @@ def make(sources: Sources, function: Function, sender: Sender, at: yamlio.KeyPat
             (*at, "fields"), f"{function.method} has no body that a field could be in"
         )
     names = (*chains.GIVEN, *sender.fields)
-    filled: dict[str, Any] = {}
+    filled: set[str] = set()
     used: set[str] = set()
     for key, value in parameters.items():
         key_path: yamlio.KeyPath = (*at, "parameters", key)
@@ -80,15 +80,13 @@ def make(sources: Sources, function: Function, sender: Sender, at: yamlio.KeyPat
             _check_unit(sources, function, key, text, sender.fields, key_path)
             _check_list(document, text, sender.fields, key_path)
         if texts:
-            filled[key] = value
+            filled.add(key)
     for name in sender.fields:
         if name not in used:
             raise document.error(
                 (*at, "fields", name), f"nothing uses it: write {{{{{name}}}}} in a parameter"
             )
-    known = {key: value for key, value in parameters.items() if key not in filled}
-    sources.check_names(function, filled, (*at, "parameters"))
-    event = {**sources.event(function, known, (*at, "parameters")), **filled}
+    event = sources.event(function, parameters, (*at, "parameters"), templates=filled)
     numbers = {
         name: _is_number(document, (*at, "fields", name), form)
         for name, form in sender.fields.items()

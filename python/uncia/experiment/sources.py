@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ class Sources:
 
     document: yamlio.Document
     base: Path
-    _found: dict[str, functions.Function] = field(default_factory=dict)
+    _definitions: dict[str, functions.Function] = field(default_factory=dict)
     _packaged: set[tuple[str, str | None, str | None]] = field(default_factory=set)
 
     def definition(self, source: str) -> functions.Function:
@@ -38,11 +38,11 @@ class Sources:
         """
         from uncia import functions
 
-        if source not in self._found:
+        if source not in self._definitions:
             # A name is in the catalogue; anything with a slash is a folder, beside the file.
             folder = self.base / source if "/" in source else source
-            self._found[source] = functions.load(folder)
-        return self._found[source]
+            self._definitions[source] = functions.load(folder)
+        return self._definitions[source]
 
     def check(self, alias: str, function: Function) -> None:
         """That the function is there and has the runtime asked for.
@@ -132,36 +132,43 @@ class Sources:
         return LANGUAGES.get(self.definition(function.source).runtime_names[0])
 
     def event(
-        self, function: Function, parameters: Mapping[str, Any], at: yamlio.KeyPath
+        self,
+        function: Function,
+        parameters: Mapping[str, Any],
+        at: yamlio.KeyPath,
+        *,
+        templates: Collection[str] = (),
     ) -> dict[str, Any]:
         """The event for merged parameters: of a catalogue function checked, with its defaults.
+
+        The parameters named in ``templates`` get their values with each request: those have no
+        type yet, and only the names are checked.
 
         :raises UnciaError: an unknown parameter or a value that it does not take, with file and
             line.
         """
         from uncia import functions
 
+        filled = {name: value for name, value in parameters.items() if name in templates}
+        values = {name: value for name, value in parameters.items() if name not in templates}
         if function.source is None:
-            return dict(parameters)
-        self.check_names(function, parameters, at)
+            return {**values, **filled}
         definition = self.definition(function.source)
         if definition.takes_any_event:
-            return dict(parameters)
+            return {**values, **filled}
+        self._check_names(definition, parameters, at)
         try:
-            return dict(functions.validate_params(definition, parameters))
+            return {**functions.validate_params(definition, values), **filled}
         except UnciaError as error:
             raise self.document.error(at, error.message, hint=error.hint) from error
 
-    def check_names(self, function: Function, names: Iterable[str], at: yamlio.KeyPath) -> None:
+    def _check_names(
+        self, definition: functions.Function, names: Iterable[str], at: yamlio.KeyPath
+    ) -> None:
         """That a catalogue function has parameters of these names.
 
         :raises UnciaError: with file and line.
         """
-        if function.source is None:
-            return
-        definition = self.definition(function.source)
-        if definition.takes_any_event:
-            return
         for name in names:
             if name not in definition.parameters:
                 raise self.document.error(

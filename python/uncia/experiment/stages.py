@@ -23,6 +23,11 @@ ANSWER: Final = "uncia:answer"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
 
 
+def turns(name: str, repeat: int) -> list[str]:
+    """Name the turns of a stage that follows ``repeat`` times on itself; they have numbers then."""
+    return [name] if repeat == 1 else [f"{name}-{turn}" for turn in range(1, repeat + 1)]
+
+
 @dataclass(frozen=True)
 class StagePlan:
     """A stage of a chain.
@@ -47,9 +52,7 @@ class StagePlan:
 
     def turns(self) -> list[str]:
         """What the rows call its turns."""
-        if self.repeat == 1:
-            return [self.name]
-        return [f"{self.name}-{turn}" for turn in range(1, self.repeat + 1)]
+        return turns(self.name, self.repeat)
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def _read_entry(path: Path) -> SuiteEntry:
 def _experiments(document: yamlio.Document, form: Entry) -> dict[str, tuple[str, ...]]:
     """The experiments of each run's file; a name stands in one of them alone."""
     from uncia.experiment import files
-    from uncia.experiment.plan import plan
+    from uncia.experiment.planning import plan
     from uncia.experiment.sources import Sources
 
     listed: dict[str, tuple[str, ...]] = {}

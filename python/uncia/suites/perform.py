@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from uncia import yamlio
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import checks, cleanup, runner
-from uncia.experiment.plan import plan
+from uncia.experiment.planning import plan
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources

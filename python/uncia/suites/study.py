@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from uncia import yamlio
 from uncia.experiment import checks, runner
-from uncia.experiment.plan import Plan, plan
+from uncia.experiment.plan import Plan
+from uncia.experiment.planning import plan
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import yaml
 
 import uncia
 from uncia import record, tariffs, yamlio
@@ -172,6 +174,87 @@ def test_what_is_clipped_stays_reserved(cpu: int, spot: int, reserved: int) -> N
     (function,) = config["functions"]
     assert function["cpu"] == min(cpu, 16) * vcpu
     assert function["spot_cpu"] == (min(cpu, 16) - reserved) * vcpu
+
+
+def test_phases_are_clipped_to_what_a_worker_has_and_counted(tmp_path: Path) -> None:
+    def phases(*held: int) -> list[dict[str, int]]:
+        return [{"duration": MS, "threads": 1, "memory": memory} for memory in held]
+
+    rows = _rows(
+        scheduled=[0, MS, 2 * MS],
+        execution=[2 * MS, MS, MS],
+        phases=[phases(2**30, 3 * 2**30), phases(2**30), phases(2**31)],
+    )
+    path = tmp_path / "trace.parquet"
+    record.write(rows, path)
+    trace = {"path": str(path), "too_large": "clip"}
+    result, after = _simulate(tmp_path / "run", trace)
+    assert result["clipped"] == 2
+    assert after["memory_peak"].to_pylist() == [2**30] * 3
+    warnings = yaml.safe_load((tmp_path / "run/run.yaml").read_text())["warnings"]
+    assert any("2 requests held more memory" in words for words in warnings)
+
+
+def test_requests_of_a_real_run_come_from_the_first_on(run: Path, tmp_path: Path) -> None:
+    rows = _rows(
+        scheduled=[50_000 * MS, 50_007 * MS],
+        execution=[MS, MS],
+        cpu_user=[MS, MS],
+        memory_peak=[1, 1],
+    )
+    made = tmp_path / "made"
+    made.mkdir()
+    record.write(rows, made / "invocations.parquet")
+    _, after = _simulate(tmp_path / "of-made", {"path": str(made)})
+    assert after["scheduled"].to_pylist() == [50_000 * MS, 50_007 * MS]
+    with pytest.raises(UnciaError, match=r"no request arrives within trace\.window") as error:
+        _simulate(tmp_path / "none", {"path": str(made), "window": "10s"})
+    assert "50s" in str(error.value.hint)
+    # The same rows of a run: its epoch is long before its requests.
+    description = {"status": "complete", "platform": {"kind": "aws"}}
+    (made / "run.yaml").write_text(yamlio.dump(description))
+    for path in (made, made / "invocations.parquet"):
+        trace = {"path": str(path), "window": "10s"}
+        _, after = _simulate(tmp_path / f"run-of-{path.stem}", trace)
+        assert after["scheduled"].to_pylist() == [0, 7 * MS]
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "crashed", "interrupted"])
+def test_a_run_that_is_not_complete_is_not_taken_for_whole(
+    status: str, run: Path, tmp_path: Path
+) -> None:
+    part = shutil.copytree(run, tmp_path / "part")
+    description = (part / "run.yaml").read_text()
+    assert description.count("status: complete") == 1
+    (part / "run.yaml").write_text(description.replace("status: complete", f"status: {status}"))
+    for change in (
+        {"trace": {"path": str(part)}, "functions": None},
+        {"starts": {"run": str(part)}},
+    ):
+        file = {key: value for key, value in (FILE | change).items() if value is not None}
+        with pytest.raises(UnciaError, match=f"is not complete: its status is '{status}'"):
+            uncia.simulate(file, out=tmp_path / "out")
+
+
+def test_a_stream_without_end_is_not_taken_for_whole(run: Path, tmp_path: Path) -> None:
+    stream = tmp_path / "part/invocations.000-x.arrows"
+    stream.parent.mkdir()
+    rows = record.read(run)
+    with pa.OSFile(str(stream), "wb") as file, pa.ipc.new_stream(file, rows.schema) as writer:
+        writer.write_table(rows)
+    stream.write_bytes(stream.read_bytes()[:-8])
+    for path in (stream, stream.parent):
+        with pytest.raises(UnciaError, match="has no end"):
+            _simulate(tmp_path / "out", {"path": str(path)})
+
+
+def test_rows_without_the_settings_of_npfu_are_named(run: Path, tmp_path: Path) -> None:
+    for model in ("sim", "npfu"):
+        file = {"name": "again", "cluster": CLUSTER, "models": [model], "trace": {"path": str(run)}}
+        uncia.simulate(file, out=tmp_path / model)
+        warnings = yaml.safe_load((tmp_path / model / "run.yaml").read_text())["warnings"]
+        is_named = any("has spot CPU or is preemptible" in words for words in warnings)
+        assert is_named == (model == "npfu")
 
 
 def test_starts_take_as_long_as_in_a_run(run: Path, tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ from uncia.experiment.prices import Revenue, revenue
 from uncia.experiment.progress import Reporter
 from uncia.experiment.simulated_requests import Requests
 from uncia.experiment.simulated_requests import read as read_requests
-from uncia.experiment.simulation import RULES, Model, SimulationFile, StartsOf
-from uncia.runs.folder import RunFolder
+from uncia.experiment.simulation import RULES, SIMULATED, Model, SimulationFile, StartsOf
+from uncia.runs.folder import RunFolder, check_complete
 from uncia.runs.versions import versions
 from uncia.stats import student
 from uncia.stats.quantiles import quantiles_of
@@ -123,7 +123,7 @@ def execute(
             deleted, or marked as failed.
     """
     starts = _starts(file, base)
-    requests = None if file.trace is None else read_requests(file.trace, base / file.trace.path)
+    requests = None if file.trace is None else _requests(file, base / file.trace.path)
     cells = [
         _Cell(simulation.experiment(file, model, seed), model, seed)
         for model in file.models
@@ -136,7 +136,10 @@ def execute(
         seed=file.seed,
         epoch_unix_ns=0,
         versions=versions(),
+        warnings=[] if requests is None else _warnings(file, requests),
     )
+    for warning in description.warnings:
+        reporter.note(warning)
     is_begun = False
     try:
         # Beside the run: there is as much room as that needs, which /tmp may not have.
@@ -162,6 +165,7 @@ def execute(
             cell.name: {
                 **_result(
                     file,
+                    0 if requests is None else requests.clipped,
                     cell.model,
                     parts[cell.name],
                     done[cell.name],
@@ -186,11 +190,38 @@ def execute(
     return result
 
 
+def _requests(file: SimulationFile, path: Path) -> Requests:
+    """The requests of the trace that the file names, as its workers can hold them."""
+    assert file.trace is not None, "the file names a trace"
+    requests = read_requests(file.trace, path)
+    is_clipped = file.trace.too_large == "clip"
+    return requests.limited(file.cluster.memory) if is_clipped else requests
+
+
+def _warnings(file: SimulationFile, requests: Requests) -> list[str]:
+    """What is probably not meant of a trace, a sentence each."""
+    warnings = []
+    if requests.clipped:
+        warnings.append(
+            f"{requests.clipped:,} requests held more memory than a worker has, and hold all of a"
+            " worker's instead (trace.too_large: clip)."
+        )
+    has_settings = any(known.spot_cpu or known.preemptible for known in requests.functions.values())
+    if requests.is_simulated and "npfu" in file.models and not has_settings:
+        warnings.append(
+            "No function of the trace has spot CPU or is preemptible: rows that were simulated"
+            " under slim, sim or spfu lack what functions say of both. Those of npfu have it"
+            " (trace.experiment)."
+        )
+    return warnings
+
+
 def _starts(file: SimulationFile, base: Path) -> list[int] | None:
     """Durations of the starts in the run that the file names, if it names one."""
     if not isinstance(file.starts, StartsOf):
         return None
     path = base / file.starts.run
+    check_complete(path, "instances")
     rows = record.read(path, "instances")
     if file.starts.function is not None:
         rows = rows.filter(pc.field("function") == file.starts.function)
@@ -278,7 +309,7 @@ def _content(file: SimulationFile, cells: list[_Cell], requests: Requests | None
     return Content(
         file.name,
         file.description,
-        {"kind": "simulated"},
+        {"kind": SIMULATED},
         experiments,
         file.model_dump(mode="json", exclude_none=True),
     )
@@ -286,6 +317,7 @@ def _content(file: SimulationFile, cells: list[_Cell], requests: Requests | None
 
 def _result(
     file: SimulationFile,
+    clipped: int,
     model: Model,
     tables: Mapping[str, pa.Table],
     done: Mapping[str, Any],
@@ -303,6 +335,7 @@ def _result(
         **{name: done[name] for name in counts},
         "starts": done["starts"],
         "failures": done["failures"],
+        "clipped": clipped,
         "throughput_per_s": done["served"] / seconds if seconds else None,
         **_in_window(file, rows, window),
         "offered_load": (

@@ -9,7 +9,7 @@ that its rows say.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 
 from uncia import record
 from uncia.errors import UnciaError
-from uncia.experiment.simulation import TracedFunction, TraceOf
-from uncia.units import MICRO_PER_VCPU
+from uncia.experiment.simulation import SIMULATED, TracedFunction, TraceOf
+from uncia.runs.folder import check_complete, read_run
+from uncia.units import MICRO_PER_VCPU, format_duration
 
 _PHASE: Final = pa.struct(
     [
@@ -47,11 +48,27 @@ class Requests:
         functions: by name, in order.
         table: the columns of ``uncia-engine sim``: function, arrival and phases.
         skipped: invocations that are no requests: they were not answered, or have no times.
+        clipped: requests that held more memory than they may.
+        is_simulated: whether they are those of a simulated run.
     """
 
     functions: Mapping[str, TracedFunction]
     table: pa.Table
     skipped: int
+    clipped: int = 0
+    is_simulated: bool = False
+
+    def limited(self, memory: int) -> Requests:
+        """The same with phases that hold at most so many bytes."""
+        phases = self.table["phases"].combine_chunks()
+        items = phases.values
+        held = items.field("memory")
+        above = pc.list_parent_indices(phases).filter(pc.greater(held, memory))
+        fields = [items.field("duration"), items.field("cpu"), pc.min_element_wise(held, memory)]
+        limited = pa.StructArray.from_arrays(fields, fields=list(_PHASE))
+        column = pa.ListArray.from_arrays(phases.offsets, limited, type=_PHASES)
+        table = self.table.set_column(2, _SCHEMA.field("phases"), column)
+        return replace(self, table=table, clipped=len(above.unique()))
 
     def write(self, path: Path) -> None:
         """Write the requests for the engine."""
@@ -67,8 +84,13 @@ def read(spec: TraceOf, path: Path) -> Requests:
         path: the run folder, table or trace.
 
     Raises:
-        UnciaError: there is no such table, or what it lacks the file does not say.
+        UnciaError: there is no such table, it is that of a run that is not complete, nothing of it
+            is a request, or what it lacks the file does not say.
     """
+    run = check_complete(path, "invocations")
+    if path.suffix in record.SUFFIXES:
+        run = read_run(path.parent)
+    is_simulated = run.get("platform", {}).get("kind") == SIMULATED
     rows = record.read(path).unify_dictionaries()
     if spec.experiment is not None:
         names = sorted({str(name) for name in rows["experiment"].unique().to_pylist()})
@@ -93,15 +115,23 @@ def read(spec: TraceOf, path: Path) -> Requests:
             f"{path} holds no invocation that could be a request: none was answered, or their"
             " times are not known"
         )
-    if is_stamped or pc.min(arrival).as_py() < 0:
+    # A real run's epoch is when it began: before its deployment, and before its other experiments.
+    is_measured = bool(run) and not is_simulated
+    if is_stamped or is_measured or pc.min(arrival).as_py() < 0:
         arrival = pc.subtract(arrival, pc.min(arrival))
     if spec.window is not None:
+        earliest = pc.min(arrival).as_py()
         keep = pc.less_equal(arrival, spec.window)
         rows, arrival = rows.filter(keep), arrival.filter(keep)
+        if rows.num_rows == 0:
+            raise UnciaError(
+                f"{path}: no request arrives within trace.window",
+                hint=f"The first arrives after {format_duration(earliest)}.",
+            )
     phases = _phases(rows, spec, path)
     functions, indexes = _functions(rows, phases, spec)
     table = pa.Table.from_arrays([indexes, arrival.cast(pa.int64()), phases], schema=_SCHEMA)
-    return Requests(functions, table, total - table.num_rows)
+    return Requests(functions, table, total - table.num_rows, is_simulated=is_simulated)
 
 
 def _arrivals(rows: pa.Table) -> tuple[pa.ChunkedArray, bool]:

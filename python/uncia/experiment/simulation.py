@@ -22,6 +22,9 @@ from uncia.units import MICRO_PER_VCPU, Duration, Size, Vcpu
 from uncia.workload.arrivals import Arrivals
 from uncia.workload.arrivals._gap import Gap
 
+SIMULATED: Final = "simulated"
+"""The kind of platform of a simulated run, in its ``run.yaml``."""
+
 Model = Literal["slim", "sim", "spfu", "npfu"]
 Sharing = Literal["pinned", "weights", "resv-cpuset"]
 

@@ -147,6 +147,36 @@ def read_run(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
+def check_complete(path: Path, table: str) -> dict[str, Any]:
+    """Check that a run's table is whole, and read its ``run.yaml``.
+
+    A run that goes on, failed or was cut off has a part of its rows, which would be taken for all.
+
+    Args:
+        path: the run's folder; what is none of a run is taken as it is.
+        table: which table.
+
+    Returns:
+        What ``run.yaml`` says; empty without one.
+
+    Raises:
+        UnciaError: the run's status is not ``complete``, or a stream has no end.
+    """
+    description = read_run(path) if path.is_dir() else {}
+    status = description.get("status", "complete")
+    if status != "complete":
+        raise UnciaError(
+            f"the run in {path} is not complete: its status is {status!r}",
+            hint=f"To take the rows that it has, name {path / table}.parquet, if that is there.",
+        )
+    if path.is_dir() and not (path / f"{table}.parquet").exists():
+        for part in RunFolder(path).parts(table):
+            record.check_whole(part)
+    elif path.is_file():
+        record.check_whole(path)
+    return description
+
+
 def check_free(path: Path, *, overwrite: bool) -> None:
     """Check that a run may be written to ``path``: it is free, or an earlier run may be deleted.
 

@@ -9,6 +9,10 @@ use crate::{Given, InputSize, Settings, Source, Utilization};
 
 const MICRO_PER_VCPU: u64 = 1_000_000;
 
+/// Normal numbers are drawn until one is within the room as long as that is more than this part of
+/// their deviation.
+const NARROW: f64 = 100.0;
+
 /// A function of the trace.
 #[derive(Debug, Clone)]
 pub struct Function {
@@ -226,11 +230,49 @@ impl Utilization {
         if room <= 0.0 || self.deviation == 0.0 {
             return self.mean;
         }
+        // With so little room that a normal number hardly ever falls into it, one within it is drawn
+        // and kept with the probability that the density has: more than nine in ten are.
+        let is_narrow = room * NARROW < self.deviation;
         loop {
-            let off = self.deviation * stream.normal();
+            let off = if is_narrow {
+                let off = room * (2.0 * stream.uniform() - 1.0);
+                let z = off / self.deviation;
+                if stream.uniform() >= libm::exp(-0.5 * z * z) {
+                    continue;
+                }
+                off
+            } else {
+                self.deviation * stream.normal()
+            };
             if libm::fabs(off) < room {
                 return self.mean + off;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On either side of where the way to draw changes, and where rejection alone would never end.
+    #[test]
+    fn a_utilization_with_hardly_any_room_is_drawn() {
+        const N: usize = 5_000;
+        for room in [1.01e-3, 0.99e-3, 1e-6, 1e-15] {
+            let utilization = Utilization { mean: 1.0 - room, deviation: 0.1 };
+            let room = 1.0 - utilization.mean;
+            let mut stream = RandomStream::new(3, "utilization");
+            let mut sum = 0.0;
+            for _ in 0..N {
+                let off = (utilization.draw(&mut stream) - utilization.mean) / room;
+                // A sum with so little room is rounded to half of it or less.
+                assert!(off.abs() <= 1.0, "{room}: {off}");
+                sum += off;
+            }
+            // As good as uniform, of variance 1/3: five standard errors, and what is rounded.
+            let error = (1.0 / 3.0 / N as f64).sqrt();
+            assert!((sum / N as f64).abs() < 5.0 * error + 0.1 * f64::from(room < 1e-9), "{room}");
         }
     }
 }

@@ -186,7 +186,7 @@ impl Settings {
             Source::Synthetic { functions: 0, .. } => {
                 Err(TraceError::Range { key: "functions", value: 0.0, range: "at least 1" })
             }
-            Source::Synthetic { population, .. } => population.validate(),
+            Source::Synthetic { population, .. } => population.validate(self.load),
             Source::Given(functions) => self.validate_given(functions),
         }
     }

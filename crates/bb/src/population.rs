@@ -74,15 +74,26 @@ pub struct Memory {
 }
 
 impl Population {
-    pub(crate) fn validate(&self) -> Result<(), TraceError> {
+    pub(crate) fn validate(&self, load: f64) -> Result<(), TraceError> {
         error::in_range("population.swing", self.swing, 0.0..=1.0, "from 0 to 1")?;
-        let most = self.daily.log_mean + self.daily.log_deviation * self.daily.max_deviations;
-        // As many in a minute fit 32 bits, at any load that is allowed.
+        let Daily { log_mean, log_deviation, max_deviations } = self.daily;
+        // Where one is below 0, the largest is not bounded by them.
+        let not_negative = |key, value| error::in_range(key, value, 0.0..=1e3, "from 0 to 1,000");
+        not_negative("population.daily.log_deviation", log_deviation)?;
+        not_negative("population.daily.max_deviations", max_deviations)?;
+        let most = log_mean + log_deviation * max_deviations;
         error::in_range(
             "population.daily",
             most,
             -50.0..=16.5,
             "at most 16.5 (its largest logarithm)",
+        )?;
+        // As many fit 32 bits, whatever chance adds.
+        error::in_range(
+            "the number of a function's invocations in a minute",
+            libm::exp(most) * (1.0 + self.swing) / MINUTES_A_DAY * load,
+            0.0..=2_147_483_648.0,
+            "at most 2^31: choose a smaller load or population.daily",
         )?;
         let per_app = f64::from(self.functions_per_app);
         error::in_range("population.functions_per_app", per_app, 1.0..=1e6, "at least 1")
@@ -249,10 +260,23 @@ mod tests {
     #[test]
     fn populations_that_cannot_be_are_refused() {
         let good = population();
-        assert_eq!(good.validate(), Ok(()));
-        assert!(Population { swing: 1.1, ..good.clone() }.validate().is_err());
-        assert!(Population { functions_per_app: 0, ..good.clone() }.validate().is_err());
-        let daily = Daily { max_deviations: 9.0, ..good.daily };
-        assert!(Population { daily, ..good }.validate().is_err());
+        assert_eq!(good.validate(1.0), Ok(()));
+        assert!(Population { swing: 1.1, ..good.clone() }.validate(1.0).is_err());
+        assert!(Population { functions_per_app: 0, ..good.clone() }.validate(1.0).is_err());
+        for daily in [
+            Daily { max_deviations: 9.0, ..good.daily },
+            // Its largest logarithm is not that of its bound: 60, for a z of -14.
+            Daily { max_deviations: -9.0, ..good.daily },
+            Daily { log_deviation: -4.08, ..good.daily },
+            Daily { log_deviation: f64::NAN, ..good.daily },
+        ] {
+            assert!(Population { daily, ..good.clone() }.validate(1.0).is_err(), "{daily:?}");
+        }
+        // 1,770 a minute, of the largest.
+        assert_eq!(good.validate(1e6), Ok(()));
+        let daily = Daily { log_mean: 5.0, ..good.daily };
+        assert_eq!(Population { daily, ..good.clone() }.validate(1e5), Ok(()));
+        let error = Population { daily, ..good }.validate(1e6).unwrap_err().to_string();
+        assert!(error.contains("at most 2^31"), "{error}");
     }
 }

@@ -2,6 +2,8 @@
 
 use uncia_policy::{FunctionSettings, Nanos, Parameters, PolicyNames, Rejection, Resources};
 
+use crate::totals::Integral;
+
 /// A stretch of an invocation with the same needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phase {
@@ -51,6 +53,12 @@ impl Trace {
     /// The phases of an invocation.
     pub fn phases(&self, invocation: &Invocation) -> &[Phase] {
         &self.phases[invocation.first_phase..][..invocation.phases as usize]
+    }
+
+    /// CPU that an invocation needs, micro-vCPU x ns.
+    pub fn cpu(&self, invocation: &Invocation) -> Integral {
+        let needed = |it: &Phase| Integral::from(it.cpu) * Integral::from(it.duration);
+        self.phases(invocation).iter().map(needed).sum()
     }
 }
 

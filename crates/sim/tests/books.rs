@@ -116,6 +116,48 @@ fn a_start_takes_its_time_and_is_kept_for_the_next() {
     assert_eq!(rows.intervals.len(), 11);
 }
 
+/// A phase that is longer than a worker ever works.
+#[test]
+fn a_request_that_is_always_cut_short_is_a_sentence() {
+    let mut setting = setting(&[(1, MEMORY)], &[function(1, 10)]);
+    setting.random_failures = Some((10 * MS, MS));
+    let mut trace = Trace::default();
+    trace.push(0, 0, &[busy(3_600 * SECOND)]);
+    let error = simulate(&setting, &trace, &mut Rows::default()).expect_err("it never ends");
+    assert!(matches!(error, Failed::NeverEnds { request: 0, attempts: 10_000, .. }), "{error}");
+    assert!(error.to_string().contains("of the function f0"), "{error}");
+}
+
+/// What waits for a worker that is gone for longer than all patience is served when it is back.
+#[test]
+fn a_long_outage_is_no_standstill() {
+    const DAY: Nanos = 24 * 3_600 * SECOND;
+    let mut setting = setting(&[(1, MEMORY)], &[function(1, 10)]);
+    setting.interval = Some(3_600 * SECOND);
+    setting.failures = vec![Failure { worker: 0, at: SECOND, lasts: 3 * DAY }];
+    let mut trace = Trace::default();
+    trace.push(0, 0, &[busy(2 * SECOND)]);
+    trace.push(0, SECOND, &[busy(SECOND)]);
+    let (summary, _) = run(&setting, &trace);
+    assert_eq!((summary.served, summary.lost), (2, 1));
+    assert_eq!(summary.end, 3 * DAY + 4 * SECOND);
+}
+
+/// Whether the policies know of a request yet is nothing to what was asked.
+#[test]
+fn what_is_on_its_way_at_the_end_was_offered() {
+    let mut setting = setting(&[(1, MEMORY)], &[function(1, 10)]);
+    setting.latency = 5 * MS;
+    setting.until = Some(100 * MS);
+    let mut trace = Trace::default();
+    trace.push(0, 0, &[busy(10 * MS)]);
+    trace.push(0, 98 * MS, &[busy(20 * MS), busy(10 * MS)]);
+    trace.push(0, 101 * MS, &[busy(40 * MS)]);
+    let (summary, _) = run(&setting, &trace);
+    assert_eq!((summary.arrived, summary.unfinished), (2, 1));
+    assert_eq!(summary.cpu_offered, u128::from(VCPU) * u128::from(40 * MS));
+}
+
 #[test]
 fn what_cannot_be_simulated_is_a_sentence() {
     let simple = setting(&[(1, MEMORY)], &[function(1, 10)]);

@@ -26,6 +26,9 @@ use failing::Failures;
 /// After so long in which nothing runs or starts, what waits waits for ever.
 const PATIENCE: Nanos = 24 * 3_600 * 1_000_000_000;
 
+/// So often a request is begun, at most.
+const MOST_ATTEMPTS: u32 = 10_000;
+
 /// What the whole simulation came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Summary {
@@ -83,6 +86,21 @@ pub enum Failed<E> {
         at: Nanos,
         /// Where.
         worker: usize,
+    },
+    /// A request that is cut short each time before its end would be begun for ever.
+    #[error(
+        "at {at} ns: request {request}, of the function {function}, was begun {attempts} times, and cut \
+         short each time; it is too long for how often workers fail or need its memory"
+    )]
+    NeverEnds {
+        /// When.
+        at: Nanos,
+        /// Its position in the trace.
+        request: usize,
+        /// The name of its function.
+        function: String,
+        /// How often it was begun.
+        attempts: u32,
     },
     /// Requests wait, and nothing will ever serve them.
     #[error("{requests} requests wait, and the policies start nothing for them")]
@@ -279,7 +297,12 @@ impl<'a, S: Sink> Simulation<'a, S> {
         let is_quiet = self.starting == 0
             && self.events.phases() == 0
             && self.next_arrival == self.trace.invocations.len();
-        if is_quiet && requests > 0 && at - self.last_progress > PATIENCE {
+        if is_quiet
+            && requests > 0
+            && at - self.last_progress > PATIENCE
+            // One that is gone comes back.
+            && self.workers.iter().all(|worker| worker.is_up)
+        {
             return Err(Failed::Stuck { requests });
         }
         Ok(())
@@ -296,9 +319,7 @@ impl<'a, S: Sink> Simulation<'a, S> {
         let invocation = &self.trace.invocations[self.next_arrival];
         let function = FunctionId(u64::from(invocation.function));
         let request = RequestId(self.next_arrival as u64);
-        for phase in self.trace.phases(invocation) {
-            self.summary.cpu_offered += Integral::from(phase.cpu) * Integral::from(phase.duration);
-        }
+        self.summary.cpu_offered += self.trace.cpu(invocation);
         self.next_arrival += 1;
         self.outstanding += 1;
         self.summary.events += 1;
@@ -365,6 +386,7 @@ impl<'a, S: Sink> Simulation<'a, S> {
         for invocation in on_its_way.iter().take_while(|it| it.arrival <= self.now) {
             self.outstanding += 1;
             self.summary.arrived += 1;
+            self.summary.cpu_offered += self.trace.cpu(invocation);
             self.summary.in_system += Integral::from(self.now - invocation.arrival);
         }
         let mut rest: Vec<Instance> = self.instances.drain(..).flatten().collect();

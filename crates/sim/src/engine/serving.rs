@@ -4,7 +4,7 @@ use uncia_policy::{
     Decision, End, Event, FunctionId, InstanceId, RequestId, Sample, StopReason, Usage, WorkerId,
 };
 
-use super::{Again, Failed, Instance, Simulation};
+use super::{Again, Failed, Instance, MOST_ATTEMPTS, Simulation};
 use crate::events::Due;
 use crate::running::Running;
 use crate::setting::Outcome;
@@ -240,8 +240,14 @@ impl<S: Sink> Simulation<'_, S> {
         running: &Running,
         outcome: Outcome,
     ) -> Result<Usage, Failed<S::Error>> {
-        let again = Again { since: self.now, attempt: running.attempt + 1 };
-        self.again.insert(RequestId(running.invocation as u64), again);
+        let Running { invocation: request, attempt: attempts, .. } = *running;
+        if attempts >= MOST_ATTEMPTS {
+            let function = self.trace.invocations[request].function as usize;
+            let function = self.setting.functions[function].name.clone();
+            return Err(Failed::NeverEnds { at: self.now, request, function, attempts });
+        }
+        let again = Again { since: self.now, attempt: attempts + 1 };
+        self.again.insert(RequestId(request as u64), again);
         self.write(running, outcome)
     }
 }

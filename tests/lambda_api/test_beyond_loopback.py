@@ -33,6 +33,31 @@ def handler(event, context):
     return event
 """
 
+CHALLENGES = {
+    "polls": """
+def handler(event, context):
+    headers = {"content-type": "text/html", "www-authenticate": "Basic realm=x"}
+    return {"statusCode": 401, "headers": headers, "body": "x" * 100_000}
+""",
+    "serves": """
+import http.server, os
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", "Basic realm=x")
+        self.send_header("Content-Security-Policy", "default-src *")
+        body = b"x" * (1 if self.path == "/short" else 1_000_000)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
+""",
+}
+
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
@@ -218,6 +243,30 @@ def test_urls_are_public_only_if_they_are_to_be(
     assert (status, TOKEN in str(event)) == (200, False)
     # Whether there is a function is nobody's business.
     assert ask(url_of(guarded) + "/url/none/")[0] == 403
+
+
+def test_functions_ask_for_no_token_and_their_pages_are_not_the_platforms(
+    guarded: Platform, connect: Connect, certificate: Certificate
+) -> None:
+    client = connect()
+    for name, source in CHALLENGES.items():
+        client.create_function(
+            FunctionName=name,
+            Runtime="python3.11",
+            Handler="handler.py" if name == "serves" else "handler.handler",
+            Role="arn:aws:iam::000000000000:role/any",
+            Code={"ZipFile": package(source)},
+            Tags={"uncia:architecture": "http"} if name == "serves" else {},
+        )
+        made = client.create_function_url_config(FunctionName=name, AuthType="NONE")
+        url = "/url/" + made["FunctionUrl"].partition("/url/")[2]
+        for path in ("short", "long"):
+            status, headers, _ = fetch(guarded, certificate, url + path)
+            assert (status, headers["www-authenticate"]) == (401, None), (name, path)
+            *own, policy = headers.get_all("content-security-policy")
+            assert own == (["default-src *"] if name == "serves" else [])
+            assert policy.startswith("sandbox ")
+            assert "allow-same-origin" not in policy
 
 
 def test_secrets_are_told_to_nobody(

@@ -14,6 +14,20 @@ from uncia.platforms import embedded
 pytestmark = pytest.mark.skipif(browser.find() is None, reason="needs Chromium")
 
 HAS_BILLS: Final = "document.querySelectorAll('#meter tbody .parts').length > 5"
+# A page that tries to read what its platform knows, by asking and by showing it in a frame.
+CURIOUS: Final = """
+PAGE = '''<script>
+const asked = fetch("/uncia/v1/health").then((it) => it.text());
+const shown = new Promise((done) => addEventListener("load", done)).then(
+  () => document.querySelector("iframe").contentDocument.title);
+Promise.allSettled([asked, shown]).then((all) => {
+  document.title = all.map((it) => it.value ? "read" : "refused").join();
+});
+</script><iframe src="/uncia/"></iframe>'''
+
+def handler(event, context):
+    return {"statusCode": 200, "headers": {"content-type": "text/html"}, "body": PAGE}
+"""
 TELEPHONE: Final = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
 # What is inside an area that scrolls may be wider than the page.
@@ -122,3 +136,14 @@ def test_the_page_says_when_the_platform_is_gone(
     chromium.wait("document.querySelector('#functions-note').textContent.includes('no functions')")
     served.stop()
     chromium.wait(f"{status}.className === 'lost'")
+
+
+def test_the_page_of_a_function_reads_nothing_of_the_platforms(
+    chromium: Browser, serving: Any
+) -> None:
+    chromium.screen, chromium.is_dark = None, False
+    serving.create("curious", CURIOUS)
+    made = serving.client.create_function_url_config(FunctionName="curious", AuthType="NONE")
+    chromium.visit(made["FunctionUrl"], "document.title.includes(',')")
+    assert chromium.run("document.title") == "refused,refused"
+    assert chromium.run("self.origin") == "null"

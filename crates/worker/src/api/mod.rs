@@ -3,6 +3,7 @@
 mod admission;
 mod aliases;
 mod body;
+mod confine;
 mod connections;
 mod credentials;
 mod error;
@@ -127,7 +128,8 @@ impl Api {
     async fn answer(self: &Arc<Self>, head: Parts, body: Incoming, admission: Admission) -> Answer {
         if let Some(function) = urls::server(self, head.uri.path()) {
             let passed = server_urls::serve(self, function, head, body).await;
-            return passed.unwrap_or_else(|error| error.answer());
+            let answer = passed.unwrap_or_else(|error| error.answer());
+            return confine::confine(self, answer);
         }
         let body = match body::of_client(body, head.uri.path()).await {
             Ok(body) => body,

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from uncia.errors import UnciaError
-from uncia.experiment.runner import Execution
+from uncia.experiment.deployed import Deployed
 from uncia.platforms import Deployment, Platform, Target
 
 
@@ -23,11 +23,11 @@ class Stubborn:
 
 def test_replicas_after_one_that_fails_are_removed() -> None:
     unused = cast(Any, None)
-    execution = Execution(unused, unused, unused, unused, unused, unused, unused)
-    execution.deployed["f"] = [(Deployment(f"f-{n}"), Target("")) for n in range(4)]
+    deployed = Deployed(unused, unused, unused)
+    deployed.functions["f"] = [(Deployment(f"f-{n}"), Target("")) for n in range(4)]
     platform = Stubborn()
     with pytest.raises(UnciaError, match="f-1 stays"):
-        execution._remove_deployment(cast(Platform, platform), "f")
+        deployed.remove(cast(Platform, platform), "f")
     assert platform.removed == ["f-0", "f-2", "f-3"]
     # It is tried again at the end of the run.
-    assert [deployment.name for deployment, _ in execution.deployed["f"]] == ["f-1"]
+    assert [deployment.name for deployment, _ in deployed.functions["f"]] == ["f-1"]

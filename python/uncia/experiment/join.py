@@ -7,6 +7,7 @@ platform's, and where the platform's log is silent, what it said in response hea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -129,7 +130,7 @@ def shift(table: pa.Table, name: str, epoch_unix_ns: int, run: str) -> pa.Table:
     return record.conform(shifted.replace_schema_metadata(None), name, epoch_unix_ns)
 
 
-def rename(table: pa.Table, names: dict[str, str]) -> pa.Table:
+def rename(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
     """The table with its functions called as the experiment calls them, not as deployed."""
     called = [names.get(name, name) for name in _text(table, "function").to_pylist()]
     return _replace(table, "function", pa.array(called, pa.utf8()))

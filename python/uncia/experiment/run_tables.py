@@ -1,0 +1,80 @@
+"""The tables of a run: the client's rows, joined with the platform's log."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from uncia import record
+from uncia.experiment import hops
+from uncia.experiment.describe import Description
+from uncia.experiment.join import rename
+from uncia.experiment.noise import NoiseWatch
+from uncia.experiment.platform_log import PlatformLog
+from uncia.runs.folder import RunFolder
+from uncia.text import plural
+
+
+def rows_so_far(folder: RunFolder, log: PlatformLog) -> pa.Table:
+    """The client's rows, joined with the platform's log as far as it was fetched."""
+    rows = _client_rows(folder)
+    if log.invocations:
+        rows = hops.assemble(rows, record.merge(log.invocations)).rows
+    return rename(rows, log.aliases)
+
+
+def write(
+    folder: RunFolder, log: PlatformLog, description: Description, noise: NoiseWatch
+) -> dict[str, pa.Table]:
+    """Write the run's tables from their parts; the parts are deleted once that is done.
+
+    Args:
+        folder: of the run.
+        log: what the platform has logged.
+        description: of the run; learns of warnings.
+        noise: has watched the machine.
+
+    Raises:
+        UnciaError: a part cannot be read, or a table not be written.
+    """
+    epoch = description.epoch_unix_ns
+    client = record.conform(_client_rows(folder), "invocations", epoch)
+    unknown: list[str] = []
+    if log.invocations:
+        assembled = hops.assemble(client, record.merge(log.invocations))
+        client, joined, unknown = assembled.rows, assembled.joined, assembled.unknown
+        if unknown:
+            description.warnings.append(
+                f"functions reported {plural(len(unknown), 'hop')} that the platform did not"
+                " log; they are not in the tables"
+            )
+        if joined.strangers:
+            description.warnings.append(
+                f"the platform's log holds {joined.strangers} invocations that no client row"
+                " asked for; they are not in the tables"
+            )
+        if joined.repeated:
+            description.warnings.append(
+                f"the platform's log holds {joined.repeated} rows of invocations it had already"
+            )
+    spans = record.merge(
+        [
+            *(record.read(part, "spans") for part in folder.parts("spans")),
+            *log.spans,
+        ],
+        "spans",
+    )
+    tables = {
+        "invocations": record.conform(rename(client, log.aliases), "invocations", epoch),
+        "spans": hops.without(record.conform(spans, "spans", epoch), unknown),
+        "instances": log.instances or record.empty("instances", epoch),
+        "machine": noise.table(epoch, description.run),
+    }
+    for name, rows in tables.items():
+        record.write(rows, folder.path / f"{name}.parquet", name)
+    folder.drop_parts()
+    return tables
+
+
+def _client_rows(folder: RunFolder) -> pa.Table:
+    """The rows that the load generator wrote, of all experiments so far."""
+    return record.merge([record.read(part, "invocations") for part in folder.parts("invocations")])

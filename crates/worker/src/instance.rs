@@ -186,6 +186,41 @@ pub struct InstanceSpec {
     pub init_timeout: Duration,
 }
 
+impl InstanceSpec {
+    /// An instance of what has no settings of its own: a process with 256 MiB and a CPU that polls, is
+    /// started from nothing and reaches nothing. Who makes it changes what is otherwise.
+    pub fn new(id: String, function: &str, runtime: Runtime, handler: &str, code: PathBuf) -> Self {
+        Self {
+            id,
+            function: function.into(),
+            function_arn: String::new(),
+            version: String::new(),
+            runtime,
+            architecture: Architecture::Polling,
+            handler: handler.into(),
+            code,
+            image: None,
+            layers: None,
+            extensions: Vec::new(),
+            mounts: Vec::new(),
+            environment: BTreeMap::new(),
+            memory_bytes: 256 << 20,
+            cpu_micro: 1_000_000,
+            cpu_time: None,
+            period_us: 100_000,
+            ephemeral_bytes: 16 << 20,
+            pids_max: 64,
+            network: Network::None,
+            reach: Reach::NONE,
+            enforcement: Enforcement::Kernel,
+            sandbox: Sandbox::Process,
+            start_from: StartFrom::Fresh,
+            init_throttled: false,
+            init_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
 /// A named interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {

@@ -4,7 +4,6 @@
 //! rights, with limits of memory and time. Nothing of the package runs there. The worker alone chooses
 //! which files are made, and writes them; what cannot be compiled is left as it is.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -24,10 +23,7 @@ use super::live::Instance;
 use super::rootfs::{LAYERS, RUNTIME, SOURCES_TO_COMPILE, TASK};
 use super::runtimes::{ByteCode, Product};
 use crate::ids;
-use crate::instance::{
-    Architecture, Enforcement, InstanceSpec, Network, Outcome, Reach, Request, Runtime, StartError,
-    StartFrom,
-};
+use crate::instance::{InstanceSpec, Outcome, Request, Runtime, StartError};
 use crate::runtime::in_proportion;
 
 /// How long a package may take; what is not compiled by then is not.
@@ -44,10 +40,8 @@ const MAX_SOURCES: usize = 20_000;
 /// Most byte code of a package: as much as the package itself may be.
 const MAX_BYTES: usize = 250 * 1024 * 1024;
 const MEMORY_BYTES: u64 = 512 * BYTES_PER_MIB;
-const TMP_BYTES: u64 = 16 * BYTES_PER_MIB;
 const PROCESSES: u64 = 8;
 const CPU_MICRO: u64 = 1_000_000;
-const PERIOD_US: u64 = 100_000;
 /// Interpreters' folders of this name hold byte code, and no sources.
 const CACHE: &str = "__pycache__";
 
@@ -259,33 +253,12 @@ impl Compiler<'_> {
 /// What a compiler starts with.
 fn spec(runtime: Runtime, byte_code: &ByteCode, code: PathBuf) -> InstanceSpec {
     InstanceSpec {
-        id: String::new(),
-        // Of no function: its share of the CPU is its own.
-        function: "uncia:compiler".into(),
-        function_arn: String::new(),
-        version: String::new(),
-        runtime,
-        handler: byte_code.handler.into(),
-        code,
-        image: None,
-        layers: None,
-        extensions: Vec::new(),
-        mounts: Vec::new(),
-        environment: BTreeMap::new(),
         memory_bytes: MEMORY_BYTES,
         cpu_micro: CPU_MICRO,
-        cpu_time: None,
-        period_us: PERIOD_US,
-        ephemeral_bytes: TMP_BYTES,
         pids_max: PROCESSES,
-        network: Network::None,
-        reach: Reach::NONE,
-        enforcement: Enforcement::Kernel,
-        sandbox: crate::instance::Sandbox::Process,
-        start_from: StartFrom::Fresh,
-        architecture: Architecture::Polling,
-        init_throttled: false,
         init_timeout: PACKAGE_TIMEOUT,
+        // Of no function: its share of the CPU is its own.
+        ..InstanceSpec::new(String::new(), "uncia:compiler", runtime, byte_code.handler, code)
     }
 }
 

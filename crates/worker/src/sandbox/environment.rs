@@ -140,42 +140,23 @@ pub(super) fn extensions(spec: &InstanceSpec) -> Vec<Extension> {
 
 #[cfg(test)]
 pub(in crate::sandbox) mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::instance::Runtime;
 
     pub(in crate::sandbox) fn spec(runtime: &str, environment: &[(&str, &str)]) -> InstanceSpec {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         InstanceSpec {
-            id: "abc".into(),
-            function: "hello".into(),
             function_arn: "arn:aws:lambda:eu-west-1:000000000000:function:hello".into(),
             version: "$LATEST".into(),
-            runtime: Runtime::named(runtime).unwrap(),
-            handler: "handler.handler".into(),
-            code: "/code".into(),
-            image: None,
-            layers: None,
-            extensions: Vec::new(),
-            mounts: Vec::new(),
-            environment: environment
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect(),
-            memory_bytes: 256 * BYTES_PER_MIB,
-            cpu_micro: 1_000_000,
-            cpu_time: None,
-            period_us: 20_000,
-            ephemeral_bytes: 512 * BYTES_PER_MIB,
-            pids_max: 100,
+            environment: environment.iter().map(owned).collect(),
             network: Network::Platform,
-            reach: crate::instance::Reach::NONE,
-            enforcement: crate::instance::Enforcement::Kernel,
-            sandbox: crate::instance::Sandbox::Process,
-            start_from: crate::instance::StartFrom::Fresh,
-            architecture: crate::instance::Architecture::Polling,
-            init_throttled: false,
-            init_timeout: Duration::from_secs(10),
+            ..InstanceSpec::new(
+                "abc".into(),
+                "hello",
+                Runtime::named(runtime).unwrap(),
+                "handler.handler",
+                "/code".into(),
+            )
         }
     }
 

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use uncia_worker::config::Config;
 use uncia_worker::instance::{
-    Capabilities, ChainService, Enforcement, Host, HostConfig, Instance, InstanceSpec, Network,
-    OciRuntime, Outcome, Reach, Reply, Request, Runtime, Sandbox, StartFrom, Started,
+    Capabilities, ChainService, Host, HostConfig, Instance, InstanceSpec, OciRuntime, Outcome,
+    Reply, Request, Runtime, Sandbox, Started,
 };
 
 pub(crate) const MIB: u64 = 1024 * 1024;
@@ -283,34 +283,17 @@ impl Function {
             fs::write(&path, text).expect("a file");
             fs::set_permissions(&path, open.clone()).expect("a file for all");
         }
+        // Of this process alone: others on the machine may run the same tests.
+        let id = format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let runtime = Runtime::named(runtime).expect("a runtime");
         let spec = InstanceSpec {
-            // Of this process alone: others on the machine may run the same tests.
-            id: format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)),
-            function: "test".into(),
             function_arn: "arn:aws:lambda:us-east-1:000000000000:function:test".into(),
             version: "$LATEST".into(),
-            runtime: Runtime::named(runtime).expect("a runtime"),
-            handler: handler.into(),
-            code: PathBuf::from(folder.path()),
-            image: None,
-            layers: None,
-            extensions: Vec::new(),
-            mounts: Vec::new(),
-            environment: BTreeMap::new(),
-            memory_bytes: 256 * MIB,
-            cpu_micro: 1_000_000,
-            cpu_time: None,
             period_us: 20_000,
             ephemeral_bytes: 512 * MIB,
-            pids_max: 64,
-            network: Network::None,
-            reach: Reach::NONE,
-            enforcement: Enforcement::Kernel,
             sandbox: sandbox(),
-            start_from: StartFrom::Fresh,
-            architecture: uncia_worker::instance::Architecture::Polling,
-            init_throttled: false,
             init_timeout: patience(),
+            ..InstanceSpec::new(id, "test", runtime, handler, folder.path().into())
         };
         Self { spec, _folder: folder }
     }

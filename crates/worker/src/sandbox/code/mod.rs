@@ -13,7 +13,6 @@
 mod components;
 mod instance;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,8 +32,7 @@ use super::start::sandbox;
 use crate::clock::Moment;
 use crate::ids;
 use crate::instance::{
-    Architecture, Enforcement, HttpAnswer, InstanceSpec, Network, Phase, Reach, Request, Sandbox,
-    StartError, StartFrom,
+    Architecture, HttpAnswer, InstanceSpec, Phase, Request, StartError, StartFrom,
 };
 
 pub use instance::LoadedCode;
@@ -43,10 +41,8 @@ use components::Components;
 
 /// The host's memory, in which all that functions have at a time is.
 const MEMORY_BYTES: u64 = 4 << 30;
-const TMP_BYTES: u64 = 16 << 20;
 /// Its threads: one for each processor, and those that compile.
 const PROCESSES: u64 = 1_024;
-const PERIOD_US: u64 = 100_000;
 /// For starts of the host, on however busy a machine.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -150,34 +146,20 @@ impl Host {
 fn host_spec(name: &str, runtime: Runtime, components: PathBuf) -> InstanceSpec {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     InstanceSpec {
-        id: format!("code-{name}-{}", ids::instance()),
-        // Of no function: its share of the CPU is its own.
-        function: "uncia:code".into(),
-        function_arn: String::new(),
-        version: String::new(),
-        runtime,
-        handler: String::new(),
-        // Where the program finds them.
-        code: components,
-        image: None,
-        layers: None,
-        extensions: Vec::new(),
-        mounts: Vec::new(),
-        environment: BTreeMap::new(),
+        architecture: Architecture::Http,
         memory_bytes: MEMORY_BYTES,
         cpu_micro: processors as u64 * 1_000_000,
-        cpu_time: None,
-        period_us: PERIOD_US,
-        ephemeral_bytes: TMP_BYTES,
         pids_max: PROCESSES,
-        network: Network::None,
-        reach: Reach::NONE,
-        sandbox: Sandbox::Process,
-        enforcement: Enforcement::Kernel,
         start_from: StartFrom::Prepared,
-        architecture: Architecture::Http,
-        init_throttled: false,
         init_timeout: START_TIMEOUT,
+        // Of no function: its share of the CPU is its own. The program finds the components where code is.
+        ..InstanceSpec::new(
+            format!("code-{name}-{}", ids::instance()),
+            "uncia:code",
+            runtime,
+            "",
+            components,
+        )
     }
 }
 

@@ -3,22 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from uncia import record
 from uncia.bandwidth.intermittent import LONG, TASKS, stage
 
 MB = 1 << 20
 MS = 1_000_000
-
-
-def table(rows: Sequence[dict[str, Any]], name: str = "invocations") -> pa.Table:
-    """Rows as a table of the record; what a row does not have is null."""
-    columns = {}
-    for column in record.schema(name):
-        kind = pa.utf8() if pa.types.is_dictionary(column.type) else column.type
-        columns[column.name] = pa.array([row.get(column.name) for row in rows], kind)
-    return record.conform(pa.table(columns), name)
 
 
 def request(number: int, **more: Any) -> dict[str, Any]:

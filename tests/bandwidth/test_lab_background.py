@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab_rows import MS, request, table
+from lab_rows import MS, request
+from record_rows import table
 
 from uncia import record, yamlio
 from uncia.bandwidth import background

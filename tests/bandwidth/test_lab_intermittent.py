@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab_rows import MB, MS, request, table, tasks
+from lab_rows import MB, MS, request, tasks
+from record_rows import table
 
 from uncia import record
 from uncia.bandwidth import intermittent

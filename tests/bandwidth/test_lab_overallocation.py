@@ -10,7 +10,8 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from lab_rows import MB, MS, request, table
+from lab_rows import MB, MS, request
+from record_rows import table
 
 from uncia import record, yamlio
 from uncia.bandwidth import overallocation as lab

@@ -2,20 +2,11 @@
 
 from typing import Any
 
-import pyarrow as pa
+from record_rows import table
 
-from uncia import record
 from uncia.experiment import hops
 from uncia.experiment.join import unmatched
 from uncia.experiment.stages import ChainPlan, StagePlan
-
-
-def table(rows: list[dict[str, Any]]) -> pa.Table:
-    found = {}
-    for field in record.schema("invocations"):
-        kind = pa.utf8() if pa.types.is_dictionary(field.type) else field.type
-        found[field.name] = pa.array([row.get(field.name) for row in rows], kind)
-    return record.conform(pa.table(found), "invocations", 0)
 
 
 def sent(name: str, experiment: str = "e", **more: Any) -> dict[str, Any]:

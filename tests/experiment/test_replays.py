@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from record_rows import write_invocations
 from run_helpers import Uncia, description, finish, rows
 
 from uncia import record, yamlio
@@ -25,19 +26,6 @@ from uncia.workload.replay import Replay, expansion
 from uncia.workload.resolve import prepare
 
 MS = 1_000_000
-
-
-def invocations(path: Path, table: list[dict[str, Any]]) -> Path:
-    filled = [
-        {"invocation": f"i{number}", "attempt": 1, "outcome": "ok", **row}
-        for number, row in enumerate(table)
-    ]
-    types = record.schema("invocations")
-    columns = {
-        name: pa.array([row.get(name) for row in filled], type=types.field(name).type)
-        for name in dict.fromkeys(name for row in filled for name in row)
-    }
-    return record.write(pa.table(columns), path, "invocations")
 
 
 def trace(folder: Path, counts: list[tuple[str, int, int]], profiles: list[dict[str, Any]]) -> Path:
@@ -108,7 +96,7 @@ def test_the_schedule_is_that_of_a_workload_file_with_the_same_keys(
         )
         keys = {**keys, "placement": "uniform"}
     else:
-        table = invocations(
+        table = write_invocations(
             tmp_path / "t.parquet",
             [
                 {"function": name, "scheduled": at * NS_PER_S + 1}
@@ -126,7 +114,7 @@ def test_the_schedule_is_that_of_a_workload_file_with_the_same_keys(
 
 
 def test_a_function_for_all_and_fields_of_rows(tmp_path: Path) -> None:
-    table = invocations(
+    table = write_invocations(
         tmp_path / "t.parquet",
         [
             {"function": "b", "scheduled": 30, "execution": 2_500_000},
@@ -204,7 +192,7 @@ def test_requests_of_experiments_have_fields(tmp_path: Path) -> None:
 
 
 def test_made_functions_take_what_their_rows_tell(tmp_path: Path) -> None:
-    table = invocations(
+    table = write_invocations(
         tmp_path / "t.parquet",
         [
             {"function": "x/y", "scheduled": 0, "execution": 200 * MS, "memory_peak": 100 * MIB},
@@ -384,7 +372,7 @@ def test_requests_do_what_the_phases_of_their_rows_say(uncia: Uncia, tmp_path: P
         [{"duration": (number + 1) * MS, "threads": number % 3, "memory": 48 * MIB}] * 2
         for number in range(5)
     ]
-    invocations(
+    write_invocations(
         tmp_path / "t.parquet",
         [
             {"function": "f", "scheduled": number * 10 * MS, "phases": row}

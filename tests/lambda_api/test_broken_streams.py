@@ -12,14 +12,15 @@ import time
 import pytest
 
 from .conftest import Platform, Serve
-from .test_http_server import _serving, ask, create, message
+from .test_http_server import SERVING, _serving, ask, create, message
 from .test_http_streams import SERVER as STREAMS
 from .test_http_streams import WebSocket, asked, rss
 from .test_response_streams import CLIENT, INTEGRATION, streamed, url_of
 from .test_serving import log, wait_for
 
 # /wait answers when /go was asked for; /eof sends a body that ends with the connection.
-SERVER = """
+SERVER = (
+    """
 import http.server, json, os, threading, time
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -72,16 +73,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 while True:
                     hog.append(bytearray(b"x" * 2**20))
             self.close_connection = True
-
-    def log_message(self, *arguments):
-        pass
-
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
-
-Server(("", int(os.environ["PORT"])), Handler).serve_forever()
 """
+    + SERVING
+)
 
 
 def reset(connection: socket.socket) -> None:

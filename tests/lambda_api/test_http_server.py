@@ -18,8 +18,20 @@ from uncia import functions
 from .conftest import Platform, Serve
 from .test_serving import log, wait_for
 
+# The end of a server's source, behind the methods of its handler.
+SERVING = """
+    def log_message(self, *arguments):
+        pass
+
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 128
+
+Server(("", int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
 # Requests to /meet wait until as many as the query says have met, and /exit until so many hang.
-SERVER = """
+SERVER = (
+    """
 import http.server, json, os, sys, threading, time
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -72,16 +84,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(answer)
 
-    def log_message(self, *arguments):
-        pass
-
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_PROPFIND = serve
-
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128
-
-Server(("", int(os.environ["PORT"])), Handler).serve_forever()
 """
+    + SERVING
+)
 
 
 def create(platform: Platform, source: str = SERVER, **settings: Any) -> str:

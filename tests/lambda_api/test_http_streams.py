@@ -16,11 +16,12 @@ import pytest
 from patience import scaled
 
 from .conftest import Platform, Serve
-from .test_http_server import _instances, _serving, ask, create, message
+from .test_http_server import SERVING, _instances, _serving, ask, create, message
 from .test_serving import log, wait_for
 
 # /events sends what is posted to /say to all that listen; /socket is a websocket that echoes.
-SERVER = """
+SERVER = (
+    """
 import base64, hashlib, http.server, json, os, queue, sys, threading, time
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -149,16 +150,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     break
             self.gone.set()
             self.close_connection = True
-
-    def log_message(self, *arguments):
-        pass
-
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
-
-Server(("", int(os.environ["PORT"])), Handler).serve_forever()
 """
+    + SERVING
+)
 
 
 @contextmanager

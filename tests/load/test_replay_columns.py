@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from load_helpers import ERROR, OK, Request, Server
+from record_rows import write_invocations
 
 import uncia as package
 from uncia import record
@@ -19,22 +20,6 @@ from uncia.workload.mapping import ByRule, assign
 from uncia.workload.replay import Replayed
 
 MS = 1_000_000
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    filled = [
-        {"invocation": f"i{number}", "attempt": 1, "outcome": "ok", **row}
-        for number, row in enumerate(rows)
-    ]
-    names = dict.fromkeys(name for row in filled for name in row)
-    types = record.schema("invocations")
-    table = pa.table(
-        {
-            name: pa.array([row.get(name) for row in filled], type=types.field(name).type)
-            for name in names
-        }
-    )
-    return record.write(table, path, "invocations")
 
 
 def workload(url: str, table: Path, column: dict[str, Any], **replay: Any) -> dict[str, Any]:
@@ -65,7 +50,7 @@ def test_each_request_has_the_value_of_its_row_whatever_becomes_of_it(
         }
         for number in range(60)
     ]
-    table = write(tmp_path / "t.parquet", rows)
+    table = write_invocations(tmp_path / "t.parquet", rows)
 
     def answer(request: Request) -> bytes | None:
         number = json.loads(request.body)["number"]
@@ -101,7 +86,7 @@ def test_texts_go_as_they_are_and_nulls_have_the_default(tmp_path: Path) -> None
         {"function": "f", "scheduled": number * MS, "request_id": text}
         for number, text in enumerate(texts)
     ]
-    table = write(tmp_path / "t.parquet", rows)
+    table = write_invocations(tmp_path / "t.parquet", rows)
     with Server() as server:
         file = workload(server.url, table, {"column": "request_id", "default": "none"})
         file["functions"]["f"] |= {"headers": {}, "body": {"template": "{{v}}"}}
@@ -123,14 +108,14 @@ def test_lists_are_json(tmp_path: Path) -> None:
     rows = [
         {"function": "f", "scheduled": number * MS, "phases": phases(number)} for number in range(9)
     ]
-    table = write(tmp_path / "t.parquet", rows)
+    table = write_invocations(tmp_path / "t.parquet", rows)
     with Server() as server:
         file = workload(server.url, table, {"column": "phases"})
         file["functions"]["f"] |= {"headers": {}, "url": server.url}
         package.load(file)
     received = [json.loads(request.body) for request in server.requests]
     assert len(received) == len(rows)
-    assert all(one["value"] == phases(one["number"]) for one in received)
+    assert all(row["value"] == phases(row["number"]) for row in received)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +131,7 @@ def test_lists_are_json(tmp_path: Path) -> None:
 def test_a_column_that_does_not_fit_is_refused(
     tmp_path: Path, column: dict[str, Any], message: str
 ) -> None:
-    table = write(tmp_path / "t.parquet", [{"function": "f", "scheduled": 0}])
+    table = write_invocations(tmp_path / "t.parquet", [{"function": "f", "scheduled": 0}])
     with pytest.raises(UnciaError) as caught:
         package.load(workload("http://127.0.0.1:1/", table, column))
     assert "functions.f.fields.v.column: " in str(caught.value)
@@ -154,7 +139,9 @@ def test_a_column_that_does_not_fit_is_refused(
 
 
 def test_requests_without_rows_have_no_columns(tmp_path: Path) -> None:
-    table = write(tmp_path / "t.parquet", [{"function": "f", "scheduled": 0, "execution": 1}])
+    table = write_invocations(
+        tmp_path / "t.parquet", [{"function": "f", "scheduled": 0, "execution": 1}]
+    )
     file = workload("http://127.0.0.1:1/", table, {"column": "execution"})
     file["streams"] = [{"function": "f", "arrivals": {"kind": "burst", "sizes": [1]}}]
     with pytest.raises(UnciaError, match=r"functions\.f\.fields\.v\.kind: a column is of the rows"):

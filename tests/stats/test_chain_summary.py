@@ -3,23 +3,14 @@
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from record_rows import table
 
-from uncia import record
 from uncia.stats import chains
 
 MS = 1_000_000
-
-
-def table(rows: list[dict[str, Any]]) -> pa.Table:
-    columns = {}
-    for field in record.schema("invocations"):
-        kind = pa.utf8() if pa.types.is_dictionary(field.type) else field.type
-        columns[field.name] = pa.array([row.get(field.name) for row in rows], kind)
-    return record.conform(pa.table(columns), "invocations", 0)
 
 
 def row(

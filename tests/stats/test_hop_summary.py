@@ -4,19 +4,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from record_rows import table
 
-from uncia import record
 from uncia.stats import chains, columns, hops, summary
 
 MS = 1_000_000
-
-
-def table(rows: list[dict[str, Any]], name: str = "invocations") -> pa.Table:
-    found = {}
-    for field in record.schema(name):
-        kind = pa.utf8() if pa.types.is_dictionary(field.type) else field.type
-        found[field.name] = pa.array([row.get(field.name) for row in rows], kind)
-    return record.conform(pa.table(found), name, 0)
 
 
 def root(number: int, received: int, **more: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import yaml
+from record_rows import table
 
 from uncia import record
 from uncia.suites import catalogue, perform, results
@@ -103,15 +103,6 @@ def times(experiment: str, executions_ms: Sequence[float]) -> list[dict[str, Any
     return [
         row(experiment, number, execution=round(ms * MS)) for number, ms in enumerate(executions_ms)
     ]
-
-
-def table(rows: Sequence[Mapping[str, Any]], name: str = "invocations") -> pa.Table:
-    """Rows as a table of the record; what a row does not have is null."""
-    columns = {}
-    for column in record.schema(name):
-        kind = pa.utf8() if pa.types.is_dictionary(column.type) else column.type
-        columns[column.name] = pa.array([row.get(column.name) for row in rows], kind)
-    return record.conform(pa.table(columns), name)
 
 
 def write_run(

@@ -29,7 +29,7 @@ const STRETCHES: usize = 20;
 fn mean(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|one| (one - mean) * (one - mean)).sum();
+    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
     // Student's t with 19 degrees of freedom, which is more than with others that there are here.
     (mean, 2.093 * (squares / (count - 1.0) / count).sqrt())
 }
@@ -140,13 +140,13 @@ const QUEUES: [Queue; 3] = [
 
 impl Queue {
     fn setting(&self) -> Setting {
-        let one = FunctionSettings {
+        let function = FunctionSettings {
             allocation: Resources { cpu: VCPU, memory: 1 },
             spot_cpu: if self.is_shared { VCPU } else { 0 },
             ..FunctionSettings::default()
         };
         let capacity = Resources { cpu: self.servers * VCPU, memory: 1 << 30 };
-        let mut setting = setting(1, capacity, vec![one]);
+        let mut setting = setting(1, capacity, vec![function]);
         if self.is_shared {
             "leopard".clone_into(&mut setting.policies.admission);
         }

@@ -56,8 +56,10 @@ def runtime() -> str:
 
 def of_experiment(table: list[Row], name: str) -> tuple[list[Row], list[Row]]:
     """The roots and the hops of an experiment."""
-    own = [row for row in table if row["experiment"] == name]
-    return [row for row in own if row["parent"] is None], [row for row in own if row["parent"]]
+    chosen = [row for row in table if row["experiment"] == name]
+    return [row for row in chosen if row["parent"] is None], [
+        row for row in chosen if row["parent"]
+    ]
 
 
 def test_every_kind_of_chain_has_its_rows(uncia: Uncia, state_home: Path, tmp_path: Path) -> None:
@@ -73,9 +75,9 @@ def test_every_kind_of_chain_has_its_rows(uncia: Uncia, state_home: Path, tmp_pa
     invocations = record.read(out, "invocations")
 
     def summary(name: str) -> dict[str, Any]:
-        own = invocations.filter(columns.is_word(invocations, "experiment", name))
-        (found,) = hops.summarise(own, spans, experiments[name])
-        return found
+        chosen = invocations.filter(columns.is_word(invocations, "experiment", name))
+        (chain,) = hops.summarise(chosen, spans, experiments[name])
+        return chain
 
     assert {row["outcome"] for row in table} == {"ok"}
     for name, stages in {
@@ -88,9 +90,9 @@ def test_every_kind_of_chain_has_its_rows(uncia: Uncia, state_home: Path, tmp_pa
         assert Counter(row["stage"] for row in later) == stages, name
         assert all(row["scheduled"] is None and row["open_loop"] is None for row in later)
         assert all(row["execution"] is not None and row["billed"] is not None for row in later)
-        found = summary(name)
-        assert (found["begun"], found["complete"]) == (len(roots), len(roots)), name
-        assert found["latency_ms"]["p50"] > 0
+        chain = summary(name)
+        assert (chain["begun"], chain["complete"]) == (len(roots), len(roots)), name
+        assert chain["latency_ms"]["p50"] > 0
 
     roots, later = of_experiment(table, "nested")
     by_name = {row["invocation"]: row for row in [*roots, *later]}

@@ -58,8 +58,8 @@ def test_hops_have_the_experiment_of_their_root_and_the_platforms_word() -> None
             logged("unknown", None),
         ]
     )
-    found = hops.assemble(client, log)
-    rows = found.rows.to_pylist()
+    assembled = hops.assemble(client, log)
+    rows = assembled.rows.to_pylist()
     assert [row["invocation"] for row in rows] == ["a", "b", "y", "x", "z", "z"]
     by_name = {row["invocation"]: row for row in rows}
     # A function that names another's invocation as its parent is not believed.
@@ -69,7 +69,7 @@ def test_hops_have_the_experiment_of_their_root_and_the_platforms_word() -> None
     assert [by_name[name]["stage"] for name in "xyz"] == ["second", "third", None]
     assert [row["execution"] for row in rows] == [5] * 6
     assert all(by_name[name]["scheduled"] is None for name in "xyz")
-    assert (found.unknown, found.joined.strangers) == (["id-lie"], 2)
+    assert (assembled.unknown, assembled.joined.strangers) == (["id-lie"], 2)
     # Nobody waits for the log to have what is not true.
     assert unmatched(client, log) == 0
 

@@ -42,10 +42,10 @@ def test_each_phase_has_its_time_threads_and_memory(runtime: str, call: Any) -> 
     assert measured[1]["resident_bytes"] >= 156 * MB
     assert measured[2]["resident_bytes"] < 92 * MB
     assert 60 * MB <= measured[3]["resident_bytes"] < 92 * MB
-    told = first["answer"]["uncia"]
-    assert told["valid"] is True
-    assert told["cpu_ns"] >= 65 * MS
-    assert (told["fresh"], second["answer"]["uncia"]["fresh"]) == (True, False)
+    envelope = first["answer"]["uncia"]
+    assert envelope["valid"] is True
+    assert envelope["cpu_ns"] >= 65 * MS
+    assert (envelope["fresh"], second["answer"]["uncia"]["fresh"]) == (True, False)
 
 
 @BOTH

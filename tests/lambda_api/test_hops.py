@@ -31,11 +31,11 @@ tokens, invoked = {}, threading.Barrier(3)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         _, name, how = self.path.split("?")[0].split("/")
-        own = self.headers["x-uncia-token"]
-        tokens[how] = own
+        token = self.headers["x-uncia-token"]
+        tokens[how] = token
         if name == "meet":
             invoked.wait()
-        shown = {"own": own, "none": None, "made-up": "x" * 36, "alone": None}[how]
+        shown = {"own": token, "none": None, "made-up": "x" * 36, "alone": None}[how]
         invoke(how, token=shown)
         if name == "meet":
             invoked.wait()

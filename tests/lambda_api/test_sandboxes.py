@@ -33,8 +33,8 @@ PROCESS = "import os\ndef handler(event, context):\n    return os.getpid()\n"
 @pytest.fixture(scope="module")
 def oci(engine_binary: Path) -> dict[str, str | None]:
     text = subprocess.run([engine_binary, "probe"], capture_output=True, check=True).stdout
-    found: dict[str, str | None] = json.loads(text)["features"]["oci_runtimes"]
-    return found
+    runtimes: dict[str, str | None] = json.loads(text)["features"]["oci_runtimes"]
+    return runtimes
 
 
 @pytest.fixture(params=["crun", "runc", "runsc"])

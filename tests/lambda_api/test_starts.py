@@ -27,16 +27,16 @@ def spawners(platform: Platform) -> list[int]:
     """The processes from which the platform starts instances, one for each CPU."""
     deadline = time.monotonic() + scaled(60)
     while True:
-        found = spawners_now(platform)
+        pids = spawners_now(platform)
         # A copy that is being made has the name of the process that it is made from.
-        if len(found) == len(os.sched_getaffinity(0)) or time.monotonic() > deadline:
-            return found
+        if len(pids) == len(os.sched_getaffinity(0)) or time.monotonic() > deadline:
+            return pids
         time.sleep(0.05)
 
 
 def spawners_now(platform: Platform) -> list[int]:
     """Those of this moment, and copies of them that are being made."""
-    found = []
+    pids = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -46,8 +46,8 @@ def spawners_now(platform: Platform) -> list[int]:
         except OSError:
             continue
         if arguments[1:2] == [b"__spawner"] and int(parent) == platform.process.pid:
-            found.append(int(folder.name))
-    return found
+            pids.append(int(folder.name))
+    return pids
 
 
 def test_many_instances_start_at_once(serve: Serve) -> None:

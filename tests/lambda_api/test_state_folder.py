@@ -52,8 +52,8 @@ def test_clean_removes_the_groups_of_a_platform_whose_folder_is_gone(
 ) -> None:
     def clean(*options: str) -> str:
         process = uncia("clean", *options)
-        said, _ = process.communicate(timeout=scaled(120))
-        return said
+        output, _ = process.communicate(timeout=scaled(120))
+        return output
 
     lives, dead = serve(state="lives"), serve(state="dead")
     for platform in (lives, dead):

@@ -280,7 +280,7 @@ def test_after_the_hosts_end_there_is_another(platform: Platform) -> None:
 
 def hosts(platform: Platform) -> list[int]:
     """The processes that run code for a platform."""
-    found = []
+    pids = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
@@ -291,8 +291,8 @@ def hosts(platform: Platform) -> list[int]:
                 continue
             name = b"K_SERVICE=uncia:code" in environment
             if name and arguments[0].endswith(b"uncia-wasm") and "code-host" in groups:
-                found.append(int(folder.name))
-    return found
+                pids.append(int(folder.name))
+    return pids
 
 
 def test_what_does_not_fit_is_refused(platform: Platform) -> None:

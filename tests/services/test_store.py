@@ -40,15 +40,15 @@ def written(folder: Path, options: str = "{}", duration: str = "2s") -> Path:
 
 def servers(folder: Path) -> list[int]:
     """The processes whose command line names a folder."""
-    found: list[int] = []
+    pids: list[int] = []
     for entry in Path("/proc").iterdir():
         try:
             line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
         except OSError:
             continue
         if b"versitygw" in line and str(folder).encode() in line:
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 @pytest.mark.usefixtures("built")

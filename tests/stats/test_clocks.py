@@ -25,8 +25,8 @@ def hop(
 
 
 def test_one_clock_compares_directly() -> None:
-    (found,) = transfers([hop(2 * MS, 5 * MS, MS, one_clock=True)])
-    assert (found.time, found.bound, found.contradicts) == (2 * MS, 0, False)
+    (transfer,) = transfers([hop(2 * MS, 5 * MS, MS, one_clock=True)])
+    assert (transfer.time, transfer.bound, transfer.contradicts) == (2 * MS, 0, False)
 
 
 @pytest.mark.parametrize("offset", [0, HOUR, -HOUR])
@@ -45,26 +45,26 @@ def test_a_clock_that_is_off_by_an_hour_is_bounded_and_not_believed(offset: int)
 
 
 def test_the_only_call_between_two_instances_is_withheld() -> None:
-    (found,) = transfers([hop(MS, MS, 5 * MS, offset=HOUR)])
-    assert (found.time, found.bound, found.contradicts) == (None, 3 * MS, False)
+    (transfer,) = transfers([hop(MS, MS, 5 * MS, offset=HOUR)])
+    assert (transfer.time, transfer.bound, transfer.contradicts) == (None, 3 * MS, False)
 
 
 def test_a_clock_that_lies_contradicts_itself() -> None:
     # One kernel, and yet the handler started before it was called.
-    (found,) = transfers([hop(MS, MS, MS, offset=-HOUR, one_clock=True)])
-    assert (found.time, found.bound, found.contradicts) == (None, None, True)
+    (transfer,) = transfers([hop(MS, MS, MS, offset=-HOUR, one_clock=True)])
+    assert (transfer.time, transfer.bound, transfer.contradicts) == (None, None, True)
     # It took longer than its call.
     longer = Stamps(("a", "b"), sent=0, received=5, started=0, ended=6, is_one_clock=False)
-    (found,) = transfers([longer])
-    assert found.contradicts
+    (transfer,) = transfers([longer])
+    assert transfer.contradicts
     # One that lies spoils no other.
     honest = hop(MS, MS, MS)
     assert transfers([longer, honest])[1] == transfers([honest])[0]
 
 
 def test_a_clock_that_was_set_meanwhile_leaves_each_call_its_own_bound() -> None:
-    found = transfers([hop(MS, MS, MS), hop(MS, MS, MS, offset=HOUR, at=9 * MS)])
-    assert [(it.time, it.bound) for it in found] == [(None, MS), (None, MS)]
+    both = transfers([hop(MS, MS, MS), hop(MS, MS, MS, offset=HOUR, at=9 * MS)])
+    assert [(it.time, it.bound) for it in both] == [(None, MS), (None, MS)]
 
 
 @given(
@@ -73,8 +73,8 @@ def test_a_clock_that_was_set_meanwhile_leaves_each_call_its_own_bound() -> None
 )
 def test_the_true_time_is_within_the_bound(ways: list[tuple[int, int, int]], offset: int) -> None:
     hops = [hop(*way, offset=offset, at=at * HOUR) for at, way in enumerate(ways)]
-    for (forth, _, _), found in zip(ways, transfers(hops), strict=True):
-        assert not found.contradicts
-        if found.time is not None:
-            assert found.bound is not None
-            assert abs(found.time - forth) <= found.bound < found.time
+    for (forth, _, _), transfer in zip(ways, transfers(hops), strict=True):
+        assert not transfer.contradicts
+        if transfer.time is not None:
+            assert transfer.bound is not None
+            assert abs(transfer.time - forth) <= transfer.bound < transfer.time

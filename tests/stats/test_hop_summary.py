@@ -71,10 +71,10 @@ def test_a_chain_is_complete_with_every_hop_and_latencies_are_of_roots() -> None
             hop("orphan", "nobody", 4, 10),
         ]
     )
-    (found,) = hops.summarise(rows, None, FORK)
-    assert (found["begun"], found["complete"], found["hops"]) == (2, 1, 3)
-    assert found["latency_ms"]["max"] == 20
-    stages = {stage["stage"]: (stage["hops"], stage["ok"]) for stage in found["stages"]}
+    (chain,) = hops.summarise(rows, None, FORK)
+    assert (chain["begun"], chain["complete"], chain["hops"]) == (2, 1, 3)
+    assert chain["latency_ms"]["max"] == 20
+    stages = {stage["stage"]: (stage["hops"], stage["ok"]) for stage in chain["stages"]}
     assert stages == {"b": (2, 1), "c": (1, 1)}
     of_all = summary.summarise(rows, FORK)
     assert (of_all["invocations"], of_all["hop_rows"], of_all["latency_rows"]) == (6, 4, 2)
@@ -103,19 +103,19 @@ def test_a_caller_waits_once_for_those_that_it_waits_for_together() -> None:
 
 def test_events_end_with_their_last_stage_and_sequences_have_gaps() -> None:
     rows = table([root(0, 5), hop("x", "run-1:e-0-0", 9, 12), hop("y", "x", 13, 40, stage="c")])
-    (found,) = hops.summarise(rows, None, described("asynchronous", a=ONE, b=ONE, c=ONE))
-    assert (found["complete"], found["latency_ms"]["max"]) == (1, 40)
-    one = "run-1:e-0-0"
+    (chain,) = hops.summarise(rows, None, described("asynchronous", a=ONE, b=ONE, c=ONE))
+    assert (chain["complete"], chain["latency_ms"]["max"]) == (1, 40)
+    first = "run-1:e-0-0"
     rows = table(
         [
             root(0, 50, function="c", stage=None),
-            hop("x", one, 3, 12, stage="a-1"),
-            hop("y", one, 13, 40, stage="a-2"),
+            hop("x", first, 3, 12, stage="a-1"),
+            hop("y", first, 13, 40, stage="a-2"),
         ]
     )
     twice = described("sequence", a={**ONE, "repeat": 2})
-    (found,) = hops.summarise(rows, None, twice)
-    (stage,) = found["stages"]
+    (chain,) = hops.summarise(rows, None, twice)
+    (stage,) = chain["stages"]
     assert (stage["stage"], stage["hops"], stage["between_ms"]["max"]) == ("a", 2, 1)
     assert hops.executions(rows, twice).to_pylist() == [True, False, False]
 
@@ -136,18 +136,18 @@ def test_transfers_carry_the_bound_of_their_clocks(
         ],
         "spans",
     )
-    (found,) = hops.summarise(rows, spans, FORK)
-    (stage,) = found["stages"]
+    (chain,) = hops.summarise(rows, spans, FORK)
+    (stage,) = chain["stages"]
     assert (stage["overhead_ms"]["max"], stage["transfer_ms"]["max"]) == (2, time)
     assert (stage["transfer_bound_ms"]["max"], stage["transfers_withheld"]) == (bound, withheld)
     backwards = spans.set_column(
         spans.column_names.index("start"), "start", pa.array([2 * MS, MS], pa.int64())
     )
-    (found,) = hops.summarise(rows, backwards, FORK)
-    (stage,) = found["stages"]
+    (chain,) = hops.summarise(rows, backwards, FORK)
+    (stage,) = chain["stages"]
     if clock != "function":
         assert (stage["contradictions"], stage["transfers_withheld"]) == (1, 1)
-        (sentence,) = hops.warnings({"e": {"hops": [found]}})
+        (sentence,) = hops.warnings({"e": {"hops": [chain]}})
         assert "contradict each other" in sentence
 
 

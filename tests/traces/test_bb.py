@@ -93,8 +93,8 @@ def test_rows_say_what_their_phases_say(trace: Path) -> None:
         assert (row["lent_cpu_time"], row["lent_memory_avg"]) == (0, 0)
         assert len(phases) == mine["phases"]
     counts = {name: row["invocations"] for name, row in functions.items() if row["invocations"]}
-    found = table["function"].combine_chunks().value_counts().to_pylist()
-    assert {one["values"]: one["counts"] for one in found} == counts
+    entries = table["function"].combine_chunks().value_counts().to_pylist()
+    assert {entry["values"]: entry["counts"] for entry in entries} == counts
 
 
 def test_the_same_seed_is_the_same_bytes(trace: Path, tmp_path: Path) -> None:
@@ -160,11 +160,11 @@ def test_functions_of_an_import_are_sampled(imported: Path, tmp_path: Path) -> N
         for row in counts.to_pylist()
         if row["function"] in names
     }
-    found: dict[tuple[str, int], int] = {}
+    made: dict[tuple[str, int], int] = {}
     for row in record.read(tmp_path / "a").select(["function", "scheduled"]).to_pylist():
         minute = row["scheduled"] // (60 * 10**9)
-        found[row["function"], minute] = found.get((row["function"], minute), 0) + 1
-    assert found == expected
+        made[row["function"], minute] = made.get((row["function"], minute), 0) + 1
+    assert made == expected
     other = bb_trace.make(Settings(functions=20, seed=2), tmp_path / "b", folder=imported)
     assert other.functions == 20
     assert set(record.read(tmp_path / "b", "functions")["function"].to_pylist()) != names
@@ -306,8 +306,8 @@ def test_the_files_of_azure_have_the_published_mean(tmp_path: Path) -> None:
     lines = (tmp_path / "files/invocations_per_function_md.anon.d01.csv").read_text().splitlines()
     daily = [sum(map(int, line.split(",")[4:])) for line in lines[1:]]
     for most, share in ((24, 0.45), (1440, 0.81)):
-        found = sum(count <= most for count in daily) / len(daily)
-        assert abs(found - share) < 5 * math.sqrt(share * (1 - share) / len(daily)) + 0.01
+        part = sum(count <= most for count in daily) / len(daily)
+        assert abs(part - share) < 5 * math.sqrt(share * (1 - share) / len(daily)) + 0.01
     assert max(daily) < 1.1 * math.exp(14.42)
     # The expected mean of what is below the bound has an error of 7 means over the root of 2,000.
     assert 12_088 * 0.3 < sum(daily) / len(daily) < 12_088 * 1.8

@@ -145,7 +145,7 @@ class Guest:
     def emulator_version(self) -> int:
         """QEMU's major version; 0 if there is none, or it does not run."""
         try:
-            said = subprocess.run(
+            output = subprocess.run(
                 [self.program(QEMU) or QEMU, "--version"],
                 env=self.environment(),
                 capture_output=True,
@@ -154,8 +154,8 @@ class Guest:
             ).stdout
         except OSError:
             return 0
-        found = re.search(r"version (\d+)", said)
-        return int(found[1]) if found else 0
+        match = re.search(r"version (\d+)", output)
+        return int(match[1]) if match else 0
 
     def environment(self) -> dict[str, str]:
         """QEMU's, with libraries and modules that are unpacked like itself."""
@@ -244,8 +244,8 @@ class Guest:
             if module in order or module not in there:
                 return
             content = unpack(there[module])
-            found = re.search(rb"\0depends=([^\0]*)\0", content)
-            for other in found[1].decode().split(",") if found else []:
+            match = re.search(rb"\0depends=([^\0]*)\0", content)
+            for other in match[1].decode().split(",") if match else []:
                 add(other.replace("-", "_"))
             order[module] = content
 

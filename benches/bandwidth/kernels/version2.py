@@ -168,15 +168,15 @@ def built(dev: bool) -> dict[str, Path]:
         check=True,
     )
     messages = [json.loads(line) for line in built.stdout.splitlines()]
-    found = {
+    programs = {
         message["target"]["name"]: Path(message["executable"])
         for message in messages
         if message.get("executable") and message["profile"]["test"]
     }
     if dev:
         subprocess.run(["cargo", "build", "--package=uncia-engine"], cwd=ROOT, check=True)
-        found["engine"] = ROOT / "target/debug/uncia-engine"
-    return found
+        programs["engine"] = ROOT / "target/debug/uncia-engine"
+    return programs
 
 
 def all_steps(words: str | None, only: list[str] | None) -> list[Step]:

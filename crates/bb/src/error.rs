@@ -20,12 +20,12 @@ pub enum TraceError {
         name: String,
     },
     /// A function does not have a count for each minute.
-    #[error("the function {name:?} has {found} counts for {minutes} minutes")]
+    #[error("the function {name:?} has {counts} counts for {minutes} minutes")]
     Counts {
         /// The function.
         name: String,
         /// Counts that it has.
-        found: usize,
+        counts: usize,
         /// Minutes of the trace.
         minutes: u32,
     },

@@ -199,8 +199,8 @@ impl Settings {
                 return Err(TraceError::Twice { name: name() });
             }
             if function.counts.len() != self.minutes as usize {
-                let found = function.counts.len();
-                return Err(TraceError::Counts { name: name(), found, minutes: self.minutes });
+                let counts = function.counts.len();
+                return Err(TraceError::Counts { name: name(), counts, minutes: self.minutes });
             }
             for (of, quantiles) in
                 [("durations", &function.durations), ("memory", &function.memory)]

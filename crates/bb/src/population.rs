@@ -179,10 +179,10 @@ mod tests {
         let mut stream = RandomStream::new(1, "poisson");
         for mean in [0.0, 0.3, 4.0, 40.0] {
             const N: usize = 20_000;
-            let found: Vec<f64> = (0..N).map(|_| f64::from(poisson(mean, &mut stream))).collect();
-            let average = found.iter().sum::<f64>() / N as f64;
+            let numbers: Vec<f64> = (0..N).map(|_| f64::from(poisson(mean, &mut stream))).collect();
+            let average = numbers.iter().sum::<f64>() / N as f64;
             let variance =
-                found.iter().map(|x| (x - average).powi(2)).sum::<f64>() / (N - 1) as f64;
+                numbers.iter().map(|x| (x - average).powi(2)).sum::<f64>() / (N - 1) as f64;
             // Five standard errors; that of a variance by the fourth moment, mean (1 + 3 mean).
             let n = N as f64;
             assert!((average - mean).abs() <= 5.0 * (mean / n).sqrt(), "{mean}: {average}");
@@ -252,8 +252,8 @@ mod tests {
         };
         for (start, load, part) in [(0, 1.0, 0.6023), (330, 1.0, 1.0), (690, 2.0, 2.0 * 1.3977)] {
             let expected = 40.0 * 600.0 * part;
-            let found = of(start, load);
-            assert!((found - expected).abs() < 5.0 * expected.sqrt() + 0.002 * expected, "{start}");
+            let sum = of(start, load);
+            assert!((sum - expected).abs() < 5.0 * expected.sqrt() + 0.002 * expected, "{start}");
         }
     }
 

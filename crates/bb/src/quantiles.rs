@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn linear_between_what_is_known_and_flat_outside() {
         let quantiles = Quantiles::new(vec![(0.25, 100), (0.5, 200), (1.0, 1_000)]);
-        let found = [0.0, 0.25, 0.375, 0.5, 0.75, 0.875, 1.0].map(|q| quantiles.at(q));
-        assert_eq!(found, [100, 100, 150, 200, 600, 800, 1_000]);
+        let values = [0.0, 0.25, 0.375, 0.5, 0.75, 0.875, 1.0].map(|q| quantiles.at(q));
+        assert_eq!(values, [100, 100, 150, 200, 600, 800, 1_000]);
         assert_eq!(quantiles.maximum(), 1_000);
     }
 
@@ -89,12 +89,12 @@ mod tests {
             let points = values.iter().enumerate().map(|(i, &v)| (i as f64 / last, v)).collect();
             let quantiles = Quantiles::new(points);
             prop_assert!(quantiles.validate().is_ok());
-            let found = quantiles.at(quantile);
+            let value = quantiles.at(quantile);
             let at = quantile * last;
             // A double has 53 bits: what is above may be off by as much.
             let slack = values[values.len() - 1] >> 50;
-            prop_assert!(found >= values[at.floor() as usize] - slack);
-            prop_assert!(found <= values[at.ceil() as usize] + slack);
+            prop_assert!(value >= values[at.floor() as usize] - slack);
+            prop_assert!(value <= values[at.ceil() as usize] + slack);
         }
     }
 }

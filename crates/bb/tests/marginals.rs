@@ -184,8 +184,8 @@ fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let mean = |pick: fn(&(f64, f64)) -> f64| pairs.iter().map(pick).sum::<f64>() / n;
     let (a, b) = (mean(|it| it.0), mean(|it| it.1));
     let sum = |term: &dyn Fn(&(f64, f64)) -> f64| pairs.iter().map(term).sum::<f64>();
-    let together = sum(&|it| (it.0 - a) * (it.1 - b));
-    together / (sum(&|it| (it.0 - a).powi(2)) * sum(&|it| (it.1 - b).powi(2))).sqrt()
+    let covariance = sum(&|it| (it.0 - a) * (it.1 - b));
+    covariance / (sum(&|it| (it.0 - a).powi(2)) * sum(&|it| (it.1 - b).powi(2))).sqrt()
 }
 
 #[test]
@@ -332,8 +332,8 @@ fn the_batch_share_is_that_of_invocations() {
             let total: u64 = trace.functions().iter().map(uncia_bb::Function::invocations).sum();
             let batch = trace.functions().iter().filter(|it| it.qos == Qos::Batch);
             let batch: u64 = batch.map(uncia_bb::Function::invocations).sum();
-            let found = batch as f64 / total as f64;
-            assert!((found - share).abs() < 0.001, "{share}: {found}");
+            let part = batch as f64 / total as f64;
+            assert!((part - share).abs() < 0.001, "{share}: {part}");
         }
     }
 }

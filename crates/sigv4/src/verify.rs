@@ -35,7 +35,7 @@ pub struct Received<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Claim<'a> {
     received: Received<'a>,
-    said: Authorization<'a>,
+    authorization: Authorization<'a>,
     date: &'a str,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Received<'a> {
                 "Missing Authentication Token",
             ));
         };
-        let said = Authorization::read(text).ok_or_else(|| {
+        let authorization = Authorization::read(text).ok_or_else(|| {
             incomplete(
                 "Authorization must be AWS4-HMAC-SHA256 with Credential=ID/DAY/REGION/SERVICE/aws4_request, \
                  SignedHeaders and Signature",
@@ -99,12 +99,12 @@ impl<'a> Received<'a> {
         let date = self.header("x-amz-date").unwrap_or_default();
         let seconds = seconds_of(date)
             .ok_or_else(|| incomplete("X-Amz-Date must be a date such as 20260501T120000Z"))?;
-        if date[..DAY_CHARS] != *said.day {
+        if date[..DAY_CHARS] != *authorization.day {
             return Err(incomplete(
                 "Date in Credential scope does not match YYYYMMDD from X-Amz-Date",
             ));
         }
-        if said.service != service {
+        if authorization.service != service {
             let message = format!("Credential should be scoped to correct service: {service}");
             return Err(refusal("InvalidSignatureException", &message));
         }
@@ -119,16 +119,16 @@ impl<'a> Received<'a> {
             };
             return Err(refusal("InvalidSignatureException", &message));
         }
-        if said.signed_headers.split(';').count() > self.headers.len() {
+        if authorization.signed_headers.split(';').count() > self.headers.len() {
             return Err(incomplete("SignedHeaders names more headers than the request has"));
         }
         let must = |name: &str| name == "host" || name.starts_with("x-amz-");
-        let is_signed = |name: &str| said.signed_headers.split(';').any(|it| it == name);
+        let is_signed = |name: &str| authorization.signed_headers.split(';').any(|it| it == name);
         let unsigned = |(name, _): &&(&str, &str)| must(name) && !is_signed(name);
         if let Some((name, _)) = self.headers.iter().find(unsigned) {
             return Err(incomplete(&format!("The header {name} must be signed")));
         }
-        Ok(Claim { received: *self, said, date })
+        Ok(Claim { received: *self, authorization, date })
     }
 }
 
@@ -136,7 +136,7 @@ impl<'a> Claim<'a> {
     /// The public part of the credentials that it was signed with.
     #[must_use]
     pub fn access_key_id(&self) -> &'a str {
-        self.said.access_key_id
+        self.authorization.access_key_id
     }
 
     /// Checks that whoever has this secret signed the request, whose body has this [`hash`](crate::hash).
@@ -144,16 +144,16 @@ impl<'a> Claim<'a> {
     /// # Errors
     /// Somebody else signed it, or it was changed since.
     pub fn verify(&self, secret: &str, body_hash: &str) -> Result<(), Refusal> {
-        let said = &self.said;
+        let Authorization { access_key_id, day, region, service, signature, .. } =
+            self.authorization;
         if self.received.header("x-amz-content-sha256").is_some_and(|it| it != body_hash) {
             let message = "X-Amz-Content-SHA256 is not the digest of the body";
             return Err(refusal("InvalidSignatureException", message));
         }
-        let scope =
-            Scope { access_key_id: said.access_key_id, region: said.region, service: said.service };
-        let credential = format!("{}/{}/{}/{END_OF_SCOPE}", said.day, said.region, said.service);
+        let scope = Scope { access_key_id, region, service };
+        let credential = format!("{day}/{region}/{service}/{END_OF_SCOPE}");
         // In a time that does not depend on how much of it is right.
-        let given = unhex(said.signature);
+        let given = unhex(signature);
         let signed = self.canonical_forms(body_hash).any(|canonical| {
             let to_sign =
                 format!("{ALGORITHM}\n{}\n{credential}\n{}", self.date, hash(canonical.as_bytes()));
@@ -175,7 +175,7 @@ impl<'a> Claim<'a> {
     fn canonical_forms(&self, body_hash: &str) -> impl Iterator<Item = String> {
         let Received { method, path, query, headers } = self.received;
         let mut lines = String::new();
-        for name in self.said.signed_headers.split(';') {
+        for name in self.authorization.signed_headers.split(';') {
             let values: Vec<String> = headers
                 .iter()
                 .filter(|(it, _)| *it == name)
@@ -183,7 +183,7 @@ impl<'a> Claim<'a> {
                 .collect();
             lines.push_str(&format!("{name}:{}\n", values.join(",")));
         }
-        let tail = format!("{lines}\n{}\n{body_hash}", self.said.signed_headers);
+        let tail = format!("{lines}\n{}\n{body_hash}", self.authorization.signed_headers);
         let method = method.to_owned();
         let paths = [encode(&normal_path(path), true), path.to_owned()];
         let queries = [canonical_query(query, true), canonical_query(query, false)];

@@ -323,7 +323,7 @@ def _load(name):
 
 def _trace(error):
     """The error's stack as text, without this file and the import machinery."""
-    own = (
+    files = (
         __file__,
         _main.__code__.co_filename,
         "<frozen importlib._bootstrap>",
@@ -333,18 +333,18 @@ def _trace(error):
         import traceback
 
         entries = traceback.extract_tb(error.__traceback__)
-        return traceback.format_list([entry for entry in entries if entry.filename not in own])
+        return traceback.format_list([entry for entry in entries if entry.filename not in files])
     except Exception:
         # The package has a module of the name of one that this needs.
-        return _bare_trace(error.__traceback__, own)
+        return _bare_trace(error.__traceback__, files)
 
 
-def _bare_trace(step, own):
+def _bare_trace(step, files):
     """As `_trace`, without the lines of the sources."""
     texts = []
     while step is not None:
         code = step.tb_frame.f_code
-        if code.co_filename not in own:
+        if code.co_filename not in files:
             texts.append(
                 '  File "%s", line %d, in %s\n' % (code.co_filename, step.tb_lineno, code.co_name)
             )

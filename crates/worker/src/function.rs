@@ -232,8 +232,8 @@ impl Function {
 
     /// How its instances get their requests.
     pub(crate) fn architecture(&self, config: &Config) -> Architecture {
-        let own = self.overrides.serving().architecture;
-        own.unwrap_or_else(|| self.default_architecture(config))
+        let setting = self.overrides.serving().architecture;
+        setting.unwrap_or_else(|| self.default_architecture(config))
     }
 
     /// How they get them unless the function says so itself.

@@ -78,14 +78,14 @@ def _fill(value, result):
         return value
     if _ANSWER not in value:
         return {key: _fill(item, result) for key, item in value.items()}
-    found = result
+    part = result
     for key in value[_ANSWER]:
         try:
-            found = found[int(key)] if isinstance(found, list) else found[key]
+            part = part[int(key)] if isinstance(part, list) else part[key]
         except (KeyError, IndexError, ValueError, TypeError):
             path = ".".join(value[_ANSWER])
             raise RuntimeError(f"the answer before it has no {path}") from None
-    return found
+    return part
 
 
 def _perform(stage, name, payload, is_event, instance, parent):
@@ -113,15 +113,15 @@ def _perform(stage, name, payload, is_event, instance, parent):
         return [hop], None
     hop["response_bytes"] = len(answer)
     try:
-        said = json.loads(answer).get("uncia")
+        envelope = json.loads(answer).get("uncia")
     except (ValueError, AttributeError):
-        said = None
+        envelope = None
     hops = [hop]
-    if isinstance(said, dict):
+    if isinstance(envelope, dict):
         for key in ("handler_start_ns", "handler_end_ns", "instance", "fresh", "kernel"):
-            if key in said:
-                hop[key] = said[key]
-        for later in said.get("hops", []):
+            if key in envelope:
+                hop[key] = envelope[key]
+        for later in envelope.get("hops", []):
             hops.append({**later, "parent": later["parent"] or hop["request"]})
     return hops, None
 

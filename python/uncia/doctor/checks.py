@@ -222,8 +222,8 @@ def _runtime(runtime: Runtime) -> Check:
     # "Node.js (node)": its title and its program.
     title, _, program = (runtime.requirement or "").rstrip(")").rpartition(" (")
     # Beside this Python is where `make wasm` puts what it builds.
-    beside = str(Path(sys.executable).parent)
-    path = shutil.which(program) or shutil.which(program, path=beside)
+    folder = str(Path(sys.executable).parent)
+    path = shutil.which(program) or shutil.which(program, path=folder)
     version = _version(path) if path else None
     oldest = _OLDEST.get(runtime.name, (0,))
     if runtime.name == "java" and version is not None and version >= oldest:

@@ -157,10 +157,9 @@ def _billed_twice(results: pa.Table, waited: Any) -> dict[str, float | None]:
 
     is_caller = pc.greater(waited, 0)
     callers, waited = results.filter(is_caller), waited.filter(is_caller)
-    execution = pc.subtract(callers["execution"], waited)
-    own = pc.max_element_wise(execution, 0, skip_nulls=False)
+    execution = pc.max_element_wise(pc.subtract(callers["execution"], waited), 0, skip_nulls=False)
     index = callers.column_names.index("execution")
-    alone = callers.set_column(index, callers.schema.field("execution"), own)
+    alone = callers.set_column(index, callers.schema.field("execution"), execution)
     charged = {line.tariff: line for line in tariffs.bill(callers)}
     amounts: dict[str, float | None] = {}
     for line in tariffs.bill(alone):

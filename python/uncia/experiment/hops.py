@@ -150,8 +150,8 @@ def _stages(hops: pa.Table, reported: pa.Table) -> Any:
     """The stage of each hop as the platform logged it, else as the function that called it says."""
     requests = columns.words(reported, "request_id").combine_chunks()
     position = pc.index_in(columns.words(hops, "request_id"), value_set=requests, skip_nulls=True)
-    said = columns.words(reported, "stage").combine_chunks().take(position)
-    return pc.coalesce(columns.words(hops, "stage"), said)
+    callers = columns.words(reported, "stage").combine_chunks().take(position)
+    return pc.coalesce(columns.words(hops, "stage"), callers)
 
 
 def _numbers(values: Any) -> _Positions:

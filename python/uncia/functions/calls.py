@@ -37,33 +37,33 @@ def folder(language: str) -> Path:
     return data("functions") / "_calls" / language
 
 
-def lock(own: Path | None) -> Path | None:
+def lock(path: Path | None) -> Path | None:
     """The lock of what Python's client requires, unless a function's own lock has it already.
 
     Raises:
         UnciaError: the function's lock cannot be read.
     """
-    if own is not None and any(pin.startswith(f"{_SDK}==") for pin in dependencies.pinned(own)):
+    if path is not None and any(pin.startswith(f"{_SDK}==") for pin in dependencies.pinned(path)):
         return None
     return folder("python") / dependencies.LOCK_NAME
 
 
-def merge_go_module(own: str, added: str) -> str:
+def merge_go_module(module: str, added: str) -> str:
     """A function's ``go.mod`` with the requirements of the client, and the newer Go of the two.
 
     Args:
-        own: the text of the function's file.
+        module: the text of the function's file.
         added: the client's.
     """
-    versions = [_go_version(text) for text in (own, added)]
+    versions = [_go_version(text) for text in (module, added)]
     newest = max((0, 0), *versions)
-    text = _GO_LINE.sub(f"go {newest[0]}.{newest[1]}", own, count=1)
+    text = _GO_LINE.sub(f"go {newest[0]}.{newest[1]}", module, count=1)
     return f"{text.rstrip()}\n\n{added[added.index('require') :]}"
 
 
-def merge_go_sums(own: str, added: str) -> str:
+def merge_go_sums(sums: str, added: str) -> str:
     """The lines of both ``go.sum`` files, each once."""
-    return "".join(f"{line}\n" for line in dict.fromkeys([*own.splitlines(), *added.splitlines()]))
+    return "".join(f"{line}\n" for line in dict.fromkeys([*sums.splitlines(), *added.splitlines()]))
 
 
 def _go_version(text: str) -> tuple[int, int]:

@@ -132,8 +132,8 @@ def build(
 def _merge(sources: Path, files: Mapping[str, Path], client: Mapping[str, Path]) -> None:
     """Write the module's ``go.mod`` and ``go.sum`` with what the client requires."""
     for name, merge in ((MODULE, calls.merge_go_module), (_SUMS, calls.merge_go_sums)):
-        own = files[name].read_text(encoding="utf-8") if name in files else ""
-        text = merge(own, client[name].read_text(encoding="utf-8"))
+        text = files[name].read_text(encoding="utf-8") if name in files else ""
+        text = merge(text, client[name].read_text(encoding="utf-8"))
         (sources / name).write_text(text, encoding="utf-8")
 
 

@@ -70,8 +70,8 @@ def module(name: str) -> ServiceModule:
     """
     if name not in MODULES:
         raise UnciaError(f"there is no service {name!r}", hint=f"Known: {', '.join(MODULES)}.")
-    found: ServiceModule = MODULES[name]
-    return found
+    service: ServiceModule = MODULES[name]
+    return service
 
 
 if TYPE_CHECKING:

@@ -180,9 +180,9 @@ def _by_stream(
     hops = _rows(table.filter(is_hop))
     parents = {hop["invocation"]: hop["parent"] for hop in hops}
     for hop in hops:
-        found = _owner(hop["parent"], parents, owner)
-        if found is not None:
-            found.hops.append(hop)
+        of_hop = _owner(hop["parent"], parents, owner)
+        if of_hop is not None:
+            of_hop.hops.append(hop)
     return chains
 
 
@@ -204,13 +204,13 @@ def _calls(spans: pa.Table | None) -> dict[str, _Call]:
         return {}
     names = columns.words(spans, "name")
     rows = spans.filter(pc.is_in(names, value_set=pa.array(["call", "handler"]))).to_pylist()
-    found: dict[str, dict[str, Row]] = defaultdict(dict)
+    reported: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if row["invocation"] is not None:
-            found[row["invocation"]].setdefault(row["name"], row)
+            reported[row["invocation"]].setdefault(row["name"], row)
     return {
         name: _Call(rows["call"], rows.get("handler"))
-        for name, rows in found.items()
+        for name, rows in reported.items()
         if "call" in rows
     }
 

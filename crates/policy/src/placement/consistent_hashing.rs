@@ -38,8 +38,8 @@ impl Orders {
             self.version = version;
             self.orders.clear();
         }
-        if let Some(one) = self.orders.values().next()
-            && self.orders.len() * one.len().max(1) > REMEMBERED
+        if let Some(order) = self.orders.values().next()
+            && self.orders.len() * order.len().max(1) > REMEMBERED
             && !self.orders.contains_key(&function)
         {
             self.orders.clear();

@@ -156,9 +156,9 @@ mod tests {
         assert!(is_answered(LOOPBACK, "/url/x/", &[host, evil]));
         assert!(!is_answered(LOOPBACK, "/url/x/", &[host, host]));
         assert!(!is_answered(LOOPBACK, "/url/x/", &[]));
-        let own = ("origin", "http://localhost:9000");
-        assert!(is_answered(LOOPBACK, MANAGE, &[host, own]));
-        assert!(!is_answered(SECURE, MANAGE, &[host, own]));
+        let origin = ("origin", "http://localhost:9000");
+        assert!(is_answered(LOOPBACK, MANAGE, &[host, origin]));
+        assert!(!is_answered(SECURE, MANAGE, &[host, origin]));
         assert!(is_answered(SECURE, MANAGE, &[host, ("origin", "https://localhost:9000")]));
     }
 

@@ -308,7 +308,7 @@ fn respond(payload: &Bytes) -> Answer {
         return answer.map(|_| payload.slice(end + PRELUDE_END.len()..).into());
     }
     let parsed: Option<Value> = serde_json::from_slice(payload).ok();
-    let Some(said) =
+    let Some(answer) =
         parsed.as_ref().and_then(Value::as_object).filter(|it| it.contains_key("statusCode"))
     else {
         // A string stands for its text.
@@ -318,25 +318,25 @@ fn respond(payload: &Bytes) -> Answer {
         };
         return super::bytes_answer("application/json", body);
     };
-    shaped(said).unwrap_or_else(|| failed().map(Into::into))
+    shaped(answer).unwrap_or_else(|| failed().map(Into::into))
 }
 
 /// The head of an answer, as the prelude of one of the type [`INTEGRATION`](streams::INTEGRATION) describes it.
 pub(super) fn integrated(prelude: &[u8]) -> Option<Answer> {
-    let mut said: Map<String, Value> = serde_json::from_slice(prelude).ok()?;
-    said.remove("body");
-    said.entry("statusCode").or_insert(json!(200));
-    shaped(&said)
+    let mut answer: Map<String, Value> = serde_json::from_slice(prelude).ok()?;
+    answer.remove("body");
+    answer.entry("statusCode").or_insert(json!(200));
+    shaped(&answer)
 }
 
-fn shaped(said: &Map<String, Value>) -> Option<Answer> {
-    let status = u16::try_from(said["statusCode"].as_u64()?).ok()?;
+fn shaped(answer: &Map<String, Value>) -> Option<Answer> {
+    let status = u16::try_from(answer["statusCode"].as_u64()?).ok()?;
     if !STATUSES.contains(&status) {
         return None;
     }
-    let body = match said.get("body") {
+    let body = match answer.get("body") {
         None | Some(Value::Null) => Bytes::new(),
-        Some(Value::String(text)) if said.get("isBase64Encoded") == Some(&Value::Bool(true)) => {
+        Some(Value::String(text)) if answer.get("isBase64Encoded") == Some(&Value::Bool(true)) => {
             STANDARD.decode(text).ok()?.into()
         }
         Some(Value::String(text)) => Bytes::from(text.clone()),
@@ -346,7 +346,7 @@ fn shaped(said: &Map<String, Value>) -> Option<Answer> {
     *response.status_mut() = StatusCode::from_u16(status).ok()?;
     let headers = response.headers_mut();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(Value::Object(given)) = said.get("headers") {
+    if let Some(Value::Object(given)) = answer.get("headers") {
         if given.len() > MAX_HEADERS {
             return None;
         }
@@ -359,7 +359,7 @@ fn shaped(said: &Map<String, Value>) -> Option<Answer> {
             }
         }
     }
-    if let Some(Value::Array(cookies)) = said.get("cookies") {
+    if let Some(Value::Array(cookies)) = answer.get("cookies") {
         if cookies.len() > MAX_HEADERS {
             return None;
         }

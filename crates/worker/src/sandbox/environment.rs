@@ -111,8 +111,8 @@ pub(super) fn of_code(spec: &InstanceSpec) -> BTreeMap<String, String> {
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
     ];
     let mut environment = build(spec, "", "", &Services::default());
-    let own = &spec.environment;
-    environment.retain(|name, _| own.contains_key(name) || KEPT.contains(&&**name));
+    let variables = &spec.environment;
+    environment.retain(|name, _| variables.contains_key(name) || KEPT.contains(&&**name));
     environment
 }
 
@@ -203,8 +203,8 @@ pub(in crate::sandbox) mod tests {
             spec.runtime.definition().arguments(&spec)
         };
         assert_eq!(arguments(&[])[0], "--max-old-space-size=230");
-        let own = arguments(&[("NODE_OPTIONS", "--max-old-space-size=100")]);
-        assert_eq!(own, ["/var/runtime/bootstrap.js"]);
+        let command = arguments(&[("NODE_OPTIONS", "--max-old-space-size=100")]);
+        assert_eq!(command, ["/var/runtime/bootstrap.js"]);
         assert_eq!(
             build(&spec("node", &[]), "20.1.0", "", &Services::default())["AWS_EXECUTION_ENV"],
             "AWS_Lambda_nodejs20.x"

@@ -149,8 +149,8 @@ impl Inner {
     /// Ends an instance of which the runtime or an extension has ended, and others are still there.
     fn end_rest(self: &Arc<Self>) {
         if self.api.extensions().exist() && !self.doomed.load(Ordering::SeqCst) {
-            let own = self.clone();
-            tokio::spawn(async move { own.end(Reason::Failure).await });
+            let instance = self.clone();
+            tokio::spawn(async move { instance.end(Reason::Failure).await });
         }
     }
 
@@ -236,12 +236,12 @@ impl Inner {
         }
         self.meter.finish();
         let end = End::of(exit);
-        let own = self.clone();
+        let instance = self.clone();
         // Waits for the kernel: not on a thread that others need.
         let cleared = tokio::task::spawn_blocking(move || {
-            let reaped = spawn::reap(own.pidfd.get_ref()).map_err(io::Error::from);
-            let removed = own.group.as_ref().map_or(Ok(()), |group| group.remove());
-            let forgotten = own.contained.as_ref().map_or(Ok(()), Contained::remove);
+            let reaped = spawn::reap(instance.pidfd.get_ref()).map_err(io::Error::from);
+            let removed = instance.group.as_ref().map_or(Ok(()), |group| group.remove());
+            let forgotten = instance.contained.as_ref().map_or(Ok(()), Contained::remove);
             reaped.and(removed).and(forgotten)
         });
         if let Ok(Err(error)) = cleared.await {

@@ -27,8 +27,8 @@ async fn all_reported(function: Function, expected: &[(&str, &str, &str)]) {
     let instance = function.start().await;
     for (event, kind, message) in expected {
         let object = error(&instance.invoke(request(&json!(event).to_string())).await);
-        let found = object["errorType"].as_str().unwrap_or("");
-        assert!(found.starts_with(kind), "{event}: {}", &found[..found.len().min(200)]);
+        let name = object["errorType"].as_str().unwrap_or("");
+        assert!(name.starts_with(kind), "{event}: {}", &name[..name.len().min(200)]);
         let text = object["errorMessage"].as_str().unwrap_or("");
         assert!(text.contains(message), "{event}: {text}");
     }

@@ -323,18 +323,18 @@ func perform(it call, parent string) (json.RawMessage, error) {
 	}
 	size := len(answer)
 	reported.Answered = &size
-	var said struct {
+	var reply struct {
 		Envelope *struct {
 			envelope
 			Hops json.RawMessage `json:"hops"`
 		} `json:"uncia"`
 	}
 	// Whatever else it answers is its own affair.
-	if json.Unmarshal(answer, &said) != nil || said.Envelope == nil {
+	if json.Unmarshal(answer, &reply) != nil || reply.Envelope == nil {
 		return listOf(reported), nil
 	}
-	reported.envelope = said.Envelope.envelope
-	later := said.Envelope.Hops
+	reported.envelope = reply.Envelope.envelope
+	later := reply.Envelope.Hops
 	if bytes.Contains(later, []byte(`"parent":""`)) {
 		// A function that does not know its own request leaves it to its caller.
 		var hops []hop
@@ -360,11 +360,11 @@ func listOf(reported hop) json.RawMessage {
 type functionError struct{ payload []byte }
 
 func (e functionError) Error() string {
-	var said struct {
+	var failure struct {
 		Message string `json:"errorMessage"`
 	}
-	if json.Unmarshal(e.payload, &said) == nil && said.Message != "" {
-		return said.Message
+	if json.Unmarshal(e.payload, &failure) == nil && failure.Message != "" {
+		return failure.Message
 	}
 	return string(e.payload)
 }

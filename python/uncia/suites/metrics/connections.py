@@ -47,14 +47,14 @@ def _share(
         raise UnciaError(f"{path}: this is not what a listener wrote: it is no list of objects")
     if not heard:
         return Figure(None, why="no instance opened a connection")
-    found = [holds(item) for item in heard]
+    flags = [holds(item) for item in heard]
     if by_instance:
         instances: dict[object, bool] = {}
-        for item, holding in zip(heard, found, strict=True):
+        for item, holding in zip(heard, flags, strict=True):
             name = item.get("name")
             instances[name] = instances.get(name, False) or holding
-        found = list(instances.values())
-    return Figure(100.0 * sum(found) / len(found), rows=len(found), count=sum(found))
+        flags = list(instances.values())
+    return Figure(100.0 * sum(flags) / len(flags), rows=len(flags), count=sum(flags))
 
 
 METRICS: Final = (

@@ -76,8 +76,8 @@ def engine(
         population = forms.population().model_dump()
         given = {"synthetic": {"functions": settings.functions, "population": population}}
     else:
-        found = source.read(folder, start, MINUTES, settings.functions, settings.seed)
-        given, warnings = {"given": found.functions}, found.warnings
+        sample = source.read(folder, start, MINUTES, settings.functions, settings.seed)
+        given, warnings = {"given": sample.functions}, sample.warnings
     utilization = settings.utilization and {
         "mean": settings.utilization,
         "deviation": settings.utilization_deviation,

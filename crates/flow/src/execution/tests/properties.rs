@@ -31,9 +31,10 @@ fn definitions() -> impl Strategy<Value = Value> {
         );
         proptest::collection::vec(parallel, 1..3).prop_map(|states| chain(&states)).boxed()
     };
-    let one = machine.boxed();
-    let two = parallel(one.clone());
-    prop_oneof![one, two.clone(), parallel(two)].prop_map(|definition| renamed(definition, &mut 0))
+    let single = machine.boxed();
+    let nested = parallel(single.clone());
+    prop_oneof![single, nested.clone(), parallel(nested)]
+        .prop_map(|definition| renamed(definition, &mut 0))
 }
 
 /// States one after the other.

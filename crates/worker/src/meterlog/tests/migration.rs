@@ -235,8 +235,9 @@ fn events_of_version_7_keep_their_parents_and_have_no_stage() {
     record(&log, recorded).unwrap();
     barrier(&log);
     let left = log.left_events().unwrap();
-    let found: Vec<_> = left.iter().map(|it| (it.parent.as_deref(), it.stage.as_deref())).collect();
-    assert_eq!(found, [(Some("parent-old"), None), (Some("parent-new"), Some("b"))]);
+    let events: Vec<_> =
+        left.iter().map(|it| (it.parent.as_deref(), it.stage.as_deref())).collect();
+    assert_eq!(events, [(Some("parent-old"), None), (Some("parent-new"), Some("b"))]);
     let rows = reader(folder.path()).invocations(&Query::default()).unwrap().rows;
     assert_eq!(rows[0].stage.as_deref(), Some("b"));
     log.close();

@@ -74,8 +74,8 @@ fn make(
 
 /// All processes of this pid namespace but this one: the container's, and those of the runtime that serve it.
 fn others() -> io::Result<Vec<i32>> {
-    let own = getpid().as_raw();
+    let init = getpid().as_raw();
     let entries = fs::read_dir("/proc")?.collect::<Result<Vec<_>, _>>()?;
     let numbers = entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    Ok(numbers.filter(|pid| *pid != own).collect())
+    Ok(numbers.filter(|pid| *pid != init).collect())
 }

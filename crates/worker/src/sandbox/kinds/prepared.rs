@@ -271,10 +271,10 @@ impl Host {
         let listen = match network {
             Network::Host => vec![],
             Network::None | Network::Platform => {
-                let own = std::iter::once(RUNTIME_API_PORT);
+                let api = std::iter::once(RUNTIME_API_PORT);
                 let chain = (network == Network::Platform).then_some(CHAIN_PORT);
                 // Before it is known which of them its function reaches.
-                own.chain(self.services.located().ports()).chain(chain).collect()
+                api.chain(self.services.located().ports()).chain(chain).collect()
             }
         };
         let own_network = network != Network::Host;

@@ -89,6 +89,6 @@ impl RuntimeDefinition for Definition {
 
 /// The program in the folder of this one, or else the one on the PATH.
 fn beside_this() -> PathBuf {
-    let own = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(PROGRAM)));
-    own.filter(|path| path.is_file()).unwrap_or_else(|| PROGRAM.into())
+    let program = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(PROGRAM)));
+    program.filter(|path| path.is_file()).unwrap_or_else(|| PROGRAM.into())
 }

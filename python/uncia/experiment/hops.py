@@ -19,6 +19,7 @@ from uncia import record
 from uncia.experiment.join import Joined, join
 from uncia.experiment.stages import ChainPlan
 from uncia.stats import columns
+from uncia.stats.chains import first_ancestors
 from uncia.stats.columns import pc
 from uncia.stats.hops import stream_of
 
@@ -79,8 +80,8 @@ def caused(client: pa.Table, platform: pa.Table) -> pa.Table:
     by_parent = pc.index_in(columns.words(others, "parent"), value_set=ids, skip_nulls=True)
     # Those of the client are roots; without a parent that is known, a row leads to itself.
     itself = pa.array(np.arange(count, count + others.num_rows), pa.int32())
-    upwards = np.concatenate([np.arange(count), _numbers(pc.coalesce(by_parent, itself))])
-    root = _fixpoint(upwards)[count:]
+    parents = np.concatenate([np.arange(count), _numbers(pc.coalesce(by_parent, itself))])
+    root = first_ancestors(parents)[count:]
     leads = root < count
     hops = others.filter(pa.array(leads))
     roots = pa.array(root[leads])
@@ -156,10 +157,3 @@ def _stages(hops: pa.Table, reported: pa.Table) -> Any:
 
 def _numbers(values: Any) -> _Positions:
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
-def _fixpoint(upwards: _Positions) -> _Positions:
-    """The last ancestor of each row; of a cycle, which only a damaged log has, any of its rows."""
-    for _ in range(upwards.size.bit_length()):
-        upwards = upwards[upwards]
-    return upwards

@@ -47,13 +47,28 @@ def summarise(
         return []
     rows = rows.take(pc.sort_indices(columns.integers(rows, "sent")))
     parents = _parents(rows)
-    first = _first(parents)
+    first = first_ancestors(parents)
     kinds = _kinds(rows, first)
     declared = {} if experiment is None else _declared(experiment)
     return [
         _summarise(rows, parents, first, kinds == kind, declared)
         for kind in dict.fromkeys(kinds.tolist())
     ]
+
+
+def first_ancestors(parents: Ints) -> Ints:
+    """The position of the row that leads to each row by the positions of parents.
+
+    In a damaged table, parents may form a cycle; rows that lead into one lead to themselves.
+
+    Args:
+        parents: of each row the position of its parent; of a row without one its own.
+    """
+    first = parents
+    # Each step doubles the distance to the ancestor.
+    for _ in range(parents.size.bit_length()):
+        first = first[first]
+    return np.where(parents[first] == first, first, np.arange(parents.size))
 
 
 def _declared(experiment: Mapping[str, object]) -> dict[str, set[str]]:
@@ -78,18 +93,6 @@ def _parents(rows: pa.Table) -> Ints:
     itself = pa.array(np.arange(rows.num_rows), pa.int32())
     same = pc.index_in(ids, value_set=ids, skip_nulls=True)
     return np.asarray(pc.coalesce(by_parent, same, itself).to_numpy(), dtype=np.int64)
-
-
-def _first(parents: Ints) -> Ints:
-    """The position of the first row of each row's chain.
-
-    In a damaged table, parents may form a cycle; rows that lead into one are chains by themselves.
-    """
-    first = parents
-    # Each step doubles the distance to the ancestor.
-    for _ in range(parents.size.bit_length()):
-        first = first[first]
-    return np.where(parents[first] == first, first, np.arange(parents.size))
 
 
 def _kinds(rows: pa.Table, first: Ints) -> Ints:

@@ -43,17 +43,11 @@ class Peak(Range):
     low: float = Field(ge=1)
 
 
-class Phases(Sourced):
+class Phases(Range):
     """Numbers of phases."""
 
     low: int = Field(ge=1, le=10_000)
     high: int = Field(ge=1, le=10_000)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.low > self.high:
-            raise ValueError("low is above high")
-        return self
 
 
 class BySize(Sourced):

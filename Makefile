@@ -90,7 +90,8 @@ wasm: install
 	install -m 755 crates/wasm/target/release/uncia-wasm $(BIN)/uncia-wasm
 
 test-wasm: install-dev wasm
-	cd crates/wasm && $(CARGO) fmt --check && $(CARGO) clippy --release --locked --quiet -- -D warnings
+	cd crates/wasm && $(CARGO) fmt --check && $(CARGO) clippy --release --locked --quiet --all-targets -- -D warnings
+	$(CARGO) test --release --locked --quiet --manifest-path crates/wasm/Cargo.toml
 	UNCIA_WASM=$(BIN)/uncia-wasm $(BIN)/pytest -q tests/lambda_api/test_wasm.py
 
 lint: install-dev

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable
@@ -40,6 +41,25 @@ SEND_MUCH = """(loop $on
 COMPUTE = """(loop $on
       (local.set $count (i32.add (local.get $count) (i32.const 1)))
       (br_if $on (i32.lt_u (local.get $count) (i32.const 400000000))))"""
+# What the head of the answer is made with, and begins with: to be replaced.
+HEAD = "(local.set $head (call $response (call $checked)))"
+FIELDS = "(call $fields (i32.const 16) (i32.const 1) (i32.const 256))"
+# As many headers as there may be, and one more.
+SIXTY_FIVE = """(loop $on
+      (memory.copy
+        (i32.add (i32.const 1024) (i32.mul (local.get $count) (i32.const 16)))
+        (i32.const 16) (i32.const 16))
+      (local.set $count (i32.add (local.get $count) (i32.const 1)))
+      (br_if $on (i32.lt_u (local.get $count) (i32.const 65))))
+    (local.set $count (i32.const 0))
+    (call $fields (i32.const 1024) (i32.const 65) (i32.const 256))"""
+IMPORTS = '(import "wasi:http/types@0.2.0" "[resource-drop]incoming-request"'
+STATUS = """(import "wasi:http/types@0.2.0" "[method]outgoing-response.set-status-code"
+    (func $status (param i32 i32) (result i32)))
+  """
+STDOUT = '(import "wasi:cli/stdout@0.2.0" "get-stdout" (func $stdout (result i32)))\n  '
+# Prints 4 KiB of zeros, of which each is six bytes of a report.
+PRINT = "(call $send (call $stdout) (i32.const 8192) (i32.const 4096) (i32.const 256))"
 FOR_EVER = "(loop $on (br $on))"
 GROW = "(loop $on (br_if $on (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) unreachable"
 
@@ -260,6 +280,82 @@ def test_invoke_learns_how_an_answer_ended_that_came_in_pieces(
         row = row_of(platform, name)
         assert row["outcome"] == ("ok" if is_good else "function_error")
         assert row["cpu_user"] + row["cpu_system"] > 0
+
+
+def with_status(code: int) -> list[tuple[str, str]]:
+    """Parts of hello that have it answer with this status."""
+    return [
+        (IMPORTS, STATUS + IMPORTS),
+        (HEAD, f"{HEAD} (drop (call $status (local.get $head) (i32.const {code})))"),
+    ]
+
+
+def answered(platform: Platform, function: str, method: str) -> int:
+    """The status of an answer by function URL, to whose request the code has run to its end."""
+    url = platform.client.create_function_url_config(FunctionName=function, AuthType="NONE")
+    request = urllib.request.Request(url["FunctionUrl"], method=method)
+    try:
+        with urllib.request.urlopen(request) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "status"), [("HEAD", 200, 200), ("GET", 204, 204), ("GET", 304, 304)]
+)
+def test_code_whose_answer_has_no_body_runs_to_its_end(
+    platform: Platform, assemble: Assemble, method: str, code: int, status: int
+) -> None:
+    for name, end, outcome in (("ends", "", "ok"), ("traps", " unreachable", "function_error")):
+        create(platform, name, assemble(*with_status(code), (SEND, SEND_MUCH + end)))
+        assert answered(platform, name, method) == (502 if end else status)
+        row = row_of(platform, name)
+        assert row["outcome"] == outcome
+        assert row["cpu_user"] + row["cpu_system"] > 0
+        assert row["memory_peak"] == 65536
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        (with_status(103), "answered with the status 103, which ends no request"),
+        ([(FIELDS, SIXTY_FIVE)], "answered with 65 headers of 1820 bytes: at most 64 of 32768"),
+    ],
+    ids=["informational", "headers"],
+)
+def test_heads_that_cannot_be_sent_are_no_answers(
+    platform: Platform, assemble: Assemble, parts: list[tuple[str, str]], sentence: str
+) -> None:
+    create(platform, "f", assemble(*parts))
+    answer, error = platform.invoke("f")
+    assert answer["FunctionError"]
+    assert error["errorType"] == "Wasm.NoAnswer"
+    assert sentence in error["errorMessage"]
+    row = row_of(platform, "f")
+    assert row["outcome"] == "function_error"
+    assert row["cpu_user"] + row["cpu_system"] > 0
+
+
+def test_what_is_printed_has_room_behind_an_answer(platform: Platform, assemble: Assemble) -> None:
+    create(platform, "f", assemble((IMPORTS, STDOUT + IMPORTS), (SEND, PRINT + SEND_MUCH)))
+    url = platform.client.create_function_url_config(FunctionName="f", AuthType="NONE")
+    with urllib.request.urlopen(url["FunctionUrl"]) as response:
+        assert len(response.read()) == 4096 * 1000
+    assert row_of(platform, "f")["memory_peak"] == 65536
+
+
+def test_machine_code_that_is_gone_is_made_again(platform: Platform) -> None:
+    create(platform, "f", (HELLO / "function.wasm").read_bytes())
+    platform.invoke("f")
+    [compiled] = (platform.state / "components").iterdir()
+    compiled.unlink()
+    # A new version of the configuration is loaded anew.
+    platform.client.update_function_configuration(
+        FunctionName="f", Environment={"Variables": {"any": "thing"}}
+    )
+    assert platform.invoke("f")[1] == {"message": "hello"}
+    assert compiled.is_file()
 
 
 def test_after_the_hosts_end_there_is_another(platform: Platform) -> None:

@@ -23,6 +23,12 @@ pub const REPORT: &str = "uncia-report";
 /// What the names of these headers begin with: no function sees or sets any.
 pub const PREFIX: &str = "uncia-";
 
+/// The most bytes of a report: those of trailers have 16 KiB of room, and heads hold more besides.
+pub const REPORT_BYTES: usize = 12 * 1024;
+
+/// The memory of the host, in which all that functions have at a time is, in bytes.
+pub const HOST_BYTES: u64 = 4 << 30;
+
 /// The file of a package that is run.
 pub const COMPONENT: &str = "function.wasm";
 
@@ -150,6 +156,40 @@ pub struct Report {
     pub failure: Option<Failure>,
 }
 
+impl Report {
+    /// The value of the header [`REPORT`], of at most [`REPORT_BYTES`]: of what was printed the end, of a message
+    /// the beginning, as far as there is room.
+    pub fn into_header(mut self) -> Vec<u8> {
+        if let Some(failure) = &mut self.failure {
+            let end = fitting(failure.message.chars(), REPORT_BYTES / 3);
+            failure.message.truncate(end);
+        }
+        let printed = std::mem::take(&mut self.printed);
+        let room = REPORT_BYTES.saturating_sub(to_header(&self).len());
+        let bytes = fitting(printed.chars().rev(), room);
+        printed[printed.len() - bytes..].clone_into(&mut self.printed);
+        to_header(&self)
+    }
+}
+
+/// How many bytes the first of some characters have that take no more than `room` in JSON.
+fn fitting(characters: impl Iterator<Item = char>, mut room: usize) -> usize {
+    let mut bytes = 0;
+    for character in characters {
+        let encoded = match character {
+            '"' | '\\' | '\n' | '\r' | '\t' | '\x08' | '\x0c' => 2,
+            '\0'..' ' => 6,
+            other => other.len_utf8(),
+        };
+        if encoded > room {
+            break;
+        }
+        room -= encoded;
+        bytes += character.len_utf8();
+    }
+    bytes
+}
+
 /// The value of a header: JSON without what a header must not hold.
 pub fn to_header(value: &impl Serialize) -> Vec<u8> {
     let mut text = serde_json::to_vec(value).unwrap_or_default();
@@ -175,6 +215,24 @@ mod tests {
         assert!(header.iter().all(|byte| *byte >= 0x20 && *byte != 0x7f));
         let read: Report = from_header(&header).unwrap();
         assert_eq!(read.printed, all.replace('\x7f', "?"));
+    }
+
+    #[test]
+    fn reports_keep_the_end_of_what_was_printed_as_far_as_there_is_room() {
+        for text in ["\x01", "\u{fffd}", "\"", "a", "\u{1f600}", "\n\x02é"] {
+            let long = format!("{}the end", text.repeat(10_000));
+            let failure = Failure::new(Kind::Trap, &long);
+            let report = Report { printed: long, failure: Some(failure), ..Report::default() };
+            let header = report.into_header();
+            assert!(header.len() <= REPORT_BYTES, "{text:?}: {}", header.len());
+            assert!(header.len() > REPORT_BYTES - 10, "{text:?}: {}", header.len());
+            let read: Report = from_header(&header).unwrap();
+            assert!(read.printed.ends_with("the end"));
+            assert!(read.failure.unwrap().message.starts_with(text));
+        }
+        let short = Report { printed: "all of it".into(), ..Report::default() };
+        let read: Report = from_header(&short.clone().into_header()).unwrap();
+        assert_eq!(read, short);
     }
 
     #[test]

@@ -52,10 +52,10 @@ pub(crate) unsafe fn load(
 
 /// Resolves what the component imports, and finds what it exports.
 fn prepare(linker: &Linker<State>, component: &Component) -> Result<ProxyPre<State>, Failure> {
-    let linked = linker.instantiate_pre(component).map_err(|error| {
+    let resolved = linker.instantiate_pre(component).map_err(|error| {
         refusal(format!("the component imports what is not offered here: {}", one_line(&error)))
     })?;
-    ProxyPre::new(linked).map_err(|error| {
+    ProxyPre::new(resolved).map_err(|error| {
         refusal(format!(
             "the component does not export wasi:http/incoming-handler, of which the function handle is \
              called for each request: {}",

@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRAILER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::response::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::oneshot::Receiver;
-use uncia_code::{Failure, Kind, PREFIX, REPORT, to_header};
+use uncia_code::{Failure, Kind, PREFIX, REPORT};
 use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
 
 use crate::isolate::Answer;
@@ -21,6 +22,10 @@ use crate::usage::{Metered, Usage};
 
 /// An answer whose code has ended before it is longer is sent as a whole.
 const COLLECTED_BYTES: usize = 64 * 1024;
+
+/// The most that is taken of a head: what is added to it must pass, too.
+const HEAD_BYTES: usize = 32 * 1024;
+const HEAD_FIELDS: usize = 64;
 
 /// The end of an invocation, which fails in a sentence.
 type Ended = Result<(), Failure>;
@@ -51,8 +56,12 @@ impl Running {
         self.ended.is_some()
     }
 
-    /// Runs the code until its answer is there or begins.
-    pub(crate) async fn answer(mut self, mut receiver: Receiver<Answer>) -> Response<AnswerBody> {
+    /// Runs the code until its answer is there or begins. One without a body begins with its end.
+    pub(crate) async fn answer(
+        mut self,
+        mut receiver: Receiver<Answer>,
+        method: &Method,
+    ) -> Response<AnswerBody> {
         let answer = poll_fn(|context| {
             self.go_on(context);
             match Pin::new(&mut receiver).poll(context) {
@@ -75,6 +84,7 @@ impl Running {
             }
         };
         strip(&mut parts.headers);
+        let complaint = complaint(&parts);
         let mut passed = Passed {
             running: self,
             body: Some(body),
@@ -82,12 +92,19 @@ impl Running {
             bytes: 0,
             is_reported: false,
         };
-        let is_whole = poll_fn(|context| Poll::Ready(passed.collect(context))).await;
+        let is_whole = if complaint.is_some() || has_no_body(method, parts.status) {
+            // Of its body nothing is sent, not even the end.
+            poll_fn(|context| passed.discard(context)).await;
+            true
+        } else {
+            poll_fn(|context| Poll::Ready(passed.collect(context))).await
+        };
         if is_whole {
-            match passed.running.ended.take() {
-                Some(Err(failure)) => return failure_answer(&passed.running.usage, failure),
-                _ => return passed.whole(parts),
-            }
+            let failure = passed.running.ended.take().and_then(Result::err).or(complaint);
+            return match failure {
+                Some(failure) => failure_answer(&passed.running.usage, failure),
+                None => passed.whole(parts),
+            };
         }
         parts.headers.insert(TRAILER, HeaderValue::from_static(REPORT));
         Response::from_parts(parts, AnswerBody::Passed(Box::new(passed)))
@@ -116,8 +133,34 @@ fn failure_answer(usage: &Usage, failure: Failure) -> Response<AnswerBody> {
     response
 }
 
+/// Whether an answer has no body, whatever the code writes (RFC 9112, 6.3).
+fn has_no_body(method: &Method, status: StatusCode) -> bool {
+    method == Method::HEAD || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+/// What is wrong with a head, if it cannot be sent.
+fn complaint(head: &Parts) -> Option<Failure> {
+    if head.status.is_informational() {
+        let sentence = format!(
+            "The code answered with the status {}, which ends no request: it must be 200 or above",
+            head.status.as_u16()
+        );
+        return Some(Failure::new(Kind::NoAnswer, sentence));
+    }
+    let bytes: usize =
+        head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let fields = head.headers.len();
+    (bytes > HEAD_BYTES || fields > HEAD_FIELDS).then(|| {
+        let sentence = format!(
+            "The code answered with {fields} headers of {bytes} bytes: at most {HEAD_FIELDS} of {HEAD_BYTES} bytes \
+             are sent"
+        );
+        Failure::new(Kind::NoAnswer, sentence)
+    })
+}
+
 fn report(usage: &Usage, failure: Option<Failure>) -> HeaderValue {
-    HeaderValue::from_bytes(&to_header(&usage.report(failure)))
+    HeaderValue::from_bytes(&usage.report(failure).into_header())
         .unwrap_or(HeaderValue::from_static("{}"))
 }
 
@@ -197,8 +240,22 @@ impl Passed {
         }
     }
 
+    /// Runs the code to its end, and forgets what it sends.
+    fn discard(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let has_ended = self.running.go_on(context);
+            match self.next(context) {
+                Step::Piece(_) => {}
+                Step::End if self.running.ended.is_some() => return Poll::Ready(()),
+                // What it has sent before its end may be there now.
+                Step::Waits if has_ended => {}
+                Step::End | Step::Waits => return Poll::Pending,
+            }
+        }
+    }
+
     /// The whole answer.
-    fn whole(mut self, mut parts: http::response::Parts) -> Response<AnswerBody> {
+    fn whole(mut self, mut parts: Parts) -> Response<AnswerBody> {
         let body = match self.frames.len() {
             0 | 1 => self.frames.pop_front().unwrap_or_default(),
             _ => self.frames.iter().flatten().copied().collect(),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
 use tokio::sync::oneshot::Sender;
 use uncia_code::{Failure, Kind};
 use wasmtime::component::ResourceTable;
@@ -18,6 +17,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 use crate::component::one_line;
 use crate::hooks::Hooks;
 use crate::output::Output;
+use crate::room::Room;
 use crate::ticker::Ticker;
 use crate::usage::Usage;
 
@@ -46,7 +46,7 @@ pub(crate) struct Function {
 pub(crate) struct Host {
     pub engine: Engine,
     pub ticker: Ticker,
-    pub room: Semaphore,
+    pub room: Room,
 }
 
 /// What an instance has besides its memory.
@@ -159,7 +159,7 @@ async fn serve(
     usage: &Arc<Usage>,
     deadline: Instant,
 ) -> wasmtime::Result<()> {
-    let _room = host.room.acquire().await?;
+    let _room = host.room.enter(function.memory_bytes).await?;
     let mut wasi = WasiCtx::builder();
     wasi.stdout(Output(usage.clone())).stderr(Output(usage.clone())).envs(&function.environment);
     let mut table = ResourceTable::new();

@@ -9,6 +9,7 @@
 //! | [`engine`] | how components are compiled and run |
 //! | [`component`] | from a file to a component that can be run |
 //! | [`isolate`] | one request in an instance of its own |
+//! | [`room`] | how many requests run at a time |
 //! | [`exchange`] | the answer to a request |
 //! | [`usage`] | CPU time, memory and output of an invocation |
 //! | [`ticker`] | the clock by which running code is interrupted |
@@ -22,6 +23,7 @@ mod exchange;
 mod hooks;
 mod isolate;
 mod output;
+mod room;
 mod server;
 mod ticker;
 mod usage;

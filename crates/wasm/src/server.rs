@@ -14,17 +14,16 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, oneshot};
-use uncia_code::{
-    FUNCTION, Failure, Kind, Load, ORDER, Order, REPORT, Report, TIMEOUT_MS, to_header,
-};
+use tokio::sync::oneshot;
+use uncia_code::{FUNCTION, Failure, Kind, Load, ORDER, Order, REPORT, Report, TIMEOUT_MS};
 use wasmtime::Engine;
 use wasmtime::component::Linker;
 
 use crate::component;
-use crate::engine::{INSTANCES, engine, linker};
+use crate::engine::{engine, linker};
 use crate::exchange::{AnswerBody, Running, strip};
 use crate::isolate::{Function, Host, State, run};
+use crate::room::Room;
 use crate::ticker::Ticker;
 use crate::usage::Usage;
 
@@ -48,7 +47,7 @@ impl Server {
         let engine = engine().map_err(|error| component::one_line(&error))?;
         let linker = linker(&engine).map_err(|error| component::one_line(&error))?;
         let ticker = Ticker::start(&engine).map_err(|error| error.to_string())?;
-        let room = Semaphore::new(INSTANCES as usize);
+        let room = Room::new();
         let host = Arc::new(Host { engine, ticker, room });
         Ok(Self { host, linker, components, functions: RwLock::default(), only: None })
     }
@@ -175,8 +174,9 @@ impl Server {
         strip(request.headers_mut());
         let usage = Arc::new(Usage::new());
         let (sender, receiver) = oneshot::channel();
+        let method = request.method().clone();
         let code = run(self.host.clone(), function, request, sender, usage.clone(), timeout);
-        Running::new(code, usage).answer(receiver).await
+        Running::new(code, usage).answer(receiver, &method).await
     }
 }
 
@@ -189,7 +189,7 @@ fn refuse(failure: &Failure) -> Response<AnswerBody> {
     let mut response = done(failure.message.clone().into());
     *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
     let report = Report { failure: Some(failure.clone()), ..Report::default() };
-    if let Ok(value) = HeaderValue::from_bytes(&to_header(&report)) {
+    if let Ok(value) = HeaderValue::from_bytes(&report.into_header()) {
         response.headers_mut().insert(HeaderName::from_static(REPORT), value);
     }
     response

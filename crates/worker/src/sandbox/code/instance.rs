@@ -18,6 +18,8 @@ use crate::sandbox::live::Instance;
 const GRACE: Duration = Duration::from_secs(2);
 /// For the host to forget a function.
 const UNLOAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Before it is told so again.
+const UNLOAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// A function's code in the host; clones are the same.
 #[derive(Clone)]
@@ -97,9 +99,10 @@ impl LoadedCode {
         if self.0.is_unloaded.swap(true, Ordering::SeqCst) {
             return;
         }
-        let order = (Order::Unload, Some(&*self.0.id));
-        // Failing means that the host is ending, and with it what it knows.
-        let _ = command(&self.0.host, order.0, order.1, Bytes::new(), UNLOAD_TIMEOUT).await;
+        if !self.0.unload().await {
+            let loaded = self.0.clone();
+            tokio::spawn(async move { loaded.unload_at_last().await });
+        }
         self.0.unloaded.notify_waiters();
     }
 
@@ -112,6 +115,28 @@ impl LoadedCode {
         tokio::select! {
             () = unloaded => {}
             _ = self.0.host.exited() => {}
+        }
+    }
+}
+
+impl Loaded {
+    /// Whether the host has forgotten it, or is ending, and with it all that it knows.
+    async fn unload(&self) -> bool {
+        let id = Some(&*self.id);
+        let told = command(&self.host, Order::Unload, id, Bytes::new(), UNLOAD_TIMEOUT).await;
+        told.is_ok() || self.host.is_ending()
+    }
+
+    /// Repeats it: what a host does not forget, it holds the code of for as long as it runs.
+    async fn unload_at_last(&self) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(UNLOAD_PAUSE) => {}
+                _ = self.host.exited() => return,
+            }
+            if self.unload().await {
+                return;
+            }
         }
     }
 }

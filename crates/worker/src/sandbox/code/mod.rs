@@ -22,7 +22,7 @@ use bytes::Bytes;
 use http::header::TE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex as AsyncMutex;
-use uncia_code::{FUNCTION, Failure, Load, ORDER, Order, REPORT, Report, from_header};
+use uncia_code::{FUNCTION, Failure, HOST_BYTES, Load, ORDER, Order, REPORT, Report, from_header};
 
 use super::host::Host;
 use super::http_server::Trouble;
@@ -39,8 +39,6 @@ pub use instance::LoadedCode;
 
 use components::Components;
 
-/// The host's memory, in which all that functions have at a time is.
-const MEMORY_BYTES: u64 = 4 << 30;
 /// Its threads: one for each processor, and those that compile.
 const PROCESSES: u64 = 1_024;
 /// For starts of the host, on however busy a machine.
@@ -104,9 +102,15 @@ impl Host {
             environment: super::environment::of_code(spec),
         };
         let body = serde_json::to_vec(&load).map_err(sandbox)?;
-        command(&host, Order::Load, None, body.into(), spec.init_timeout).await?;
+        let loaded = LoadedCode::new(host.clone(), spec.id.clone());
+        if let Err(error) = command(&host, Order::Load, None, body.into(), spec.init_timeout).await
+        {
+            // The host may have loaded it, and its answer be what failed.
+            loaded.stop().await;
+            return Err(error);
+        }
         phases.push(Phase { name: "load", start: compiled, end: Moment::now() });
-        Ok(LoadedCode::new(host, spec.id.clone()))
+        Ok(loaded)
     }
 
     /// The instance that runs code: the one that does, or a new one.
@@ -147,7 +151,7 @@ fn host_spec(name: &str, runtime: Runtime, components: PathBuf) -> InstanceSpec 
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     InstanceSpec {
         architecture: Architecture::Http,
-        memory_bytes: MEMORY_BYTES,
+        memory_bytes: HOST_BYTES,
         cpu_micro: processors as u64 * 1_000_000,
         pids_max: PROCESSES,
         start_from: StartFrom::Prepared,

@@ -181,10 +181,27 @@ def test_the_committed_component_is_what_its_text_makes(assemble: Assemble) -> N
         (b"\0asm\x01\0\0\0", "is a core module and no component"),
         (b"#!/bin/sh\necho hello\n", "is no WebAssembly file"),
         (b"\0asm", "ends after 4 bytes"),
+    ],
+    ids=["core module", "text", "header"],
+)
+def test_what_begins_as_no_component_is_no_package(
+    platform: Platform, component: bytes, sentence: str
+) -> None:
+    with pytest.raises(ClientError, match=sentence):
+        create(platform, "f", component)
+    create(platform, "f", (HELLO / "function.wasm").read_bytes())
+    with pytest.raises(ClientError, match=sentence):
+        platform.client.update_function_code(FunctionName="f", ZipFile=zipped(component))
+    assert platform.invoke("f")[1] == {"message": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("component", "sentence"),
+    [
         (b"\0asm\x0d\0\x01\0", "does not export wasi:http/incoming-handler"),
         ((HELLO / "function.wasm").read_bytes()[:900], "is not valid"),
     ],
-    ids=["core module", "text", "header", "empty", "truncated"],
+    ids=["empty", "truncated"],
 )
 def test_what_is_no_component_is_said(platform: Platform, component: bytes, sentence: str) -> None:
     create(platform, "f", component)

@@ -32,6 +32,34 @@ pub const HOST_BYTES: u64 = 4 << 30;
 /// The file of a package that is run.
 pub const COMPONENT: &str = "function.wasm";
 
+/// What every WebAssembly file begins with.
+const MAGIC: &[u8] = b"\0asm";
+/// What follows: the version and the layer of a core module, which is no component.
+const CORE: [u8; 4] = [1, 0, 0, 0];
+/// The bytes of a file that [`check_header`] looks at.
+pub const HEADER_BYTES: usize = MAGIC.len() + CORE.len();
+
+/// Says what a file is that is no component, since parsers say at which byte they stopped. `beginning`: its
+/// first [`HEADER_BYTES`], or more.
+///
+/// # Errors
+/// It is no component, by how it begins.
+pub fn check_header(beginning: &[u8]) -> Result<(), Failure> {
+    let refusal = |sentence: &str| Err(Failure::new(Kind::Component, sentence));
+    match beginning.get(MAGIC.len()..HEADER_BYTES) {
+        _ if !beginning.starts_with(MAGIC) => refusal(
+            "it is no WebAssembly file: those begin with the bytes 00 61 73 6d. It must be a component in \
+             binary form",
+        ),
+        None => refusal(&format!("the file ends after {} bytes", beginning.len())),
+        Some(version) if version == CORE => refusal(
+            "it is a core module and no component: compile for wasm32-wasip2, or wrap it with `wasm-tools \
+             component new`",
+        ),
+        Some(_) => Ok(()),
+    }
+}
+
 /// What a host is told to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
@@ -233,6 +261,16 @@ mod tests {
         let short = Report { printed: "all of it".into(), ..Report::default() };
         let read: Report = from_header(&short.clone().into_header()).unwrap();
         assert_eq!(read, short);
+    }
+
+    #[test]
+    fn what_begins_otherwise_is_no_component() {
+        let message = |beginning: &[u8]| check_header(beginning).unwrap_err().message;
+        assert!(message(b"").contains("no WebAssembly file"));
+        assert!(message(b"\x7fELF\x01\0\0\0").contains("no WebAssembly file"));
+        assert_eq!(message(b"\0asm\x0d\0"), "the file ends after 6 bytes");
+        assert!(message(b"\0asm\x01\0\0\0").contains("core module"));
+        check_header(b"\0asm\x0d\0\x01\0").unwrap();
     }
 
     #[test]

@@ -2,17 +2,12 @@
 
 use std::path::Path;
 
-use uncia_code::{Failure, Kind};
+use uncia_code::{Failure, Kind, check_header};
 use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use crate::isolate::State;
-
-/// What every WebAssembly file begins with.
-const MAGIC: &[u8] = b"\0asm";
-/// What follows: the version and the layer of a core module, which is no component.
-const CORE: [u8; 4] = [1, 0, 0, 0];
 
 /// Compiles a component to machine code.
 ///
@@ -62,23 +57,6 @@ fn prepare(linker: &Linker<State>, component: &Component) -> Result<ProxyPre<Sta
             one_line(&error)
         ))
     })
-}
-
-/// Says what a file is that is no component, since parsers say at which byte they stopped.
-fn check_header(binary: &[u8]) -> Result<(), Failure> {
-    let version = binary.get(MAGIC.len()..MAGIC.len() + CORE.len());
-    match version {
-        _ if !binary.starts_with(MAGIC) => Err(refusal(
-            "it is no WebAssembly file: those begin with the bytes 00 61 73 6d. It must be a component in \
-             binary form",
-        )),
-        None => Err(refusal(format!("the file ends after {} bytes", binary.len()))),
-        Some(version) if version == CORE => Err(refusal(
-            "it is a core module and no component: compile for wasm32-wasip2, or wrap it with `wasm-tools \
-             component new`",
-        )),
-        Some(_) => Ok(()),
-    }
 }
 
 fn refusal(sentence: impl std::fmt::Display) -> Failure {

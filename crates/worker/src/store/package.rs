@@ -318,7 +318,9 @@ pub(crate) fn check_handler(
                 code.join(path).is_file() || in_layers()
             }
     };
-    runtime.definition().check_package(&has, identifier, handler).map_err(PackageError::NoHandler)
+    let definition = runtime.definition();
+    let checked = definition.check_package(&has, identifier, handler);
+    checked.and_then(|()| definition.check_files(code)).map_err(PackageError::NoHandler)
 }
 
 #[cfg(test)]

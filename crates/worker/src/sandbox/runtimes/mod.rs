@@ -205,6 +205,15 @@ pub(crate) trait RuntimeDefinition: Sync {
         handler: &str,
     ) -> Result<(), String>;
 
+    /// Whether the files in a package's folder are what they must be, as far as that is quickly seen; the error
+    /// is a sentence.
+    ///
+    /// # Errors
+    /// One of them is not.
+    fn check_files(&self, _code: &Path) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Whether the program that starts is the function's own, so that its failing to start is the
     /// function's fault and not the platform's.
     fn starts_functions_program(&self) -> bool {

@@ -2,9 +2,11 @@
 //! program. The host is `uncia-wasm`, in a crate of its own.
 
 use std::env;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use uncia_code::COMPONENT;
+use uncia_code::{COMPONENT, HEADER_BYTES, check_header};
 
 use super::{COMPONENTS, RuntimeDefinition, find};
 use crate::instance::InstanceSpec;
@@ -85,10 +87,37 @@ impl RuntimeDefinition for Definition {
         }
         Err(format!("The package holds no component \"{COMPONENT}\" at the root of the zip file"))
     }
+
+    fn check_files(&self, code: &Path) -> Result<(), String> {
+        let mut beginning = Vec::new();
+        let read = File::open(code.join(COMPONENT))
+            .and_then(|file| file.take(HEADER_BYTES as u64).read_to_end(&mut beginning));
+        read.map_err(|error| format!("{COMPONENT} of the package cannot be read: {error}"))?;
+        check_header(&beginning)
+            .map_err(|failure| format!("{COMPONENT} of the package cannot be run: {failure}"))
+    }
 }
 
 /// The program in the folder of this one, or else the one on the PATH.
 fn beside_this() -> PathBuf {
     let program = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(PROGRAM)));
     program.filter(|path| path.is_file()).unwrap_or_else(|| PROGRAM.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn packages_hold_what_begins_as_a_component() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = || Definition.check_files(folder.path());
+        assert!(check().unwrap_err().contains("cannot be read"));
+        fs::write(folder.path().join(COMPONENT), b"\0asm\x01\0\0\0").unwrap();
+        assert!(check().unwrap_err().contains("core module"));
+        fs::write(folder.path().join(COMPONENT), b"\0asm\x0d\0\x01\0and more").unwrap();
+        check().unwrap();
+    }
 }

@@ -177,6 +177,23 @@ def fetch(
         return error.code, error.headers, error.read()
 
 
+def test_presigned_addresses_are_answered_for_their_time(
+    guarded: Platform, certificate: Certificate, connect: Connect
+) -> None:
+    def listed(secret: str, seconds: int = 60) -> tuple[int, bytes]:
+        address = connect(secret=secret).generate_presigned_url("list_functions", ExpiresIn=seconds)
+        status, _, body = fetch(guarded, certificate, address)
+        return status, body
+
+    status, body = listed(SECRET)
+    assert (status, json.loads(body)["Functions"]) == (200, [])
+    for words, (status, body) in (
+        (b"does not match", listed("another/secret")),
+        (b"X-Amz-Expires must be", listed(SECRET, 0)),
+    ):
+        assert (status, words in body) == (403, True), body
+
+
 def test_the_page_and_the_metrics_take_the_token(
     guarded: Platform, certificate: Certificate
 ) -> None:

@@ -6,7 +6,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from botocore.auth import SigV4Auth
+from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
@@ -88,6 +88,42 @@ def test_a_signed_url_answers_who_has_the_credentials(signing: Platform) -> None
     assert ask(url, secret=None)[0] == 200
     client.update_function_url_config(FunctionName="f", AuthType="AWS_IAM")
     signing.stop()
+
+
+def presigned(url: str, seconds: int = 60, method: str = "GET", secret: str = SECRET) -> str:
+    """An address that is signed in its query, as botocore does it."""
+    request = AWSRequest(method, url)
+    credentials = Credentials(KEY, secret, "a/session")
+    SigV4QueryAuth(credentials, "lambda", "eu-west-1", expires=seconds).add_auth(request)
+    return str(request.url)
+
+
+def test_a_presigned_address_is_as_good_as_a_signature(signing: Platform) -> None:
+    signing.create("f", ECHO)
+    made = signing.client.create_function_url_config(FunctionName="f", AuthType="AWS_IAM")
+    url = made["FunctionUrl"]
+    signing.create("g", ECHO)
+    made = signing.client.create_function_url_config(FunctionName="g", AuthType="AWS_IAM")
+    other = made["FunctionUrl"]
+    for path, query in (("", ""), ("a%20b/c", ""), ("q?b=2&a=%2F1", "b=2&a=%2F1")):
+        status, answer = ask(presigned(url + path), secret=None)
+        # What signs it is not for the function to see.
+        assert (status, answer["query"]) == (200, query), answer
+    posted = ask(presigned(url, method="POST"), secret=None, body=b"")
+    assert posted[0] == 200, posted
+    address = presigned(url)
+    for words, (status, message) in (
+        ("does not match", ask(presigned(url, secret="other"), secret=None)),
+        ("does not match", ask(address.replace("Expires=60", "Expires=61"), secret=None)),
+        ("does not match", ask(address + "&a=b", secret=None)),
+        ("does not match", ask(address, secret=None, body=b"any")),
+        ("does not match", ask(presigned(url, method="POST"), secret=None, body=b"any")),
+        ("X-Amz-Expires must be", ask(presigned(url, 604_801), secret=None)),
+        ("must have X-Amz-Credential", ask(address.split("&X-Amz-Signature")[0], secret=None)),
+        # A signature for one function's address is none for another's.
+        ("does not match", ask(url, sent_to=other + "../" + url.split("/url/")[1])),
+    ):
+        assert (status, words in message) == (403, True), message
 
 
 def test_a_platform_without_credentials_has_no_signed_urls(

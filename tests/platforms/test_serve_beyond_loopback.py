@@ -118,3 +118,12 @@ def test_an_address_may_be_a_socket() -> None:
     assert wire.url_of("127.0.0.1:9001") == "http://127.0.0.1:9001"
     with pytest.raises(UnciaError, match="boto3 speaks to no unix socket"):
         client("unix:/run/a.sock")
+
+
+@pytest.mark.parametrize("token", ["two\nlines-of-it", "not-ascii-\N{RIGHTWARDS ARROW}"])
+def test_a_token_that_no_header_can_carry_is_an_error(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNCIA_TOKEN", token)
+    with pytest.raises(UnciaError, match="UNCIA_TOKEN has characters that no request can carry"):
+        wire.open_path("https://localhost:1", "/", 1)

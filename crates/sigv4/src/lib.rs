@@ -4,6 +4,8 @@
 //!
 //! Source: <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>
 
+mod authorization;
+mod canonical;
 mod verify;
 
 use std::fmt::Write;
@@ -11,6 +13,7 @@ use std::fmt::Write;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
+pub use authorization::without_signature;
 pub use verify::{Claim, Received, Refusal};
 
 /// What begins an authorization, and the text that is signed.

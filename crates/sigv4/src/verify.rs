@@ -2,8 +2,12 @@
 //!
 //! Source: <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-authentication-methods.html>
 
+use std::borrow::Cow;
+
 use hmac::Mac;
 
+use crate::authorization::{Authorization, Presigned};
+use crate::canonical::{canonical_query, encode, leads_elsewhere, normal_path, unhex};
 use crate::{ALGORITHM, DAY_CHARS, END_OF_SCOPE, Scope, hash};
 
 /// The length of a date such as `20260501T120000Z`.
@@ -32,43 +36,16 @@ pub struct Received<'a> {
 }
 
 /// What a request says about who signed it: whole, of now and for this service, and not believed yet.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Claim<'a> {
     received: Received<'a>,
-    authorization: Authorization<'a>,
-    date: &'a str,
-}
-
-/// What a header `authorization` says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Authorization<'a> {
-    access_key_id: &'a str,
-    day: &'a str,
-    region: &'a str,
-    service: &'a str,
-    signed_headers: &'a str,
-    signature: &'a str,
-}
-
-impl<'a> Authorization<'a> {
-    fn read(text: &'a str) -> Option<Self> {
-        let rest = text.strip_prefix(ALGORITHM)?;
-        let part = |name: &str| {
-            let mut parts = rest.split(',').map(str::trim);
-            parts.find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
-        };
-        let mut scope = part("Credential")?.rsplitn(5, '/');
-        let (end, service, region) = (scope.next()?, scope.next()?, scope.next()?);
-        let (day, access_key_id) = (scope.next()?, scope.next()?);
-        (end == END_OF_SCOPE).then_some(Self {
-            access_key_id,
-            day,
-            region,
-            service,
-            signed_headers: part("SignedHeaders")?,
-            signature: part("Signature")?,
-        })
-    }
+    authorization: Authorization,
+    date: Cow<'a, str>,
+    /// For how long after its date it is good, in seconds, if it says so.
+    expires_s: Option<i64>,
+    session: Option<Cow<'a, str>>,
+    /// What of the query is signed.
+    query: Cow<'a, str>,
 }
 
 impl<'a> Received<'a> {
@@ -77,29 +54,76 @@ impl<'a> Received<'a> {
         self.headers.iter().find(|(it, _)| *it == name).map(|(_, value)| *value)
     }
 
-    /// Reads who signed the request for `service`, at most `tolerance_s` before or after `now`,
-    /// `20260501T120000Z`. Any region is taken. It takes the head alone, so that nobody's body need be
-    /// read who does not even claim to be known.
+    /// Reads who signed the request for `service`, in its header or in its query, at most `tolerance_s` before or
+    /// after `now`, `20260501T120000Z`; what is signed in the query is good for as long as it says there. Any
+    /// region is taken. It takes the head alone, so that nobody's body need be read who does not even claim to be
+    /// known.
     ///
     /// # Errors
     /// It is not signed, not wholly, not now, or for another service.
     pub fn claim(&self, service: &str, now: &str, tolerance_s: i64) -> Result<Claim<'a>, Refusal> {
-        let Some(text) = self.header("authorization") else {
-            return Err(refusal(
-                "MissingAuthenticationTokenException",
-                "Missing Authentication Token",
-            ));
+        let claim = match (self.header("authorization"), Presigned::read(self.query)) {
+            (Some(text), _) => self.of_header(text)?,
+            (None, Some(presigned)) => self.of_query(presigned.map_err(incomplete)?),
+            (None, None) => {
+                return Err(refusal(
+                    "MissingAuthenticationTokenException",
+                    "Missing Authentication Token",
+                ));
+            }
         };
+        claim.check(service, now, tolerance_s)?;
+        Ok(claim)
+    }
+
+    fn of_header(&self, text: &str) -> Result<Claim<'a>, Refusal> {
         let authorization = Authorization::read(text).ok_or_else(|| {
             incomplete(
                 "Authorization must be AWS4-HMAC-SHA256 with Credential=ID/DAY/REGION/SERVICE/aws4_request, \
                  SignedHeaders and Signature",
             )
         })?;
-        let date = self.header("x-amz-date").unwrap_or_default();
+        Ok(Claim {
+            received: *self,
+            authorization,
+            date: self.header("x-amz-date").unwrap_or_default().into(),
+            expires_s: None,
+            session: self.header("x-amz-security-token").map(Cow::from),
+            query: self.query.into(),
+        })
+    }
+
+    fn of_query(&self, presigned: Presigned) -> Claim<'a> {
+        Claim {
+            received: *self,
+            authorization: presigned.authorization,
+            date: presigned.date.into(),
+            expires_s: Some(presigned.expires_s),
+            session: presigned.session.map(Cow::from),
+            query: presigned.query.into(),
+        }
+    }
+}
+
+impl Claim<'_> {
+    /// The public part of the credentials that it was signed with.
+    #[must_use]
+    pub fn access_key_id(&self) -> &str {
+        &self.authorization.access_key_id
+    }
+
+    /// The session that the credentials are of, if it names one.
+    #[must_use]
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Checks all that takes neither secret nor body.
+    fn check(&self, service: &str, now: &str, tolerance_s: i64) -> Result<(), Refusal> {
+        let (authorization, date) = (&self.authorization, &*self.date);
         let seconds = seconds_of(date)
             .ok_or_else(|| incomplete("X-Amz-Date must be a date such as 20260501T120000Z"))?;
-        if date[..DAY_CHARS] != *authorization.day {
+        if date[..DAY_CHARS] != authorization.day {
             return Err(incomplete(
                 "Date in Credential scope does not match YYYYMMDD from X-Amz-Date",
             ));
@@ -109,9 +133,10 @@ impl<'a> Received<'a> {
             return Err(refusal("InvalidSignatureException", &message));
         }
         let late = seconds_of(now).unwrap_or_default() - seconds;
-        if late.abs() > tolerance_s {
+        let good_s = self.expires_s.unwrap_or(tolerance_s);
+        if late > good_s || -late > tolerance_s {
             let message = if late > 0 {
-                format!("Signature expired: {date} is more than {tolerance_s} s before {now}")
+                format!("Signature expired: {date} is more than {good_s} s before {now}")
             } else {
                 format!(
                     "Signature not yet current: {date} is more than {tolerance_s} s after {now}"
@@ -119,24 +144,17 @@ impl<'a> Received<'a> {
             };
             return Err(refusal("InvalidSignatureException", &message));
         }
-        if authorization.signed_headers.split(';').count() > self.headers.len() {
+        let headers = self.received.headers;
+        if authorization.signed_headers.split(';').count() > headers.len() {
             return Err(incomplete("SignedHeaders names more headers than the request has"));
         }
         let must = |name: &str| name == "host" || name.starts_with("x-amz-");
         let is_signed = |name: &str| authorization.signed_headers.split(';').any(|it| it == name);
         let unsigned = |(name, _): &&(&str, &str)| must(name) && !is_signed(name);
-        if let Some((name, _)) = self.headers.iter().find(unsigned) {
+        if let Some((name, _)) = headers.iter().find(unsigned) {
             return Err(incomplete(&format!("The header {name} must be signed")));
         }
-        Ok(Claim { received: *self, authorization, date })
-    }
-}
-
-impl<'a> Claim<'a> {
-    /// The public part of the credentials that it was signed with.
-    #[must_use]
-    pub fn access_key_id(&self) -> &'a str {
-        self.authorization.access_key_id
+        Ok(())
     }
 
     /// Checks that whoever has this secret signed the request, whose body has this [`hash`](crate::hash).
@@ -145,7 +163,7 @@ impl<'a> Claim<'a> {
     /// Somebody else signed it, or it was changed since.
     pub fn verify(&self, secret: &str, body_hash: &str) -> Result<(), Refusal> {
         let Authorization { access_key_id, day, region, service, signature, .. } =
-            self.authorization;
+            &self.authorization;
         if self.received.header("x-amz-content-sha256").is_some_and(|it| it != body_hash) {
             let message = "X-Amz-Content-SHA256 is not the digest of the body";
             return Err(refusal("InvalidSignatureException", message));
@@ -157,7 +175,7 @@ impl<'a> Claim<'a> {
         let signed = self.canonical_forms(body_hash).any(|canonical| {
             let to_sign =
                 format!("{ALGORITHM}\n{}\n{credential}\n{}", self.date, hash(canonical.as_bytes()));
-            let mac = scope.key(secret, self.date).0.chain_update(to_sign);
+            let mac = scope.key(secret, &self.date).0.chain_update(to_sign);
             given.as_deref().is_some_and(|given| mac.verify_slice(given).is_ok())
         });
         if signed {
@@ -173,7 +191,7 @@ impl<'a> Claim<'a> {
     /// The canonical request, in the forms that clients give it: they differ in whether what is encoded
     /// in path and query already is encoded again.
     fn canonical_forms(&self, body_hash: &str) -> impl Iterator<Item = String> {
-        let Received { method, path, query, headers } = self.received;
+        let Received { method, path, headers, .. } = self.received;
         let mut lines = String::new();
         for name in self.authorization.signed_headers.split(';') {
             let values: Vec<String> = headers
@@ -185,9 +203,10 @@ impl<'a> Claim<'a> {
         }
         let tail = format!("{lines}\n{}\n{body_hash}", self.authorization.signed_headers);
         let method = method.to_owned();
-        let paths = [encode(&normal_path(path), true), path.to_owned()];
-        let queries = [canonical_query(query, true), canonical_query(query, false)];
-        paths.into_iter().flat_map(move |path| {
+        let normal = (!leads_elsewhere(path)).then(|| encode(&normal_path(path), true));
+        let paths = [Some(path.to_owned()), normal];
+        let queries = [canonical_query(&self.query, true), canonical_query(&self.query, false)];
+        paths.into_iter().flatten().flat_map(move |path| {
             let (method, tail) = (method.clone(), tail.clone());
             queries.clone().map(|query| format!("{method}\n{path}\n{query}\n{tail}"))
         })
@@ -200,82 +219,6 @@ fn incomplete(message: &str) -> Refusal {
 
 fn refusal(kind: &'static str, message: &str) -> Refusal {
     Refusal { kind, message: message.to_owned() }
-}
-
-/// A path without empty parts and those that lead to itself or above.
-fn normal_path(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
-    format!("/{}{end}", parts.join("/"))
-}
-
-/// A query's parameters in order; `encoded_anew`: decoded and encoded as AWS does it.
-fn canonical_query(query: &str, encoded_anew: bool) -> String {
-    let part = |text: &str| {
-        if encoded_anew { encode_bytes(&decode(text), false) } else { text.to_owned() }
-    };
-    let mut pairs: Vec<(String, String)> = (query.split('&'))
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .map(|(name, value)| (part(name), part(value)))
-        .collect();
-    pairs.sort();
-    let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    pairs.join("&")
-}
-
-fn encode(text: &str, keep_slashes: bool) -> String {
-    encode_bytes(text.as_bytes(), keep_slashes)
-}
-
-fn encode_bytes(bytes: &[u8], keep_slashes: bool) -> String {
-    let mut encoded = String::with_capacity(bytes.len());
-    for byte in bytes {
-        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
-        if plain || keep_slashes && *byte == b'/' {
-            encoded.push(char::from(*byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
-
-/// Percent-decodes; what is not valid stays as it is.
-fn decode(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut index = 0;
-    while index < bytes.len() {
-        let digits = bytes.get(index + 1..index + 3).filter(|_| bytes[index] == b'%');
-        match digits.and_then(|digits| unhex(std::str::from_utf8(digits).ok()?)) {
-            Some(byte) => {
-                decoded.extend(byte);
-                index += 3;
-            }
-            None => {
-                decoded.push(bytes[index]);
-                index += 1;
-            }
-        }
-    }
-    decoded
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> =
-        text.chars().map(|it| it.to_digit(16).map(|it| it as u8)).collect::<Option<_>>()?;
-    digits
-        .len()
-        .is_multiple_of(2)
-        .then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 /// The seconds since 1970 of a date such as `20260501T120000Z`.
@@ -372,6 +315,55 @@ mod tests {
         }
     }
 
+    /// What an address is presigned with, at [`DATE`] for a minute. The signature is botocore's (`SigV4QueryAuth`).
+    const PRESIGNED: &str = "a=b%2Fc&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIDEXAMPLE%2F20150830%2F\
+         us-east-1%2Fservice%2Faws4_request&X-Amz-Date=20150830T123600Z&X-Amz-Expires=60&X-Amz-SignedHeaders=\
+         host&X-Amz-Signature=6bb603b701793d22c8d6cbf8e9c149a05fb5689f683579486f4c052c2303926f";
+
+    #[test]
+    fn a_presigned_address_is_good_for_as_long_as_it_says() {
+        let ask = |method: &str, path: &str, query: &str, now: &str, body: &[u8]| {
+            let headers = [("host", "example.amazonaws.com")];
+            let received = Received { method, path, query, headers: &headers };
+            let claim = received.claim("service", now, 300).map_err(|it| it.message)?;
+            claim.verify(SECRET, &hash(body)).map_err(|it| it.message)
+        };
+        let late = "20150830T123700Z";
+        assert_eq!(ask("GET", "/p", PRESIGNED, DATE, b""), Ok(()));
+        assert_eq!(ask("GET", "/p", PRESIGNED, late, b""), Ok(()));
+        let longer = PRESIGNED.replace("Expires=60", "Expires=61");
+        let other = PRESIGNED.replace("a=b", "a=c");
+        for (method, path, query, now, body, words) in [
+            ("GET", "/p", PRESIGNED, "20150830T123701Z", &b""[..], "more than 60 s before"),
+            ("GET", "/p", PRESIGNED, "20150830T123000Z", b"", "not yet current"),
+            ("GET", "/p", &longer, late, b"", "does not match"),
+            ("GET", "/p", &other, late, b"", "does not match"),
+            ("GET", "/q", PRESIGNED, late, b"", "does not match"),
+            ("POST", "/p", PRESIGNED, late, b"", "does not match"),
+            ("GET", "/p", PRESIGNED, late, b"body", "does not match"),
+            ("GET", "/p", &PRESIGNED[..50], late, b"", "must have X-Amz-Credential"),
+        ] {
+            let message = ask(method, path, query, now, body).unwrap_err();
+            assert!(message.contains(words), "{query}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_signature_is_for_no_other_path() {
+        // A client that normalizes `/a/b/c/../d` signs the same as for `/a/b/d`.
+        for (path, leads) in [
+            ("/url/id/x/../y", false),
+            ("/url/id/./y//z", false),
+            ("/url/other/../id/y", true),
+            ("/url/id/../../url/other/y", true),
+            ("/../url/id/y", true),
+            ("/url/./id/y", true),
+            ("//url/id/y", true),
+        ] {
+            assert_eq!(leads_elsewhere(path), leads, "{path}");
+        }
+    }
+
     #[test]
     fn what_must_be_signed_is() {
         let authorization =
@@ -419,13 +411,5 @@ mod tests {
         ] {
             assert_eq!(seconds_of(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn paths_are_made_plain() {
-        for (path, plain) in [("/", "/"), ("//a/./b/../c/", "/a/c/"), ("/../x", "/x"), ("", "/")] {
-            assert_eq!(normal_path(path), plain);
-        }
-        assert_eq!(canonical_query("b=%2f&a=x+y&c", true), "a=x%2By&b=%2F&c=");
     }
 }

@@ -72,8 +72,18 @@ def url_of(address: str) -> str:
 
 
 def token() -> str | None:
-    """The token of the environment, if it has one."""
-    return os.environ.get(TOKEN_VARIABLE) or None
+    """The token of the environment, if it has one.
+
+    Raises:
+        UnciaError: it has characters that no header can carry, such as the end of a line.
+    """
+    value = os.environ.get(TOKEN_VARIABLE) or None
+    if value is not None and not (value.isascii() and value.isprintable()):
+        raise UnciaError(
+            f"{TOKEN_VARIABLE} has characters that no request can carry",
+            "A token is made of letters, digits and signs of ASCII, without the end of a line.",
+        )
+    return value
 
 
 def keys() -> tuple[str, str, str | None] | None:

@@ -160,8 +160,7 @@ impl Access {
                  platform's",
             )
         })?;
-        let session = received.headers.iter().find(|(name, _)| *name == "x-amz-security-token");
-        if key.session.as_deref().is_some_and(|it| session.is_none_or(|(_, given)| it != *given)) {
+        if key.session.as_deref().is_some_and(|it| claim.session() != Some(it)) {
             return Err(unknown(
                 "X-Amz-Security-Token is not the session's that the access key is valid in",
             ));
@@ -178,9 +177,11 @@ fn unknown(message: &str) -> Refusal {
     Refusal { kind: "UnrecognizedClientException", message: message.to_owned() }
 }
 
+/// The names and values of headers. What is no text counts, too: it must be signed if another value must.
 fn headers(head: &Parts) -> Vec<(&str, &str)> {
+    let text = |value| std::str::from_utf8(value).unwrap_or("\u{fffd}");
     let headers = head.headers.iter();
-    headers.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect()
+    headers.map(|(name, value)| (name.as_str(), text(value.as_bytes()))).collect()
 }
 
 fn received<'a>(head: &'a Parts, headers: &'a [(&'a str, &'a str)]) -> Received<'a> {
@@ -246,6 +247,14 @@ mod tests {
         let nobody = Access::default();
         assert!(nobody.is_empty() && nobody.check_head(&head("Bearer "), "lambda").is_err());
         assert!(is_of_a_browser(&head("basic eDp5")) && !is_of_a_browser(&head("Bearer x")));
+    }
+
+    #[test]
+    fn headers_that_are_no_text_count() {
+        let request =
+            http::Request::get("/").header("x-amz-a", "ä").header("x-amz-b", &b"\xff"[..]);
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        assert_eq!(headers(&head), [("x-amz-a", "ä"), ("x-amz-b", "\u{fffd}")]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(super) async fn serve(
     }
     // A browser that knows the platform's token sends it with all that it asks this address for.
     if signed || api.access.is_known_token(&head) {
-        remove_credentials(&mut head.headers);
+        remove_credentials(&mut head);
     }
     let client = head.extensions.get::<Client>().copied().unwrap_or(Client::Owner);
     let passed = HttpHead {

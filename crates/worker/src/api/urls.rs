@@ -7,8 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
+use uncia_sigv4::without_signature;
 
 use super::admission::LAMBDA;
 use super::error::{Answer, ApiError, empty_answer, json_answer};
@@ -119,10 +120,19 @@ pub(super) async fn check_signed(api: &Api, head: &Parts, body: &Bytes) -> Resul
     checked.map_err(|refusal| ApiError::unsigned(refusal.kind, refusal.message))
 }
 
-/// Removes what only the platform is to know: a function may print all that it gets.
-pub(super) fn remove_credentials(headers: &mut HeaderMap) {
-    headers.remove(http::header::AUTHORIZATION);
-    headers.remove("x-amz-security-token");
+/// Removes what only the platform is to know: a function may print all that it gets, and what signs an address is
+/// good for others, too, as long as it is.
+pub(super) fn remove_credentials(head: &mut Parts) {
+    let in_header = head.headers.remove(http::header::AUTHORIZATION).is_some();
+    head.headers.remove("x-amz-security-token");
+    let query = head.uri.query().filter(|_| !in_header).and_then(without_signature);
+    let Some(query) = query else { return };
+    let path = head.uri.path();
+    let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+    // Parts of what was valid are.
+    if let Ok(uri) = target.parse() {
+        head.uri = uri;
+    }
 }
 
 fn no_url() -> ApiError {
@@ -168,7 +178,7 @@ pub(super) async fn serve(
     let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
     let (id, mut parts, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
     if is_signed || api.access.is_known_token(head) {
-        remove_credentials(&mut parts.headers);
+        remove_credentials(&mut parts);
     }
     let make = move || Bytes::from(event(&id, &parts, &body, &request_id).to_string());
     let payload = in_proportion(bytes, make).await;
@@ -413,6 +423,26 @@ mod tests {
         let answer = respond(&Bytes::from(body));
         let names: Vec<_> = answer.headers().keys().map(HeaderName::as_str).collect();
         assert_eq!(names, ["content-type", "x-own"]);
+    }
+
+    #[test]
+    fn what_signs_an_address_is_the_platforms_to_know() {
+        let stripped = |uri: &str, authorization: Option<&str>| {
+            let mut request = http::Request::get(uri).header("x-amz-security-token", "secret");
+            if let Some(text) = authorization {
+                request = request.header("authorization", text);
+            }
+            let (mut head, ()) = request.body(()).unwrap().into_parts();
+            remove_credentials(&mut head);
+            assert!(head.headers.is_empty());
+            head.uri.to_string()
+        };
+        let signed = "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Security-Token=a%2F&X-Amz-Signature=b";
+        assert_eq!(stripped(&format!("/url/x/?{signed}"), None), "/url/x/");
+        assert_eq!(stripped(&format!("/url/x/p?a=%20&{signed}&c"), None), "/url/x/p?a=%20&c");
+        let query = format!("/url/x/?{signed}");
+        assert_eq!(stripped(&query, Some("AWS4-HMAC-SHA256 x")), query);
+        assert_eq!(stripped("/url/x/?a=b", None), "/url/x/?a=b");
     }
 
     #[test]

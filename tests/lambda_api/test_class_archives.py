@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import time
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from uncia import functions
 
 from .conftest import Platform, Serve
+from .test_serving import wait_for
 
 # Says where classes come from, as the virtual machine has written it down.
 SOURCE = """
@@ -108,6 +110,33 @@ def test_classes_are_mapped_from_the_archive_of_their_package(
     assert platform.stop() == 0
     again = serve()
     assert again.invoke("g")[1] == SHARED
+
+
+def test_an_archive_is_of_its_root(java: None, serve: Serve, mine: bytes, tmp_path: Path) -> None:
+    platform = serve()
+    create(platform, "f", mine)
+    (archive,) = archives(platform.state)
+    made = archive.stat().st_ino
+    platform.stop()
+    # The same root made anew has the same jars.
+    (root,) = (platform.state / "runtimes").glob("java-*")
+    shutil.rmtree(root)
+    platform = serve()
+    assert platform.invoke("f")[1] == SHARED
+    assert root.is_dir()
+    assert [it.stat().st_ino for it in archives(platform.state)] == [made]
+    platform.stop()
+
+    # Another of the same version.
+    home = Path(shutil.which("java") or "").resolve().parents[1]
+    (tmp_path / "jdk" / "bin").mkdir(parents=True)
+    shutil.copy(home / "bin" / "java", tmp_path / "jdk" / "bin")
+    for name in ("conf", "lib", "release"):
+        (tmp_path / "jdk" / name).symlink_to(home / name)
+    platform = serve({"runtimes": {"java": str(tmp_path / "jdk" / "bin" / "java")}})
+    wait_for(lambda: bool(archives(platform.state)) and archives(platform.state) != [archive])
+    assert restart(platform, "f") == SHARED
+    assert not archive.exists()
 
 
 def test_jars_are_archived_too_and_nothing_of_a_package_runs(

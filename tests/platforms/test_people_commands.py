@@ -1,20 +1,26 @@
 """``uncia deploy``, ``invoke``, ``logs``, ``ps`` and ``rm`` on a real platform."""
 
+import io
 import json
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
+import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from uncia import functions
 from uncia.cli import deploy
 from uncia.errors import RunFailedError, UnciaError
+from uncia.functions.dependencies import Target
 from uncia.platforms import FunctionSpec, served
 from uncia.platforms.embedded import Server, client, fetch_page
 from uncia.platforms.served import Served
@@ -77,6 +83,27 @@ def test_a_folder_is_deployed_invoked_and_removed(command: Command, tmp_path: Pa
     code, _, err = command("invoke", "greet")
     assert code == 1
     assert "there is no function greet at" in err
+
+
+def test_requirements_are_the_platforms_pythons(
+    command: Command, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if this command ran on another Python than the platform's functions.
+    other = SimpleNamespace(
+        version_info=SimpleNamespace(major=3, minor=9), executable=sys.executable
+    )
+    monkeypatch.setattr("uncia.functions.dependencies.sys", other)
+    assert Target.of(None, None).python_version == "3.9"
+    code, _, err = command("deploy", "resize")
+    assert code == 0, err
+    function = client(server.address).get_function(FunctionName="resize")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert Served(server.address).python_version == version
+    assert function["Configuration"]["Runtime"] == f"python{version}"
+    with urllib.request.urlopen(function["Code"]["Location"]) as answer:
+        names = zipfile.ZipFile(io.BytesIO(answer.read())).namelist()
+    compiled = [name for name in names if name.startswith("PIL/_imaging.cpython-")]
+    assert [name.split("-")[1] for name in compiled] == [version.replace(".", "")]
 
 
 def test_only_what_is_given_changes(command: Command, server: Server, tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Deploy a function to a running platform, or change the one of that name.
 
-        Requirements are resolved from their lock for this machine. Of a function that exists only
-        the code and what the options name change.
+        Requirements are resolved from their lock for the platform's Python and processor. Of a
+        function that exists only the code and what the options name change.
         """
         from uncia.platforms.served import Served
 
@@ -131,7 +131,12 @@ class _Change:
                     f"{definition.name} brings a root, which this command does not deploy",
                     hint="`uncia functions image` makes its image, and Code.ImageUri names it.",
                 )
-            package = functions.package(definition, self.runtime)
+            package = functions.package(
+                definition,
+                self.runtime,
+                python_version=served.python_version,
+                architecture=served.architecture,
+            )
             content = package.read_bytes()
         name = self.name or definition.name
         is_new = not served.exists(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import sys
 import urllib.error
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,7 +100,19 @@ class Served:
         is_secure = parts.scheme == "https"
         self.address: Final = f"{wire.HTTPS}{parts.netloc}" if is_secure else parts.netloc
         self._client = client(self.address)
-        self.health()
+        self._health: Final = self.health()
+
+    @property
+    def python_version(self) -> str | None:
+        """``major.minor`` of the Python that functions run on there; None if it does not say."""
+        version = self._health.get("runtimes", {}).get("python")
+        return None if version is None else ".".join(str(version).split(".")[:2])
+
+    @property
+    def architecture(self) -> str | None:
+        """The platform's processor, such as ``x86_64``; None if it does not say."""
+        architecture: str | None = self._health.get("architecture")
+        return architecture
 
     def health(self) -> dict[str, Any]:
         """What the platform says of itself.
@@ -165,7 +176,9 @@ class Served:
             UnciaError: a setting has no form in the API.
             RunFailedError: the platform refused.
         """
-        runtimes = {**IDENTIFIERS, "python": f"python3.{sys.version_info.minor}"}
+        runtimes = {**IDENTIFIERS}
+        if self.python_version is not None:
+            runtimes["python"] = f"python{self.python_version}"
         request = create_request(function, _ROLE, runtimes)
         with translated(_PLATFORM, f"cannot deploy the function {function.name}"):
             try:

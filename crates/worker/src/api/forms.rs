@@ -386,13 +386,16 @@ pub(super) fn settings(
     refusal.map_or(Ok(overrides), |refusal| Err(ApiError::invalid(refusal)))
 }
 
+/// What this machine is, by Lambda's name for it.
+pub(super) const ARCHITECTURE: &str =
+    if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" };
+
 pub(super) fn check_architectures(given: Option<&[String]>) -> Result<String, ApiError> {
-    let own = if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" };
     match given {
-        None => Ok(own.to_owned()),
-        Some([one]) if one == own => Ok(own.to_owned()),
+        None => Ok(ARCHITECTURE.to_owned()),
+        Some([one]) if one == ARCHITECTURE => Ok(ARCHITECTURE.to_owned()),
         Some(other) => Err(ApiError::invalid(format!(
-            "Architectures must be [\"{own}\"], which this machine is, not {other:?}"
+            "Architectures must be [\"{ARCHITECTURE}\"], which this machine is, not {other:?}"
         ))),
     }
 }

@@ -10,10 +10,12 @@ use serde_json::json;
 use uncia_record::{Epoch, Instance, Table};
 
 use super::error::{Answer, ApiError, json_answer};
+use super::forms::ARCHITECTURE;
 use super::route::query_values;
 use super::{Api, body, bytes_answer};
 use crate::features::Features;
 use crate::function::Function;
+use crate::instance::Runtime;
 use crate::meterlog::{LogError, MAX_PAGE_ROWS, Page, Query, Reader};
 use crate::output::{self, MAX_ENTRIES};
 use crate::reception::{OWN_ANSWERS, Room};
@@ -144,8 +146,13 @@ fn bring_up_to_date(rows: &mut [Instance], living: &[Instance]) {
 async fn health(api: &Api) -> Answer {
     let counts = api.dispatcher.counts().await;
     let enforcer = api.host.enforcer();
+    let runtimes = Runtime::all()
+        .iter()
+        .filter_map(|runtime| Some((runtime.name(), api.host.runtime_version(*runtime)?)));
     let body = json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "architecture": ARCHITECTURE,
+        "runtimes": runtimes.collect::<BTreeMap<_, _>>(),
         "functions": api.registry.all().len(),
         "instances": {
             "starting": counts.starting,

@@ -42,6 +42,8 @@ const MAX_BYTES: usize = 250 * 1024 * 1024;
 const MEMORY_BYTES: u64 = 512 * BYTES_PER_MIB;
 const PROCESSES: u64 = 8;
 const CPU_MICRO: u64 = 1_000_000;
+/// Of a digest, as many as tell the roots of one machine apart.
+const RECIPE_DIGITS: usize = 16;
 /// Interpreters' folders of this name hold byte code, and no sources.
 const CACHE: &str = "__pycache__";
 
@@ -78,11 +80,17 @@ impl SeenAt {
 }
 
 impl Host {
-    /// The name under which a runtime's byte code is kept: of this runtime in this version. `None` if
-    /// its packages are not compiled.
+    /// The name under which a runtime's byte code is kept: of this runtime in this version and, if files of the
+    /// root are in it, of this root. `None` if its packages are not compiled.
     pub(crate) fn byte_code_name(&self, runtime: Runtime) -> Option<String> {
-        runtime.definition().byte_code()?;
-        Some(format!("{}-{}", runtime.name(), self.roots.version(runtime)?))
+        let product = runtime.definition().byte_code()?.product;
+        let name = format!("{}-{}", runtime.name(), self.roots.version(runtime)?);
+        Some(match product {
+            Product::EachSource { .. } => name,
+            Product::Archive { .. } => {
+                format!("{name}-{}", &self.roots.recipe(runtime)?[..RECIPE_DIGITS])
+            }
+        })
     }
 
     /// Compiles the package `code` into the new folder `into`: what the runtime's [`Product`] is, as far as

@@ -65,6 +65,11 @@ impl Roots {
         Some(&self.all.get(&runtime)?.spec.version)
     }
 
+    /// A digest of what the root of a runtime is made of, but for the host's files.
+    pub(super) fn recipe(&self, runtime: Runtime) -> Option<String> {
+        Some(rootfs::recipe(&self.all.get(&runtime)?.spec))
+    }
+
     /// The root of a runtime whose root is built already.
     pub(super) fn built(&self, runtime: Runtime) -> Option<&Root> {
         self.all.get(&runtime)?.root.get()

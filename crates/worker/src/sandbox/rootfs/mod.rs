@@ -155,7 +155,7 @@ pub(super) fn remove_others(folder: &Path, keep: &[PathBuf]) -> io::Result<()> {
 }
 
 /// A digest of all that makes two roots differ besides the files that they are made of.
-fn recipe(spec: &RootSpec) -> String {
+pub(super) fn recipe(spec: &RootSpec) -> String {
     hex::encode(Sha256::digest(format!("{LAYOUT} {spec:?}")))
 }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -49,6 +50,9 @@ const ARCHIVER: &str = "uncia.runtime.Archiver::archive";
 const CLASSES: &str = "/var/runtime/classes";
 const TASK_JAR: &str = "task.jar";
 const ARCHIVE: &str = "classes.jsa";
+
+/// When all jars were made, since 1970. Java reads times up to zero as those of no file.
+const JAR_TIME: Duration = Duration::from_secs(1);
 
 /// The oldest Java whose language the client is written in.
 const OLDEST: u32 = 17;
@@ -322,7 +326,8 @@ fn stage(package: &Path, into: &Path) -> io::Result<bool> {
 }
 
 /// Packs the classes below `top/part` into a jar, under their paths below `top`; returns how many. Links
-/// lead nowhere.
+/// lead nowhere. Of the same classes it is always the same, its time included, by which Java tells whether an archive
+/// is of it.
 fn pack(top: &Path, part: &Path, jar: &Path) -> io::Result<usize> {
     let mut writer = ZipWriter::new(File::create_new(jar)?);
     // Times and compression make a jar neither better nor faster to read.
@@ -343,6 +348,6 @@ fn pack(top: &Path, part: &Path, jar: &Path) -> io::Result<usize> {
             }
         }
     }
-    writer.finish().map_err(io::Error::other)?;
+    writer.finish().map_err(io::Error::other)?.set_modified(SystemTime::UNIX_EPOCH + JAR_TIME)?;
     Ok(count)
 }

@@ -43,8 +43,8 @@ from uncia.traces.packed import (
 )
 from uncia.traces.rejected import Problem, shown
 
-BLOCK_BYTES: Final = 16 << 20
-"""Text that is parsed at once; a few times as much memory is used."""
+BLOCK_BYTES: Final = 4 << 20
+"""Text that is parsed at once; a few blocks for each thread are in memory."""
 
 MAX_LINE_BYTES: Final = 64 << 20
 """A longer line belongs to no trace; without a bound, a file without lines would fill memory."""
@@ -101,12 +101,14 @@ class Lines:
         text: the lines, each ending in a newline.
         line: the number of the first.
         names: the columns of the file's header.
+        count: how many lines they are.
     """
 
     path: Path
     text: bytes
     line: int
     names: tuple[str, ...]
+    count: int
 
 
 def header(path: Path) -> tuple[str, ...]:
@@ -148,8 +150,9 @@ def lines(path: Path, issues: Issues) -> Iterator[Lines]:
         line = 2
         try:
             for text in _texts(file, rest):
-                yield Lines(path, text, line, names)
-                line += _line_breaks(text)
+                count = _line_breaks(text)
+                yield Lines(path, text, line, names, count)
+                line += count
         except _LongLineError as error:
             raise _too_long(path, line + error.line_breaks, MAX_LINE_BYTES) from error
         except CutError as cut:
@@ -162,8 +165,9 @@ def lines(path: Path, issues: Issues) -> Iterator[Lines]:
                 ) from cut
             text, row = cut.rest[:whole], cut.rest[whole:]
             if text:
-                yield Lines(path, text, line, names)
-                line += _line_breaks(text)
+                count = _line_breaks(text)
+                yield Lines(path, text, line, names, count)
+                line += count
             issues.note("file cut off: its rows up to the cut were taken")
             if row:
                 shown = row.decode("utf-8", "backslashreplace")
@@ -323,11 +327,13 @@ def parsed(some: Lines, wanted: Sequence[str], issues: Issues) -> Iterator[Block
     """
     path, text, line = some.path, some.text, some.line
     text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
+    if text.isascii() and b"\r" not in text and b"\0" not in text:
+        broken: list[tuple[int, str]] = []
+        table = _table(text, some.names, wanted, broken)
+        if not _has_empty_lines(text, table):
+            yield from _plain(some, text, table, broken, issues)
+            return
     ends = _ends(text)
-    empty = ends[0] == 0 or bool((np.diff(ends) == 1).any())
-    if not empty and text.isascii() and b"\r" not in text and b"\0" not in text:
-        yield from _plain(some, text, len(ends), wanted, issues)
-        return
     good: list[bytes] = []
     numbers: list[int] = []
     for number, run, whole in _runs(text, ends + 1, len(some.names)):
@@ -351,12 +357,25 @@ def parsed(some: Lines, wanted: Sequence[str], issues: Issues) -> Iterator[Block
         yield _checked_block(path, good, numbers, some.names, wanted)
 
 
+def _has_empty_lines(text: bytes, table: pa.Table | None) -> bool:
+    """Whether some lines are empty, which Arrow reads as rows of empty cells."""
+    if table is not None and table.num_columns:
+        shortest = pc.min(pc.binary_length(table.column(0))).as_py()
+        if shortest:  # much quicker than to look at the text
+            return False
+    ends = _ends(text)
+    return bool(ends[0] == 0 or (np.diff(ends) == 1).any())
+
+
 def _plain(
-    some: Lines, text: bytes, lines: int, wanted: Sequence[str], issues: Issues
+    some: Lines,
+    text: bytes,
+    table: pa.Table | None,
+    broken: Sequence[tuple[int, str]],
+    issues: Issues,
 ) -> Iterator[Block]:
-    """Lines that are rows, but for those with another number of cells."""
-    broken: list[tuple[int, str]] = []
-    table = _table(text, some.names, wanted, broken)
+    """The rows of lines, none of them empty; ``broken`` are those of another number of cells."""
+    lines = some.count
     if table is None or table.num_rows + len(broken) != lines:
         last = some.line + lines - 1
         raise UnciaError(f"{some.path}, lines {some.line} to {last} cannot be parsed as CSV")
@@ -452,7 +471,7 @@ def _table(
     """The wanted columns as text; None if that cannot be.
 
     Args:
-        text: lines, none of them empty.
+        text: lines.
         names: the columns of all rows.
         wanted: some of them.
         broken: gets lines of another number of cells, which are left out: number from 0, and text.

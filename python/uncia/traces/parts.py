@@ -12,6 +12,7 @@ import pyarrow.parquet
 
 from uncia import record
 from uncia.record import parquet
+from uncia.traces.parallel import Background
 
 GROUP_ROWS: Final = 1 << 18
 """Rows of a row group."""
@@ -29,7 +30,7 @@ Order: TypeAlias = Callable[[pa.Table], pa.Array]
 
 
 class Parts:
-    """A Parquet file that grows by batches.
+    """A Parquet file that grows by batches, which another thread encodes and writes.
 
     Rows of the same place in the order stay in the order that they came in.
 
@@ -49,12 +50,17 @@ class Parts:
         self._rows_waiting = 0
         self._few = sort is not False  # whether all rows are still waiting, to be sorted
         self._writer: parquet.Writer | None = None
+        self._background = Background()
         self._last = np.iinfo(np.int64).min
         self.sorted = True
         self.rows = 0
 
     def write(self, batch: pa.Table) -> None:
-        """Append rows: columns of the table; those that are not given are null."""
+        """Append rows: columns of the table; those that are not given are null.
+
+        Raises:
+            OSError: rows given before could not be written.
+        """
         if not batch.num_rows:
             return
         places = self._places(batch)
@@ -70,12 +76,13 @@ class Parts:
     def close(self) -> None:
         """Complete the file."""
         if self._few and not self.sorted:
-            everything = _joined(self._waiting)
+            everything = _joined(self._waiting).combine_chunks()
             order = np.argsort(self._places(everything), kind="stable")
             self._waiting = [everything.take(pa.array(order))]
             self.sorted = True
         while self._waiting:
             self._write_group()
+        self._background.finish()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -85,6 +92,7 @@ class Parts:
     def abandon(self) -> None:
         """Close the file as it is."""
         self._waiting = []
+        self._background.abandon()
         if self._writer is not None:
             self._writer.abandon()
 
@@ -94,7 +102,7 @@ class Parts:
         return positions
 
     def _write_group(self) -> None:
-        """Write the rows that wait longest as one row group; the others go on waiting."""
+        """Have the rows that wait longest written as one row group; the others go on waiting."""
         group: list[pa.Table] = []
         missing = GROUP_ROWS
         while self._waiting and missing:
@@ -105,6 +113,10 @@ class Parts:
             group.append(batch)
             missing -= batch.num_rows
         self._rows_waiting -= GROUP_ROWS - missing
+        self._background.add(lambda: self._encode(group))
+
+    def _encode(self, group: list[pa.Table]) -> None:
+        """Write a row group; in the other thread."""
         rows = record.conform(_joined(group), self._table, epoch=0)
         if self._writer is None:
             self._writer = _writer(self._path, rows.schema)
@@ -139,8 +151,8 @@ def _by_start(path: Path, spill: Path) -> Iterator[pa.Table]:
 
 
 def _joined(batches: list[pa.Table]) -> pa.Table:
-    """One table of one chunk a column, so that a row group has one dictionary."""
-    return pa.concat_tables(batches).unify_dictionaries().combine_chunks()
+    """One table whose columns have one dictionary each, as a row group needs it."""
+    return pa.concat_tables(batches).unify_dictionaries()
 
 
 def _writer(path: Path, schema: pa.Schema) -> parquet.Writer:

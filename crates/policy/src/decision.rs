@@ -32,6 +32,8 @@ pub enum StopReason {
     Update,
     /// Its function was deleted.
     Delete,
+    /// Its worker takes no instances any more.
+    Drained,
     /// The scheduler shuts down.
     Shutdown,
 }

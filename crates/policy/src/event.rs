@@ -37,6 +37,12 @@ pub enum Event {
         /// What it has room for.
         capacity: Capacity,
     },
+    /// The worker takes no instances any more. Those that it has retire: what is idle is stopped at once,
+    /// what serves a request, or is being started for one, afterwards.
+    WorkerDrained {
+        /// Which worker.
+        worker: WorkerId,
+    },
     /// The worker is gone with all its instances, of which nothing more is reported. Their requests
     /// are requeued as the next attempt.
     WorkerGone {

@@ -261,6 +261,32 @@ fn requests_of_a_worker_that_is_gone_are_served_by_another() {
 }
 
 #[test]
+fn a_drained_worker_ends_what_it_has_and_takes_nothing() {
+    let mut driver = driver(&PolicyNames::default(), &[SETTINGS]);
+    let busy = driver.arrive(0, false);
+    let idle = driver.arrive(0, false);
+    ready_all(&mut driver);
+    let idle_one = driver.starts[1];
+    driver.end(idle_one, 0, End::Survives);
+    driver.drain_worker(WorkerId(0));
+    assert!(driver.answered.contains(&idle) && !driver.answered.contains(&busy));
+    let stop = Decision::Stop { instance: idle_one, reason: StopReason::Drained };
+    assert!(driver.log.contains(&stop), "{:?}", driver.log);
+    // What comes now goes elsewhere, and nowhere while there is nobody else.
+    let refused = driver.arrive(0, false);
+    assert!(driver.rejected.contains_key(&refused));
+    driver.join(1, Resources::UNBOUNDED, 2);
+    let later = driver.arrive(0, false);
+    let starts = driver.starts.clone();
+    assert_eq!(driver.instances[starts.last().unwrap()].worker, WorkerId(1));
+    driver.end(starts[0], 0, End::Survives);
+    let stop = Decision::Stop { instance: starts[0], reason: StopReason::Drained };
+    assert!(driver.log.contains(&stop), "{:?}", driver.log);
+    driver.finish();
+    assert!(driver.answered.contains(&busy) && driver.answered.contains(&later));
+}
+
+#[test]
 fn an_instance_serves_as_many_requests_as_its_concurrency() {
     let settings = FunctionSettings { concurrency: 3, max_in_flight: 99, ..SETTINGS };
     let mut driver = driver(&PolicyNames::default(), &[settings]);

@@ -63,6 +63,7 @@ enum Step {
     Update(u64),
     Configure(u64, u32, u32),
     Join(u32, u32),
+    Drain(u32),
     Lose(u32),
     Sample(usize, u64),
     Pressure(u32, u64),
@@ -85,6 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..FUNCTIONS).prop_map(Step::Update),
         1 => (0..FUNCTIONS, 0..5u32, 0..3u32).prop_map(|(f, max, min)| Step::Configure(f, max, min)),
         1 => (0..WORKERS, 1..5u32).prop_map(|(worker, max)| Step::Join(worker, max)),
+        1 => (0..WORKERS).prop_map(Step::Drain),
         1 => (0..WORKERS).prop_map(Step::Lose),
         1 => (n(), 0..8u64).prop_map(|(n, memory)| Step::Sample(n, memory)),
         1 => (0..WORKERS, 0..8u64).prop_map(|(worker, bytes)| Step::Pressure(worker, bytes)),
@@ -170,6 +172,7 @@ fn run(driver: &mut Driver, step: &Step) {
             let had = driver.workers.get(&WorkerId(worker)).map_or(0, |had| had.max_instances);
             driver.join(worker, ROOM, max_instances.max(had));
         }
+        Step::Drain(worker) => driver.drain_worker(WorkerId(worker)),
         Step::Lose(worker) => driver.lose_worker(WorkerId(worker)),
         Step::Sample(n, memory) => {
             if let Some(instance) = driver.nth(n, |_| true) {

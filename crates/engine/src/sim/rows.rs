@@ -325,6 +325,7 @@ fn end_reason(gone: Gone) -> &'static str {
         Gone::Stopped(StopReason::Preempted) => "preempted",
         Gone::Stopped(StopReason::Update) => "update",
         Gone::Stopped(StopReason::Delete) => "delete",
+        Gone::Stopped(StopReason::Drained) => "drained",
         Gone::Stopped(StopReason::Shutdown) => "shutdown",
     }
 }

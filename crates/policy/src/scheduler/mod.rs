@@ -96,6 +96,7 @@ impl Scheduler {
         self.begin(now, out);
         match *event {
             Event::WorkerJoined { worker, capacity } => self.join(worker, capacity, out),
+            Event::WorkerDrained { worker } => self.drain(worker, out),
             Event::WorkerGone { worker } => self.lose_worker(worker, out),
             Event::FunctionConfigured { function, settings } => {
                 self.configure(function, settings, out);

@@ -123,9 +123,20 @@ impl Scheduler {
     /// Marks all instances of a function to be stopped, and stops those that are idle.
     pub(super) fn retire(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
         let function = &self.state.functions[slot];
-        let idle: Vec<usize> = function.available.iter(&self.state.instances).collect();
-        for member in function.extra.members.clone() {
-            let member = member as usize;
+        // The idle ones first, in the order in which they would serve.
+        let mut members: Vec<usize> = function.available.iter(&self.state.instances).collect();
+        members.extend(function.extra.members.iter().map(|member| *member as usize));
+        self.retire_members(&members, reason, out);
+    }
+
+    /// Marks these instances to be stopped, and stops those that are idle, in this order.
+    pub(super) fn retire_members(
+        &mut self,
+        members: &[usize],
+        reason: StopReason,
+        out: &mut Vec<Decision>,
+    ) {
+        for &member in members {
             if self.state.instances[member].phase == Phase::Idle {
                 continue;
             }
@@ -134,9 +145,9 @@ impl Scheduler {
             self.state.set_kept(member, false);
             self.state.link(member);
         }
-        for instance in idle {
-            if self.state.instances[instance].phase == Phase::Idle {
-                self.stop(instance, reason, out);
+        for &member in members {
+            if self.state.instances[member].phase == Phase::Idle {
+                self.stop(member, reason, out);
             }
         }
     }

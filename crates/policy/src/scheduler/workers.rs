@@ -1,6 +1,6 @@
 //! Workers that join and leave.
 
-use crate::{Capacity, Decision, Scheduler, WorkerId};
+use crate::{Capacity, Decision, Scheduler, StopReason, WorkerId};
 
 impl Scheduler {
     pub(super) fn join(&mut self, id: WorkerId, capacity: Capacity, out: &mut Vec<Decision>) {
@@ -15,6 +15,30 @@ impl Scheduler {
         }
         self.state.limit += u64::from(capacity.max_instances);
         self.is_room_new = true;
+    }
+
+    pub(super) fn drain(&mut self, id: WorkerId, out: &mut Vec<Decision>) {
+        let Some(slot) = self.state.worker(id) else { return };
+        let mut members: Vec<_> = self.state.workers[slot]
+            .members
+            .iter()
+            .map(|member| (self.state.instances[*member as usize].id, *member as usize))
+            .collect();
+        members.sort_unstable();
+        let members: Vec<_> = members.into_iter().map(|(_, member)| member).collect();
+        let mut functions: Vec<_> = members
+            .iter()
+            .map(|member| self.state.instances[*member].function())
+            .map(|function| (self.state.functions[function].extra.id, function))
+            .collect();
+        self.retire_members(&members, StopReason::Drained, out);
+        self.join(id, Capacity::NONE, out);
+        functions.sort_unstable();
+        functions.dedup();
+        for (_, function) in functions {
+            // What waits for an instance that retires may be served elsewhere.
+            self.serve(function, out);
+        }
     }
 
     pub(super) fn lose_worker(&mut self, id: WorkerId, out: &mut Vec<Decision>) {

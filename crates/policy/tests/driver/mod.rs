@@ -103,6 +103,18 @@ impl Driver {
         self.send(Event::WorkerJoined { worker, capacity });
     }
 
+    /// The worker's capacity as it was counts on for what it has still.
+    pub(crate) fn drain_worker(&mut self, worker: WorkerId) {
+        let before = self.starts.len();
+        self.send(Event::WorkerDrained { worker });
+        for id in &self.starts[before..] {
+            assert_ne!(self.instances[id].worker, worker, "nothing starts where all is to end");
+        }
+        for instance in self.instances.values().filter(|instance| instance.worker == worker) {
+            assert!(!instance.is_idle(), "what is idle is stopped at once");
+        }
+    }
+
     pub(crate) fn lose_worker(&mut self, worker: WorkerId) {
         self.workers.remove(&worker);
         let gone: Vec<InstanceId> =

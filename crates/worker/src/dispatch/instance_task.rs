@@ -316,6 +316,7 @@ fn stop_reason(reason: StopReason) -> &'static str {
         StopReason::Evicted => "evicted",
         StopReason::Update => "update",
         StopReason::Delete => "delete",
+        StopReason::Drained => "drained",
         StopReason::Shutdown => "shutdown",
         StopReason::Preempted => "preempted",
     }

@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// Nanoseconds in a second.
 pub const NS_PER_S: i64 = 1_000_000_000;
@@ -51,7 +52,7 @@ fn read(clock: ClockId) -> i64 {
 }
 
 /// A moment, read from both clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Moment {
     unix: i64,
     monotonic: i64,

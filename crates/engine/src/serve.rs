@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use uncia_worker::access::Access;
+use uncia_worker::cluster::{Agent, JoinError, JoinSettings};
 use uncia_worker::config::Config;
 use uncia_worker::listen::{Listen, Tls};
 use uncia_worker::serve::{ServeError, Worker};
@@ -40,6 +41,15 @@ pub(crate) struct Arguments {
     /// aws_secret_access_key, or uncia_token.
     #[arg(long, value_name = "FILE")]
     credentials: Option<PathBuf>,
+    /// Run nothing here: workers join, which `--join` starts.
+    #[arg(long, conflicts_with = "join")]
+    controller: bool,
+    /// Join the controller at this address, and run what it asks for, instead of listening.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["listen", "sockets", "tls_cert", "tls_key", "traces"])]
+    join: Option<String>,
+    /// What a worker that joins is called in rows; the machine's name unless it is given.
+    #[arg(long, value_name = "NAME", requires = "join")]
+    name: Option<String>,
     /// Send spans of invocations to the OpenTelemetry collector that the environment names, if it does.
     #[arg(long)]
     traces: bool,
@@ -65,7 +75,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Err(message) => return arguments.messages.fail(&message, BAD_INPUT),
     };
     match uncia_worker::runtime::runtime() {
-        Ok(runtime) => runtime.block_on(serve(arguments, listen, config)),
+        Ok(runtime) => match &arguments.join {
+            Some(url) => runtime.block_on(join(arguments, url, config)),
+            None => runtime.block_on(serve(arguments, listen, config)),
+        },
         Err(error) => arguments.messages.fail(&format!("cannot start threads: {error}"), FAILED),
     }
 }
@@ -114,7 +127,7 @@ async fn serve(arguments: &Arguments, listen: Listen, config: Config) -> ExitCod
             return arguments.messages.fail(&format!("cannot listen for signals: {error}"), FAILED);
         }
     };
-    let worker = match Worker::start(listen, &arguments.state, config).await {
+    let worker = match Worker::start(listen, &arguments.state, config, arguments.controller).await {
         Ok(worker) => worker,
         Err(error) => {
             let code = if matches!(error, ServeError::Listen(_)) { BAD_INPUT } else { FAILED };
@@ -141,4 +154,65 @@ async fn serve(arguments: &Arguments, listen: Listen, config: Config) -> ExitCod
     };
     worker.stop(hurry).await;
     failure.map_or(ExitCode::SUCCESS, |message| arguments.messages.fail(&message, FAILED))
+}
+
+/// Works for a controller until told to stop.
+async fn join(arguments: &Arguments, url: &str, config: Config) -> ExitCode {
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            return arguments.messages.fail(&format!("cannot listen for signals: {error}"), FAILED);
+        }
+    };
+    let settings = JoinSettings {
+        url: url.to_owned(),
+        name: arguments.name.clone().unwrap_or_else(host_name),
+        state: arguments.state.clone(),
+        credentials: arguments.credentials.clone(),
+        config,
+    };
+    let name = settings.name.clone();
+    let (agent, joined) = match Agent::start(settings).await {
+        Ok(started) => started,
+        Err(error) => {
+            let is_input = matches!(
+                error,
+                JoinError::Address(_) | JoinError::Unprotected(_) | JoinError::Credentials(_)
+            );
+            let code = if is_input { BAD_INPUT } else { FAILED };
+            return arguments.messages.fail(&error.to_string(), code);
+        }
+    };
+    let ready = json!({
+        "event": "joined",
+        "url": url,
+        "name": name,
+        "pid": std::process::id(),
+        "warnings": agent.warnings(),
+    });
+    // Whoever started it may not listen; then nobody needs to know.
+    let _ = writeln!(std::io::stdout().lock(), "{ready}");
+    let serving = tokio::spawn({
+        let agent = agent.clone();
+        async move { agent.serve(joined).await }
+    });
+    let failure = tokio::select! {
+        _ = signals.next() => None,
+        message = agent.failed() => Some(message),
+    };
+    // A second signal waits for nobody.
+    let hurry = async {
+        signals.next().await;
+    };
+    agent.leave(hurry).await;
+    let _ = serving.await;
+    agent.close().await;
+    failure.map_or(ExitCode::SUCCESS, |message| arguments.messages.fail(&message, FAILED))
+}
+
+/// What the machine is called, or `worker`.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "worker".to_owned() } else { name.to_owned() }
 }

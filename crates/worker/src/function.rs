@@ -113,6 +113,19 @@ pub(crate) fn default_architecture(
     platforms.filter(|it| is_server && *it != Architecture::Code).unwrap_or_default()
 }
 
+/// The byte code of a package and of layers: where it is, and where instances see it.
+pub(crate) fn byte_code_mounts(
+    code: &Code,
+    layers: &Layers,
+    runtime: Runtime,
+) -> Vec<(PathBuf, PathBuf)> {
+    let Some(places) = runtime.definition().byte_code() else { return Vec::new() };
+    let code = code.byte_code(runtime).map(|folder| (folder, places.place.into()));
+    let opt = layers.opt().and_then(|opt| opt.byte_code(runtime));
+    let opt = opt.zip(places.layers_place().map(PathBuf::from));
+    code.into_iter().chain(opt).collect()
+}
+
 impl Configuration {
     /// Stands for a configuration that was stored and cannot be read.
     pub(crate) fn unreadable() -> Self {
@@ -348,7 +361,7 @@ impl Function {
             image: self.image_spec().map(Arc::new),
             layers: self.layers.folder(),
             extensions: self.layers.extensions().to_vec(),
-            mounts: self.byte_code_mounts(),
+            mounts: byte_code_mounts(&self.code, &self.layers, self.runtime()),
             environment: self.configuration.environment.clone(),
             memory_bytes: self.memory_bytes(),
             cpu_micro: self.cpu_micro(),
@@ -399,16 +412,6 @@ impl Function {
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .collect(),
         })
-    }
-
-    /// The byte code of its code and of its layers: where it is, and where its instances see it.
-    fn byte_code_mounts(&self) -> Vec<(PathBuf, PathBuf)> {
-        let runtime = self.runtime();
-        let Some(places) = runtime.definition().byte_code() else { return Vec::new() };
-        let code = self.code.byte_code(runtime).map(|folder| (folder, places.place.into()));
-        let opt = self.layers.opt().and_then(|opt| opt.byte_code(runtime));
-        let opt = opt.zip(places.layers_place().map(PathBuf::from));
-        code.into_iter().chain(opt).collect()
     }
 
     /// Whether publishing both would make the same version.

@@ -1,6 +1,7 @@
 //! The seam between what decides and what runs: a [`Host`] starts [`Instance`]s, an instance
 //! serves one request at a time, and everything it used is in the [`Reply`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use hyper::body::Incoming;
+use serde::{Deserialize, Serialize};
 use uncia_clock::Moment;
 
 pub use crate::answer_body::AnswerBody;
@@ -24,7 +26,7 @@ pub use crate::sandbox::{
 pub use crate::services::{Located, Reach, Services};
 
 /// What an instance can reach besides its Runtime API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Network {
     /// Nothing.
     #[default]
@@ -36,7 +38,7 @@ pub enum Network {
 }
 
 /// How an instance gets its requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Architecture {
     /// Its runtime asks for them at the Runtime API, one after the other.
     #[default]
@@ -59,7 +61,7 @@ impl Architecture {
 }
 
 /// What an instance is started from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum StartFrom {
     /// Nothing.
     Fresh,
@@ -82,7 +84,7 @@ impl StartFrom {
 }
 
 /// Who sees to it that an instance gets no more than its CPU share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Enforcement {
     /// The kernel's bandwidth control, which looks at ticks.
     #[default]
@@ -117,7 +119,7 @@ pub struct HostConfig {
 }
 
 /// A root file system that a function brings, instead of a runtime's, and what is started in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageSpec {
     /// The unpacked layers on the host, the lowest first.
     pub layers: Vec<PathBuf>,
@@ -130,7 +132,7 @@ pub struct ImageSpec {
 }
 
 /// Everything that an instance needs to know to start.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InstanceSpec {
     /// Letters, digits and hyphens; unique on the host.
     pub id: String,
@@ -233,7 +235,7 @@ pub struct Phase {
 }
 
 /// Why an instance did not become ready.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "its sentence says what each case is")]
 pub enum StartError {
     /// The host could not build the sandbox: not the function's fault.
@@ -251,26 +253,31 @@ pub enum StartError {
 }
 
 /// A client's HTTP request without its body, for an instance that serves HTTP.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HttpHead {
     /// The address that the request comes from.
     pub client: IpAddr,
     /// Whether it came over TLS.
     pub is_secure: bool,
     /// The method, whatever it is.
+    #[serde(with = "http_serde::method")]
     pub method: Method,
     /// Path and query, as the client wrote them.
+    #[serde(with = "http_serde::uri")]
     pub target: Uri,
     /// All headers that are not of the client's connection.
+    #[serde(with = "http_serde::header_map")]
     pub headers: HeaderMap,
 }
 
 /// What an instance that serves HTTP has answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpAnswer {
     /// The status: 200 to 599, or 101 of a websocket that has ended.
+    #[serde(with = "http_serde::status_code")]
     pub status: StatusCode,
     /// All headers that are not of the instance's connection.
+    #[serde(with = "http_serde::header_map")]
     pub headers: HeaderMap,
     /// The whole body; None if it was passed to the client piece by piece.
     pub body: Option<Bytes>,
@@ -308,7 +315,7 @@ pub struct Request {
 }
 
 /// How an invocation ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The handler's answer.
     Ok(Bytes),
@@ -330,7 +337,7 @@ pub enum Outcome {
     /// The time was up, and the instance goes on with its other requests.
     GivenUp,
     /// The client went away in the middle, as this sentence says, and the request with it.
-    ClientGone(&'static str),
+    ClientGone(Cow<'static, str>),
     /// The instance is gone: killed because what it answered is no HTTP, in this sentence.
     NotHttp(String),
     /// The instance is gone: an extension has failed.
@@ -342,6 +349,9 @@ pub enum Outcome {
     },
     /// The instance is gone: killed because the time was up after the answer, with who was at work.
     Late(String),
+    /// The instance is gone with the worker that it was on, as this sentence says; whether the function has
+    /// done its work nobody knows.
+    WorkerLost(String),
 }
 
 impl Outcome {
@@ -370,7 +380,7 @@ impl Outcome {
 }
 
 /// What an invocation used; a value that could not be measured is `None`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU time in user mode, in ns.
     pub cpu_user_ns: Option<i64>,
@@ -387,7 +397,7 @@ pub struct Usage {
 }
 
 /// An instance's answer to a [`Request`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reply {
     /// How the invocation ended.
     pub outcome: Outcome,

@@ -11,6 +11,7 @@ mod answer_body;
 mod api;
 mod awake;
 mod clock;
+pub mod cluster;
 pub mod config;
 mod dispatch;
 mod failure;

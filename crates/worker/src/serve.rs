@@ -11,8 +11,9 @@ use uncia_policy::{PolicyNames, Resources, UnknownPolicy};
 
 use crate::api::machines::invoker;
 use crate::api::{ARN_PREFIX, Api, ApiError};
+use crate::cluster::Members;
 use crate::config::Config;
-use crate::dispatch::Dispatcher;
+use crate::dispatch::{Dispatcher, Hosts};
 use crate::function::Function;
 use crate::instance::{ChainService, Host, HostConfig, HostError};
 use crate::listen::{Listen, ListenError, Listener, SocketError, SocketFile};
@@ -63,7 +64,14 @@ pub struct Worker {
 
 impl Worker {
     /// Opens the state folder, with what an earlier worker left there, and listens.
-    pub async fn start(listen: Listen, state: &Path, config: Config) -> Result<Self, ServeError> {
+    ///
+    /// A `controller` runs nothing itself: workers join it.
+    pub async fn start(
+        listen: Listen,
+        state: &Path,
+        config: Config,
+        controller: bool,
+    ) -> Result<Self, ServeError> {
         listen.check()?;
         // An instance's first process has another working folder.
         let state = &std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
@@ -108,9 +116,14 @@ impl Worker {
         let output = Arc::new(OutputLog::open(state).map_err(ServeError::Output)?);
         let monitor = Arc::new(Monitor::new());
         let traces = config.traces.clone().map(Traces::start).map(Arc::new);
+        let members = controller.then(|| Arc::new(Members::new(registry.clone())));
+        let hosts = match &members {
+            Some(members) => Hosts::Members(members.clone()),
+            None => Hosts::Local(host.clone()),
+        };
         let dispatcher = Dispatcher::start(
             Arc::new(config.clone()),
-            host.clone(),
+            hosts,
             Arc::new(MonitoredLog::new(
                 log.clone(),
                 monitor.clone(),
@@ -118,7 +131,7 @@ impl Worker {
                 output.clone(),
             )),
             policies,
-            Resources::UNBOUNDED,
+            (!controller).then_some(Resources::UNBOUNDED),
         );
         for function in registry.all().iter().flat_map(Function::versions) {
             dispatcher.configure(function);
@@ -137,6 +150,7 @@ impl Worker {
             page: Page::new(),
             traces,
             output,
+            members,
         });
         tokio::spawn(compile(api.clone()));
         // Instances find the API once it exists; none was started before.

@@ -63,9 +63,28 @@ def register(app: typer.Typer) -> None:
             " beyond loopback: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and UNCIA_TOKEN.",
             show_default=False,
         ),
+        controller: bool = typer.Option(
+            False,
+            "--controller",
+            help="Run nothing here: workers join, and run what this platform gives them.",
+        ),
+        join: str | None = typer.Option(
+            None,
+            metavar="URL",
+            help="Join the controller at this address as a worker, instead of listening: http:// on"
+            " this machine, https:// elsewhere, with the uncia_token of --credentials.",
+            show_default=False,
+        ),
+        name: str | None = typer.Option(
+            None,
+            metavar="NAME",
+            help="With --join: what rows call this worker. Default: the machine's name.",
+            show_default=False,
+        ),
         state: Path | None = typer.Option(
             None,
-            help="Folder of functions and logs. Default: $XDG_STATE_HOME/uncia/serve.",
+            help="Folder of functions and logs. Default: $XDG_STATE_HOME/uncia/serve, with --join"
+            " uncia/worker.",
             show_default=False,
         ),
         like: str | None = typer.Option(
@@ -115,14 +134,14 @@ def register(app: typer.Typer) -> None:
         """
         from uncia.cli.meter import Meter
         from uncia.platforms.embedded import list_functions
-        from uncia.platforms.foreground import Foreground
+        from uncia.platforms.foreground import Foreground, become_worker
         from uncia.platforms.journal import state_home
         from uncia.tariffs.catalogue import resolve
 
         options = _options(
             {**settings, "like": like, "images": images, "policies": _policies(policy)}
         )
-        folder = state_home() / "serve" if state is None else state
+        folder = state_home() / ("worker" if join else "serve") if state is None else state
         profile = options.profile()
         (billed,) = resolve([tariff or default_tariff(profile)])
         for warning in [] if profile is None else profile.warnings():
@@ -132,7 +151,15 @@ def register(app: typer.Typer) -> None:
         config = options.engine()
         if service:
             config["services"] = _services(service)
-        listening = [word for path in socket for word in ("--socket", str(path))]
+        if join is not None:
+            alone = {"--controller": controller, "--socket": socket, "--tls-cert": tls_cert}
+            if given := [option for option, value in alone.items() if value]:
+                raise UnciaError(f"--join and {given[0]}: a worker that joins does not listen")
+            become_worker(join, name, folder, config, credentials, messages)
+        if name is not None:
+            raise UnciaError("--name: it is a worker's, which --join makes of this platform")
+        listening = ["--controller"] if controller else []
+        listening += [word for path in socket for word in ("--socket", str(path))]
         for option, file in (
             ("--tls-cert", tls_cert),
             ("--tls-key", tls_key),

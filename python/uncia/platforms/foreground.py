@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NoReturn, Self
 
 from uncia import engine
 from uncia.platforms import wire
@@ -21,6 +21,41 @@ _CONTROL: Final = "control.sock"
 _POLL_S: Final = 0.25
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG: Final = 1
+
+
+def become_worker(
+    url: str,
+    name: str | None,
+    state: Path,
+    config: dict[str, Any],
+    credentials: Path | None,
+    messages: Literal["text", "json"],
+) -> NoReturn:
+    """Become a worker of a controller: the engine takes this process's place.
+
+    Args:
+        url: the controller's address.
+        name: what rows call the worker; None for the machine's name.
+        state: the folder for packages and root file systems.
+        config: of ``uncia-engine serve``.
+        credentials: a file with the token that lets in at the controller, if it asks for one.
+        messages: the form of what the engine writes to standard error.
+    """
+    file = _open_config(config)
+    os.set_inheritable(file, True)
+    arguments = [str(engine.binary()), "serve", "--join", url, "--state", str(state)]
+    arguments += ["--config", f"/dev/fd/{file}", "--messages", messages]
+    arguments += [] if name is None else ["--name", name]
+    arguments += [] if credentials is None else ["--credentials", str(credentials)]
+    os.execv(arguments[0], arguments)
+
+
+def _open_config(config: dict[str, Any]) -> int:
+    """Return an open file without a name that holds the configuration: nothing is left behind."""
+    file = os.memfd_create("uncia-serve-config", 0)
+    os.write(file, json.dumps(config).encode())
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
 
 
 class Foreground:
@@ -56,10 +91,7 @@ class Foreground:
         Raises:
             RunFailedError: it listens, and does not answer.
         """
-        # The configuration is passed as an open file without a name, so nothing is left behind.
-        file = os.memfd_create("uncia-serve-config", 0)
-        os.write(file, json.dumps(config).encode())
-        os.lseek(file, 0, os.SEEK_SET)
+        file = _open_config(config)
         self._handlers = {number: signal.signal(number, self._pass_on) for number in _SIGNALS}
         self._early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None

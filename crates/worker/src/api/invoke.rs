@@ -86,6 +86,11 @@ pub(super) async fn run(
     if function.broken.is_some() {
         return Err(ApiError::broken(&function));
     }
+    if api.members.as_ref().is_some_and(|members| members.is_empty()) {
+        return Err(ApiError::unavailable(
+            "There is no worker: start one with `uncia serve --join` and this controller's address",
+        ));
+    }
     let invoked_arn = qualified_arn.filter(|arn| *arn != function.arn);
     let submission = Submission {
         function,
@@ -240,7 +245,8 @@ pub(super) fn payload(
             Ok((answer.body.clone().unwrap_or_default(), answer.is_failure()))
         }
         Disposition::Ran(Outcome::Passed) => Ok((Bytes::new(), false)),
-        Disposition::Ran(Outcome::ClientGone(how)) => said("Client.Gone", (*how).to_owned()),
+        Disposition::Ran(Outcome::ClientGone(how)) => said("Client.Gone", how.to_string()),
+        Disposition::Ran(Outcome::WorkerLost(how)) => Err(ApiError::service(how.clone())),
         Disposition::Ran(Outcome::NotHttp(how)) => said("Server.NotHttp", how.clone()),
         Disposition::Ran(Outcome::Extension { kind, message }) => said(kind, message.clone()),
         Disposition::Ran(Outcome::Timeout | Outcome::GivenUp | Outcome::Late(_))

@@ -12,7 +12,7 @@ use uncia_record::{Epoch, Instance, Table};
 use super::error::{Answer, ApiError, json_answer};
 use super::forms::ARCHITECTURE;
 use super::route::query_values;
-use super::{Api, body, bytes_answer};
+use super::{Api, body, bytes_answer, joining};
 use crate::features::Features;
 use crate::function::Function;
 use crate::instance::Runtime;
@@ -43,6 +43,7 @@ pub(super) async fn answer(
 ) -> Result<Answer, ApiError> {
     match path {
         ["health"] => Ok(health(api).await),
+        ["workers"] => joining::list(api),
         ["output"] => output(api, head.uri.query().unwrap_or("")).await,
         ["code", sha256] => code(api, sha256, head).await,
         [table @ ("invocations" | "spans" | "instances")] => {

@@ -13,6 +13,7 @@ mod functions;
 mod guard;
 mod images;
 mod invoke;
+mod joining;
 mod layers;
 mod logs;
 pub(crate) mod machines;
@@ -43,6 +44,7 @@ pub(crate) use route::query_values;
 
 use crate::access::Access;
 use crate::answer_body::AnswerBody;
+use crate::cluster::{JOIN_PATH, Members};
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::instance::{Caller, Capabilities, Host};
@@ -76,6 +78,8 @@ pub(crate) struct Api {
     pub page: Page,
     pub machines: Arc<Machines>,
     pub traces: Option<Arc<Traces>>,
+    /// The workers that have joined, if this is a controller.
+    pub members: Option<Arc<Members>>,
     pub output: Arc<OutputLog>,
 }
 
@@ -87,7 +91,7 @@ impl Api {
         client: Client,
         from_function: bool,
     ) -> Response<Either<AnswerBody, LiveBody>> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         if let Some(refusal) = self.refuse(&head, client, from_function) {
             // A stranger keeps no connection by being refused.
             let refusal = if self.is_guarded { last(refusal) } else { refusal };
@@ -97,6 +101,13 @@ impl Api {
             Ok(admission) => admission,
             Err(refusal) => return self.turn_away(refusal, &head).map(Either::Left),
         };
+        if head.method == http::Method::GET && head.uri.path() == JOIN_PATH {
+            if let Err(refusal) = self.check(admission, &head, &Bytes::new()).await {
+                return self.turn_away(refusal, &head).map(Either::Left);
+            }
+            let joined = joining::join(self, &mut head);
+            return joined.unwrap_or_else(|error| error.answer()).map(Either::Left);
+        }
         if head.method == http::Method::GET && head.uri.path() == page::LIVE_PATH {
             if let Err(refusal) = self.check(admission, &head, &Bytes::new()).await {
                 return self.turn_away(refusal, &head).map(Either::Left);
@@ -147,34 +158,10 @@ impl Api {
         self: &Arc<Self>,
         request: http::Request<Incoming>,
     ) -> Answer {
-        if let Err(error) = guard::check_framing(request.headers()) {
-            return last(error.answer());
-        }
-        let (mut head, body) = request.into_parts();
-        let caller = head.extensions.remove::<Caller>();
-        head.headers.remove(invoke::INVOCATION_HEADER);
-        head.headers.remove(invoke::PARENT_HEADER);
-        let parent = caller.as_ref().and_then(|caller| caller.invocation.as_deref());
-        if let Some(parent) = parent.and_then(|name| HeaderValue::from_str(name).ok()) {
-            head.headers.insert(invoke::PARENT_HEADER, parent);
-        }
-        let path = head.uri.path();
-        let name = path
-            .strip_prefix("/2015-03-31/functions/")
-            .and_then(|rest| rest.strip_suffix("/invocations"))
-            .filter(|_| head.method == http::Method::POST);
-        let Some(name) = name else {
-            return ApiError::denied(format!(
-                "{} {path} is not allowed from within a function; only Invoke is",
-                head.method
-            ))
-            .answer();
-        };
-        let body = match body::of_function(body, caller.as_ref()).await {
-            Ok(body) => body,
-            Err(error) => return error.answer(),
-        };
-        invoke::answer(self, name, &head, body).await.unwrap_or_else(|error| error.answer())
+        let answered = answer_of_invoke(request, async |name, head, body| {
+            invoke::answer(self, &name, &head, body).await
+        });
+        answered.await
     }
 
     pub(crate) fn capabilities(&self) -> &Capabilities {
@@ -187,6 +174,42 @@ impl Api {
         let warnings = warnings.cloned().chain(self.host.refusals());
         warnings.chain(self.dispatcher.awake().warning()).collect()
     }
+}
+
+/// Answers a request of an instance by `invoke`, which gets the function's name, if it is Invoke. It says
+/// of no invocation but the one that the instance serves that it is the parent.
+pub(crate) async fn answer_of_invoke(
+    request: http::Request<Incoming>,
+    invoke: impl AsyncFnOnce(String, Parts, Bytes) -> Result<Answer, ApiError>,
+) -> Answer {
+    if let Err(error) = guard::check_framing(request.headers()) {
+        return last(error.answer());
+    }
+    let (mut head, body) = request.into_parts();
+    let caller = head.extensions.remove::<Caller>();
+    head.headers.remove(invoke::INVOCATION_HEADER);
+    head.headers.remove(invoke::PARENT_HEADER);
+    let parent = caller.as_ref().and_then(|caller| caller.invocation.as_deref());
+    if let Some(parent) = parent.and_then(|name| HeaderValue::from_str(name).ok()) {
+        head.headers.insert(invoke::PARENT_HEADER, parent);
+    }
+    let path = head.uri.path();
+    let name = path
+        .strip_prefix("/2015-03-31/functions/")
+        .and_then(|rest| rest.strip_suffix("/invocations"))
+        .filter(|_| head.method == http::Method::POST);
+    let Some(name) = name.map(str::to_owned) else {
+        return ApiError::denied(format!(
+            "{} {path} is not allowed from within a function; only Invoke is",
+            head.method
+        ))
+        .answer();
+    };
+    let body = match body::of_function(body, caller.as_ref()).await {
+        Ok(body) => body,
+        Err(error) => return error.answer(),
+    };
+    invoke(name, head, body).await.unwrap_or_else(|error| error.answer())
 }
 
 /// The last answer of its connection.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use uncia_policy::CpuAssignment;
+use uncia_policy::{CpuAssignment, WorkerId};
 use uncia_record::{Instance as InstanceRow, Invocation};
 
 use crate::instance::{InstanceSpec, Phase, Reply, Request, StartError};
@@ -16,8 +16,17 @@ use crate::meterlog::{LogError, Recorded};
 pub(crate) trait InstanceHost: Clone + Send + Sync + 'static {
     type Instance: RunningInstance;
 
-    /// Starts an instance and waits until it can serve, or has failed and left nothing behind.
-    fn start(&self, spec: InstanceSpec) -> impl Future<Output = Started<Self::Instance>> + Send;
+    /// Starts an instance on a worker, and waits until it can serve, or has failed and left nothing behind.
+    fn start(
+        &self,
+        worker: WorkerId,
+        spec: InstanceSpec,
+    ) -> impl Future<Output = Started<Self::Instance>> + Send;
+
+    /// What rows call a worker; None where there is but one.
+    fn worker_name(&self, _worker: WorkerId) -> Option<Arc<str>> {
+        None
+    }
 
     /// Learns that instances of a function may be started, and makes ahead what their starts take. Does
     /// not wait for it.
@@ -57,10 +66,10 @@ pub(crate) trait RunningInstance: Clone + Send + Sync + 'static {
     fn thaw(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 
     /// Leaves it next to no CPU.
-    fn scale_down(&self) -> std::io::Result<()>;
+    fn scale_down(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 
     /// Undoes [`Self::scale_down`].
-    fn scale_up(&self) -> std::io::Result<()>;
+    fn scale_up(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 
     /// Gives it a CPU class, or CPUs of its own.
     fn set_cpu(&self, assignment: CpuAssignment) -> std::io::Result<()>;
@@ -76,6 +85,11 @@ pub(crate) trait RunningInstance: Clone + Send + Sync + 'static {
 
     /// Ends it within `grace`; nothing of it is left when this returns. May be called again.
     fn stop(&self, grace: Duration) -> impl Future<Output = ()> + Send;
+
+    /// What its end is called if nobody ordered it.
+    fn end_reason(&self) -> &'static str {
+        "exit"
+    }
 
     /// Resolves when the instance has ended, by itself or not.
     fn exited(&self) -> impl Future<Output = ()> + Send;

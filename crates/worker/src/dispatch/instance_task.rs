@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use uncia_clock::Moment;
-use uncia_policy::{CpuAssignment, InstanceId, Pause, StopReason};
+use uncia_policy::{CpuAssignment, InstanceId, Pause, StopReason, WorkerId};
 
 use super::host::{InstanceHost, Log, RunningInstance, Started};
 use super::message::{FailedStart, Message, Order, Resume, ServeResult, Served, Work};
@@ -18,6 +18,7 @@ use crate::instance::{InstanceSpec, Outcome, Reply, StartError};
 /// What the task of an instance needs.
 pub(super) struct InstanceTask<H: InstanceHost, L> {
     pub id: InstanceId,
+    pub worker: WorkerId,
     pub host: H,
     pub log: Arc<L>,
     pub spec: InstanceSpec,
@@ -46,10 +47,10 @@ impl Drop for EndGuard {
 impl<H: InstanceHost, L: Log> InstanceTask<H, L> {
     /// Follows the instance from its start to its end.
     pub(super) async fn run(self) {
-        let Self { id, host, log, spec, orders, owner, stop_grace } = self;
+        let Self { id, worker, host, log, spec, orders, owner, stop_grace } = self;
         let mut guard = EndGuard { id, owner: owner.clone(), armed: true };
         let Started { result, phases, restored, initialization_ns, log_tail } =
-            host.start(spec).await;
+            host.start(worker, spec).await;
         let last = match result {
             Ok(instance) => {
                 report(
@@ -114,7 +115,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                 None => tokio::select! {
                     biased;
                     order = self.orders.recv() => order,
-                    () = self.instance.exited() => return "exit",
+                    () = self.instance.exited() => return self.instance.end_reason(),
                 },
             };
             match order {
@@ -131,7 +132,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                 Some(Order::Pause(how)) => {
                     let paused = match how {
                         Pause::Freeze => self.instance.freeze().await,
-                        Pause::ScaleDown => self.instance.scale_down(),
+                        Pause::ScaleDown => self.instance.scale_down().await,
                     };
                     // Where that cannot be done it idles on, and is warm.
                     self.paused = paused.is_ok().then_some(how);
@@ -265,7 +266,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
         let paused = self.paused.take();
         let resumed = match paused {
             Some(Pause::Freeze) => self.instance.thaw().await,
-            Some(Pause::ScaleDown) => self.instance.scale_up(),
+            Some(Pause::ScaleDown) => self.instance.scale_up().await,
             None => Ok(()),
         };
         if resumed.is_err() {
@@ -293,6 +294,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
             outcome if outcome.instance_survives() => None,
             Outcome::Timeout | Outcome::Late(_) => Some("timeout"),
             Outcome::OutOfMemory => Some("out_of_memory"),
+            Outcome::WorkerLost(_) => Some("worker_gone"),
             _ => Some("exit"),
         };
         // An answer that came before the end counts.

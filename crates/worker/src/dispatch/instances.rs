@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedSender;
 use uncia_clock::Moment;
-use uncia_policy::RequestId;
+use uncia_policy::{RequestId, WorkerId};
 use uncia_record::{Instance as InstanceRow, Span};
 
 use super::message::{Order, Resume};
@@ -16,6 +16,9 @@ use crate::meterlog::IdleInterval;
 /// An instance from the decision to start it until nothing of it is left.
 pub(super) struct InstanceState {
     pub name: Arc<str>,
+    /// Where it is, and what rows call that.
+    pub worker: WorkerId,
+    pub worker_name: Option<Arc<str>>,
     pub function: Arc<Function>,
     pub orders: UnboundedSender<Order>,
     /// What it was ordered to serve and has not reported.
@@ -46,9 +49,12 @@ impl InstanceState {
         name: Arc<str>,
         function: Arc<Function>,
         orders: UnboundedSender<Order>,
+        worker: WorkerId,
     ) -> Self {
         Self {
             name,
+            worker,
+            worker_name: None,
             function,
             orders,
             assigned: Vec::new(),
@@ -142,6 +148,7 @@ impl InstanceState {
             platform: Some(Arc::from(PLATFORM)),
             function: self.function.name.clone(),
             instance: self.name.clone(),
+            worker: self.worker_name.clone(),
             started: self.began.unix(),
             initialized,
             start: Some(Arc::from(self.start_word())),

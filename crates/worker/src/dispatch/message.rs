@@ -6,7 +6,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use uncia_clock::Moment;
 use uncia_policy::{
-    Counts, CpuAssignment, Event, FunctionId, InstanceId, Pause, RequestId, StopReason,
+    Capacity, Counts, CpuAssignment, Event, FunctionId, InstanceId, Pause, RequestId, StopReason,
+    WorkerId,
 };
 use uncia_record::Instance as InstanceRow;
 
@@ -42,6 +43,13 @@ pub(super) enum Message {
         reason: &'static str,
         idle_cpu: Option<i64>,
     },
+    /// A worker takes instances from now on.
+    WorkerJoined {
+        worker: WorkerId,
+        capacity: Capacity,
+    },
+    /// A worker takes no more; answered when nothing of its instances is left, and it is forgotten.
+    WorkerLeaves(WorkerId, oneshot::Sender<()>),
     /// An event for the scheduler alone.
     NotifyScheduler(Event),
     Counts(oneshot::Sender<Counts>),

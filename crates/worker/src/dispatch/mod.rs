@@ -39,7 +39,7 @@ use uncia_policy::{
 };
 use uncia_record::{Instance as InstanceRow, Invocation};
 
-pub(crate) use host::{InstanceHost, Log};
+pub(crate) use host::{InstanceHost, Log, RunningInstance, Started};
 
 use crate::awake::StayAwake;
 use crate::config::Config;
@@ -50,6 +50,7 @@ use events::{INLINE_BYTES, QueuedEvent};
 use message::Message;
 pub(crate) use message::{Overview, Readiness};
 use owner::Owner;
+pub(crate) use sandboxes::{Hosts, Running};
 
 /// Beyond so many functions, those of which no event waits are forgotten.
 const MAX_SLOT_ENTRIES: usize = 1_000;
@@ -131,13 +132,13 @@ pub(crate) struct EventSlot {
 }
 
 impl Dispatcher {
-    /// Starts the owner. `resources` are the machine's.
+    /// Starts the owner. `resources` are the machine's; without any it runs nothing itself.
     pub(crate) fn start<H: InstanceHost, L: Log>(
         config: Arc<Config>,
         host: H,
         log: Arc<L>,
         policies: Policies,
-        resources: Resources,
+        resources: Option<Resources>,
     ) -> Self {
         let (owner, messages) = mpsc::unbounded_channel();
         let max_events = config.event_queue.min(Semaphore::MAX_PERMITS);
@@ -145,8 +146,9 @@ impl Dispatcher {
         // One function that may not run must not keep the others' events out.
         let max_per_function = (max_events * 9).div_ceil(10);
         let awake = StayAwake::start(config.stay_awake());
-        let capacity = Capacity { resources, max_instances: config.max_instances };
-        let joined = Event::WorkerJoined { worker: WorkerId(0), capacity };
+        let capacity = |resources| Capacity { resources, max_instances: config.max_instances };
+        let capacity = resources.map(capacity);
+        let joined = capacity.map(|capacity| Event::WorkerJoined { worker: WorkerId(0), capacity });
         let scheduler = Scheduler::with_parameters(policies, config.parameters, config.seed);
         let state = Owner::new(config, host, log, scheduler, owner.clone());
         tokio::spawn(state.run(joined, messages));
@@ -177,6 +179,20 @@ impl Dispatcher {
         let completion = answered.await.map_err(|_| Stopped);
         self.awake.note_answer();
         completion
+    }
+
+    /// A worker takes instances from now on.
+    pub(crate) fn worker_joined(&self, worker: WorkerId, capacity: Capacity) {
+        self.send(Message::WorkerJoined { worker, capacity });
+    }
+
+    /// Ends what a worker has when it serves nothing any more, gives it nothing new, and returns when it has
+    /// nothing left.
+    pub(crate) async fn worker_leaves(&self, worker: WorkerId) {
+        let (waiter, left) = oneshot::channel();
+        self.send(Message::WorkerLeaves(worker, waiter));
+        // After the end of the owner it has nothing.
+        let _ = left.await;
     }
 
     /// Reserves a place for an event of a function that is about to be written to the log. A function

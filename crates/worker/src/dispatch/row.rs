@@ -90,7 +90,11 @@ fn response_bytes(request: &PendingRequest, outcome: &Outcome) -> Option<i64> {
 /// What every row of a request says that an instance was started for or given: the instance is of
 /// the function as that was when it started.
 fn on_instance(request: &PendingRequest, instance: &InstanceState) -> Invocation {
-    Invocation { instance: Some(instance.name.clone()), ..base(request, &instance.function) }
+    Invocation {
+        instance: Some(instance.name.clone()),
+        worker: instance.worker_name.clone(),
+        ..base(request, &instance.function)
+    }
 }
 
 /// What the policies learn of an invocation's use.
@@ -117,7 +121,8 @@ fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
     }
     match &execution.reply.outcome {
         Outcome::Ok(_) | Outcome::Passed => ("ok", None),
-        Outcome::ClientGone(how) => ("transport_error", Some((*how).to_owned())),
+        Outcome::ClientGone(how) => ("transport_error", Some(how.to_string())),
+        Outcome::WorkerLost(how) => ("transport_error", Some(how.clone())),
         Outcome::Answered(answer) if answer.is_failure() => (
             "function_error",
             Some(format!("the server answered with HTTP status {}", answer.status.as_u16())),

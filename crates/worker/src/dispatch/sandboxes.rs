@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use uncia_clock::Moment;
-use uncia_policy::CpuAssignment;
+use uncia_policy::{CpuAssignment, WorkerId};
 use uncia_record::{Instance as InstanceRow, Invocation};
 
 use super::host::{InstanceHost, Log, RunningInstance, Started};
+use crate::cluster::{Members, RemoteInstance};
 use crate::instance::{self, Architecture, InstanceSpec, Reply, Request};
 use crate::meterlog::{LogError, MeterLog, Recorded};
 
@@ -20,12 +21,65 @@ pub(crate) enum Running {
     Sandbox(instance::Instance),
     /// Code, in the host of all functions' code.
     Code(instance::LoadedCode),
+    /// Either of them, on a worker that has joined.
+    Remote(RemoteInstance),
+}
+
+/// Where instances run: on this machine, or on the workers that have joined.
+#[derive(Clone)]
+pub(crate) enum Hosts {
+    /// This machine.
+    Local(Arc<instance::Host>),
+    /// The workers that have joined.
+    Members(Arc<Members>),
+}
+
+impl InstanceHost for Hosts {
+    type Instance = Running;
+
+    async fn start(&self, worker: WorkerId, spec: InstanceSpec) -> Started<Running> {
+        match self {
+            Self::Local(host) => InstanceHost::start(host, worker, spec).await,
+            Self::Members(members) => {
+                let started = members.start(worker, spec).await;
+                Started {
+                    result: started.result.map(Running::Remote),
+                    phases: started.phases,
+                    restored: started.restored,
+                    initialization_ns: started.initialization_ns,
+                    log_tail: started.log_tail,
+                }
+            }
+        }
+    }
+
+    fn worker_name(&self, worker: WorkerId) -> Option<Arc<str>> {
+        match self {
+            Self::Local(_) => None,
+            Self::Members(members) => members.name(worker),
+        }
+    }
+
+    fn expect(&self, spec: InstanceSpec) {
+        match self {
+            Self::Local(host) => InstanceHost::expect(host, spec),
+            // Each worker does with the first instance that it is asked for.
+            Self::Members(_) => {}
+        }
+    }
+
+    fn forget(&self, function: &str) {
+        match self {
+            Self::Local(host) => InstanceHost::forget(host, function),
+            Self::Members(members) => members.forget(function),
+        }
+    }
 }
 
 impl InstanceHost for Arc<instance::Host> {
     type Instance = Running;
 
-    async fn start(&self, spec: InstanceSpec) -> Started<Running> {
+    async fn start(&self, _worker: WorkerId, spec: InstanceSpec) -> Started<Running> {
         if spec.architecture == Architecture::Code {
             let began = Moment::now();
             let started = self.start_code(spec).await;
@@ -73,6 +127,7 @@ impl RunningInstance for Running {
         match self {
             Self::Sandbox(instance) => instance.is_server(),
             Self::Code(_) => true,
+            Self::Remote(instance) => instance.is_server(),
         }
     }
 
@@ -80,6 +135,7 @@ impl RunningInstance for Running {
         match self {
             Self::Sandbox(instance) => instance.invoke(request).await,
             Self::Code(code) => code.invoke(request).await,
+            Self::Remote(instance) => instance.invoke(request).await,
         }
     }
 
@@ -87,6 +143,7 @@ impl RunningInstance for Running {
         match self {
             Self::Sandbox(instance) => instance.freeze().await,
             Self::Code(_) => Err(only_processes()),
+            Self::Remote(instance) => instance.order("freeze").await,
         }
     }
 
@@ -94,20 +151,23 @@ impl RunningInstance for Running {
         match self {
             Self::Sandbox(instance) => instance.thaw().await,
             Self::Code(_) => Err(only_processes()),
+            Self::Remote(instance) => instance.order("thaw").await,
         }
     }
 
-    fn scale_down(&self) -> io::Result<()> {
+    async fn scale_down(&self) -> io::Result<()> {
         match self {
             Self::Sandbox(instance) => instance.scale_down(),
             Self::Code(_) => Err(only_processes()),
+            Self::Remote(instance) => instance.order("scale-down").await,
         }
     }
 
-    fn scale_up(&self) -> io::Result<()> {
+    async fn scale_up(&self) -> io::Result<()> {
         match self {
             Self::Sandbox(instance) => instance.scale_up(),
             Self::Code(_) => Err(only_processes()),
+            Self::Remote(instance) => instance.order("scale-up").await,
         }
     }
 
@@ -121,6 +181,7 @@ impl RunningInstance for Running {
             Self::Sandbox(instance) => instance.idle_cpu(),
             // The host's own time is no function's.
             Self::Code(_) => None,
+            Self::Remote(instance) => instance.idle_cpu(),
         }
     }
 
@@ -128,6 +189,7 @@ impl RunningInstance for Running {
         match self {
             Self::Sandbox(instance) => instance.retire(grace).await,
             Self::Code(code) => code.stop().await,
+            Self::Remote(instance) => instance.stop(grace, true).await,
         }
     }
 
@@ -135,6 +197,14 @@ impl RunningInstance for Running {
         match self {
             Self::Sandbox(instance) => instance.stop(grace).await,
             Self::Code(code) => code.stop().await,
+            Self::Remote(instance) => instance.stop(grace, false).await,
+        }
+    }
+
+    fn end_reason(&self) -> &'static str {
+        match self {
+            Self::Remote(instance) => instance.end_reason(),
+            _ => "exit",
         }
     }
 
@@ -142,6 +212,7 @@ impl RunningInstance for Running {
         match self {
             Self::Sandbox(instance) => drop(instance.exited().await),
             Self::Code(code) => code.exited().await,
+            Self::Remote(instance) => instance.exited().await,
         }
     }
 }

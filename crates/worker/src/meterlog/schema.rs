@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 8, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 9, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
@@ -93,9 +93,14 @@ const SHARED: &str = "ALTER TABLE invocations ADD COLUMN shared INTEGER";
 const FIRST_SHARED: i64 = 7;
 
 /// The stages of chains.
-const STAGES: &str = "
-    ALTER TABLE invocations ADD COLUMN stage TEXT;
-    PRAGMA user_version = 8;
+const STAGES: &str = "ALTER TABLE invocations ADD COLUMN stage TEXT";
+const FIRST_WITH_STAGES: i64 = 8;
+
+/// The workers of a controller.
+const WORKERS: &str = "
+    ALTER TABLE invocations ADD COLUMN worker TEXT;
+    ALTER TABLE instances ADD COLUMN worker TEXT;
+    PRAGMA user_version = 9;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -120,6 +125,7 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
         }
         2 => from_2(&transaction)?,
         3 => from_3(&transaction)?,
+        FIRST_WITH_STAGES.. => {}
         _ => {
             transaction.execute_batch("ALTER TABLE events RENAME TO old_events")?;
             transaction.execute_batch(EVENTS)?;
@@ -139,7 +145,10 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
     if version < FIRST_SHARED {
         transaction.execute_batch(SHARED)?;
     }
-    transaction.execute_batch(STAGES)?;
+    if version < FIRST_WITH_STAGES {
+        transaction.execute_batch(STAGES)?;
+    }
+    transaction.execute_batch(WORKERS)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

@@ -16,9 +16,9 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
     request_bytes, response_bytes, outcome, status, error, start, instance, started, ended, \
     queued, initialization, execution, billed, allocated_cpu, allocated_memory, cpu_user, \
     cpu_system, memory_avg, memory_peak, throttled_count, throttled_time, reserved_cpu, spot_cpu, \
-    preemptible, qos, shared, stage";
+    preemptible, qos, shared, stage, worker";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
-    allocated_cpu, allocated_memory, invocations, idle_cpu";
+    allocated_cpu, allocated_memory, invocations, idle_cpu, worker";
 
 /// Which log this is, and the number of the last record of its journal that is in it.
 pub(super) fn applied(connection: &Connection) -> rusqlite::Result<(LogId, u64)> {
@@ -94,7 +94,7 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         format!(
             "INSERT INTO invocations ({INVOCATION_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
              ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, \
-             ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32)"
+             ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33)"
         )
     });
     connection.prepare_cached(&SQL)?.execute(params![
@@ -130,6 +130,7 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         row.qos.as_deref(),
         row.shared,
         row.stage.as_deref(),
+        row.worker.as_deref(),
     ])
 }
 
@@ -179,6 +180,7 @@ pub(super) fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
         preemptible: row.get("preemptible")?,
         qos: row.get("qos")?,
         stage: row.get("stage")?,
+        worker: row.get("worker")?,
         ..Invocation::default()
     })
 }
@@ -220,7 +222,7 @@ pub(super) fn read_span(row: &Row<'_>) -> rusqlite::Result<Span> {
 pub(super) fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result<()> {
     let sql = format!(
         "INSERT OR REPLACE INTO instances ({INSTANCE_COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
     );
     connection.prepare_cached(&sql)?.execute(params![
         &*row.function,
@@ -233,6 +235,7 @@ pub(super) fn put_instance(connection: &Connection, row: &Instance) -> rusqlite:
         row.allocated_memory,
         row.invocations,
         row.idle_cpu,
+        row.worker.as_deref(),
     ])?;
     for &(start, end) in row.idle.iter().flatten() {
         insert_idle_interval(connection, &row.instance, start, end)?;
@@ -250,13 +253,13 @@ const END_LEFT_INSTANCES: &str = "
         WHERE id > (SELECT MAX(id) FROM invocations) - ?1 GROUP BY instance)
     INSERT OR REPLACE INTO instances
         (function, instance, started, initialized, ended, end_reason, allocated_cpu,
-         allocated_memory)
+         allocated_memory, worker)
     SELECT function, gone.instance, started, initialized,
            MAX(started, IFNULL(initialized, started), IFNULL(latest.ended, started),
                IFNULL((SELECT last_end FROM merged_idle WHERE instance = gone.instance), started),
                IFNULL((SELECT end FROM idle_intervals WHERE instance = gone.instance
                        ORDER BY start DESC LIMIT 1), started)),
-           'crash', allocated_cpu, allocated_memory
+           'crash', allocated_cpu, allocated_memory, worker
     FROM instances AS gone INDEXED BY living_instances
     LEFT JOIN latest ON latest.instance = gone.instance
     WHERE gone.ended IS NULL ORDER BY id";
@@ -297,7 +300,7 @@ pub(super) fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         invocations: row.get("invocations")?,
         idle: None,
         idle_cpu: row.get("idle_cpu")?,
-        worker: None,
+        worker: row.get("worker")?,
     })
 }
 

@@ -9,7 +9,7 @@ mod table {
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::json::UniqueKeys;
 
@@ -26,7 +26,7 @@ pub(crate) struct Service {
 }
 
 /// Which services a function reaches: a bit for each, in the order of [`ALL`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Reach(pub(crate) u64);
 
 impl Reach {

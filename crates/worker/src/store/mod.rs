@@ -33,7 +33,7 @@ pub(crate) use database::DatabaseError;
 pub(crate) use images::StoredImage;
 pub(crate) use lock::{LockError, StateLock};
 pub(crate) use package::{MAX_UNZIPPED_BYTES, MAX_ZIPPED_BYTES, PackageError, check_handler};
-pub(crate) use packages::Code;
+pub(crate) use packages::{Code, PackageStore};
 pub(crate) use registry::{Registry, StoreError};
 
 /// Whether an error says that the disk is full.

@@ -404,8 +404,9 @@ def handler(event, context):
 ";
     let state = tempfile::tempdir().unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
-    let worker =
-        Worker::start(Listen::on_loopback(any), state.path(), Config::default()).await.unwrap();
+    let worker = Worker::start(Listen::on_loopback(any), state.path(), Config::default(), false)
+        .await
+        .unwrap();
     let address = worker.address();
     let package = base64::engine::general_purpose::STANDARD.encode(zip("main.py", code));
     let create = json!({

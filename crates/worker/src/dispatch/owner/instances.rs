@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use uncia_clock::Moment;
-use uncia_policy::{End, Event, FunctionId, InstanceId, Rejection, RequestId, Usage};
+use uncia_policy::{End, Event, FunctionId, InstanceId, Rejection, RequestId, Usage, WorkerId};
 
 use super::{FailedInstance, Owner};
 use crate::dispatch::Disposition;
@@ -20,7 +20,7 @@ use crate::instance::{Outcome, Phase, Reply};
 use crate::meterlog::EventUpdate;
 
 impl<H: InstanceHost, L: Log> Owner<H, L> {
-    pub(super) fn start(&mut self, id: InstanceId, function: FunctionId) {
+    pub(super) fn start(&mut self, id: InstanceId, function: FunctionId, worker: WorkerId) {
         let Some(state) = self.functions.get(&function) else {
             // Deleted, and nothing of it waits.
             self.notify_scheduler_later(Event::InstanceFailed { instance: id });
@@ -28,9 +28,12 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         };
         let function = state.function.clone();
         let (orders, ordered) = mpsc::unbounded_channel();
-        let state = InstanceState::new(ids::instance().into(), function, orders);
+        let name = ids::instance().into();
+        let mut state = InstanceState::new(name, function, orders, worker);
+        state.worker_name = self.host.worker_name(worker);
         let task = InstanceTask {
             id,
+            worker,
             host: self.host.clone(),
             log: self.log.clone(),
             spec: state.function.instance_spec(&state.name, &self.config),
@@ -64,6 +67,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let id = start.instance;
         let Some(mut state) = self.instances.remove(&id) else { return };
         self.forget_if_deleted(&state);
+        let worker = state.worker;
         state.end_start(&start.phases, start.restored, start.initialization_ns);
         self.log.instance(state.ended_row("init_error", None));
         if let Some(function) = self.functions.get_mut(&state.function.id) {
@@ -71,6 +75,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         }
         self.failed_starts.insert(id, Arc::new(FailedInstance { state, start }));
         self.notify_scheduler(Event::InstanceFailed { instance: id });
+        self.forget_worker(worker);
         // If it is still there, its request was served by another instance.
         self.failed_starts.remove(&id);
     }
@@ -206,6 +211,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         self.forget_if_deleted(&state);
         self.log.instance(state.ended_row(reason, idle_cpu));
         self.notify_scheduler(Event::InstanceGone { instance: id });
+        self.forget_worker(state.worker);
     }
 
     /// An instance that was being started when its function was deleted has asked for others like it.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use uncia_policy::{
-    Decision, Event, FunctionId, InstanceId, Nanos, Rejection, RequestId, Scheduler,
+    Decision, Event, FunctionId, InstanceId, Nanos, Rejection, RequestId, Scheduler, WorkerId,
 };
 
 use super::events::{Delayed, DelayedEvents, QueuedEvent};
@@ -74,6 +74,8 @@ pub(super) struct Owner<H: InstanceHost, L: Log> {
     events_of_broken: HashMap<Arc<str>, Vec<QueuedEvent>>,
     /// Events that nobody wants any more, until the log is told of all of them at once.
     dropped: Vec<i64>,
+    /// Who waits until nothing is left of these workers' instances.
+    leaving: HashMap<WorkerId, oneshot::Sender<()>>,
     shutting_down: bool,
     /// Instances are being killed.
     closing: bool,
@@ -108,6 +110,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             delayed: DelayedEvents::default(),
             events_of_broken: HashMap::new(),
             dropped: Vec::new(),
+            leaving: HashMap::new(),
             shutting_down: false,
             closing: false,
             shutdown_waiters: Vec::new(),
@@ -117,8 +120,14 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     }
 
     /// Tells the scheduler of this machine, then takes messages until told to finish.
-    pub(super) async fn run(mut self, joined: Event, mut messages: UnboundedReceiver<Message>) {
-        self.notify_scheduler(joined);
+    pub(super) async fn run(
+        mut self,
+        joined: Option<Event>,
+        mut messages: UnboundedReceiver<Message>,
+    ) {
+        if let Some(joined) = joined {
+            self.notify_scheduler(joined);
+        }
         loop {
             if self.next_time().is_some_and(|next| next <= self.now()) {
                 self.on_time();
@@ -186,6 +195,14 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             Message::Served(served) => self.served(*served),
             Message::Ended { instance, reason, idle_cpu } => {
                 self.ended(instance, reason, idle_cpu);
+            }
+            Message::WorkerJoined { worker, capacity } => {
+                self.notify_scheduler(Event::WorkerJoined { worker, capacity });
+            }
+            Message::WorkerLeaves(worker, waiter) => {
+                self.leaving.insert(worker, waiter);
+                self.notify_scheduler(Event::WorkerDrained { worker });
+                self.forget_worker(worker);
             }
             Message::NotifyScheduler(event) => self.notify_scheduler(event),
             Message::Counts(answer) => drop(answer.send(self.scheduler.counts())),
@@ -286,6 +303,18 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         }
     }
 
+    /// Drops a worker that leaves, once nothing of its instances is left.
+    fn forget_worker(&mut self, worker: WorkerId) {
+        if self.leaving.contains_key(&worker)
+            && self.instances.values().all(|instance| instance.worker != worker)
+            && let Some(waiter) = self.leaving.remove(&worker)
+        {
+            self.notify_scheduler(Event::WorkerGone { worker });
+            // Whoever waited may have given up.
+            let _ = waiter.send(());
+        }
+    }
+
     /// Tells the scheduler what happened, and does what it decides.
     fn notify_scheduler(&mut self, event: Event) {
         let mut decisions = std::mem::take(&mut self.decisions);
@@ -304,7 +333,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
 
     fn carry_out(&mut self, decision: Decision) {
         match decision {
-            Decision::Start { instance, function, worker: _ } => self.start(instance, function),
+            Decision::Start { instance, function, worker } => {
+                self.start(instance, function, worker);
+            }
             // How it is paused, its own task knows best.
             Decision::Assign { request, instance, resume: _ } => self.assign(request, instance),
             Decision::Reject { request, reason } => {

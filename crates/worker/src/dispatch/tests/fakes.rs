@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
 use uncia_clock::Moment;
-use uncia_policy::CpuAssignment;
+use uncia_policy::{CpuAssignment, WorkerId};
 use uncia_record::{Instance as InstanceRow, Invocation};
 
 use crate::dispatch::host::{InstanceHost, Log, RunningInstance, Started};
@@ -80,7 +80,7 @@ impl FakeHost {
 impl InstanceHost for FakeHost {
     type Instance = FakeInstance;
 
-    async fn start(&self, spec: InstanceSpec) -> Started<FakeInstance> {
+    async fn start(&self, _: WorkerId, spec: InstanceSpec) -> Started<FakeInstance> {
         let began = Moment::now();
         self.dice.pass(5_000).await;
         self.kept.lock().unwrap().insert(spec.function.clone());
@@ -178,11 +178,11 @@ impl RunningInstance for FakeInstance {
         self.freeze().await
     }
 
-    fn scale_down(&self) -> std::io::Result<()> {
+    async fn scale_down(&self) -> std::io::Result<()> {
         Ok(())
     }
 
-    fn scale_up(&self) -> std::io::Result<()> {
+    async fn scale_up(&self) -> std::io::Result<()> {
         if self.host.unlucky(30) { Err(std::io::Error::other("it has ended")) } else { Ok(()) }
     }
 

@@ -36,7 +36,7 @@ impl Platform {
             host.clone(),
             log.clone(),
             Policies::default(),
-            resources,
+            Some(resources),
         );
         for function in &functions {
             dispatcher.configure(function);

@@ -427,6 +427,8 @@ fn a_journal_of_version_5_is_read_or_stays_as_it_is() {
         }
         let later = "ALTER TABLE invocations DROP COLUMN shared;
                      ALTER TABLE invocations DROP COLUMN stage;
+                     ALTER TABLE invocations DROP COLUMN worker;
+                     ALTER TABLE instances DROP COLUMN worker;
                      ALTER TABLE events DROP COLUMN stage;";
         connection.execute_batch(later).unwrap();
         connection.pragma_update(None, "user_version", 5).unwrap();

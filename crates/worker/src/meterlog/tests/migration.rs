@@ -109,6 +109,8 @@ const VERSION_3: &str = "
     ALTER TABLE invocations DROP COLUMN qos;
     ALTER TABLE invocations DROP COLUMN shared;
     ALTER TABLE invocations DROP COLUMN stage;
+    ALTER TABLE invocations DROP COLUMN worker;
+    ALTER TABLE instances DROP COLUMN worker;
     DROP TABLE idle_intervals; DROP TABLE merged_idle; DROP TABLE events;
     CREATE TABLE idle_intervals (
         instance TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
@@ -201,6 +203,8 @@ fn requests_of_version_6_never_overlapped() {
     let database = Connection::open(log.path()).unwrap();
     let before = "ALTER TABLE invocations DROP COLUMN shared;
                   ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
+                  ALTER TABLE invocations DROP COLUMN worker;
+                  ALTER TABLE instances DROP COLUMN worker;
                   PRAGMA user_version = 6";
     database.execute_batch(before).unwrap();
     drop(database);
@@ -224,6 +228,8 @@ fn events_of_version_7_keep_their_parents_and_have_no_stage() {
     log.close();
     let database = Connection::open(log.path()).unwrap();
     let before = "ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
+                  ALTER TABLE invocations DROP COLUMN worker;
+                  ALTER TABLE instances DROP COLUMN worker;
                   PRAGMA user_version = 7";
     database.execute_batch(before).unwrap();
     drop(database);
@@ -244,6 +250,33 @@ fn events_of_version_7_keep_their_parents_and_have_no_stage() {
 }
 
 #[test]
+fn rows_of_version_8_name_no_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    accept(&log, AcceptedEvent { stage: Some("a".to_owned()), ..event("old") });
+    record(&log, invocation("old")).unwrap();
+    log.close();
+    let database = Connection::open(log.path()).unwrap();
+    let before = "ALTER TABLE invocations DROP COLUMN worker;
+                  ALTER TABLE instances DROP COLUMN worker;
+                  PRAGMA user_version = 8";
+    database.execute_batch(before).unwrap();
+    drop(database);
+
+    let log = open(folder.path());
+    let mut recorded = invocation("new");
+    recorded.row = Invocation { worker: Some("w".into()), ..recorded.row };
+    record(&log, recorded).unwrap();
+    barrier(&log);
+    let left = log.left_events().unwrap();
+    assert_eq!(left[0].stage.as_deref(), Some("a"), "events are as they were");
+    let rows = reader(folder.path()).invocations(&Query::default()).unwrap().rows;
+    let workers: Vec<_> = rows.iter().map(|row| row.worker.as_deref()).collect();
+    assert_eq!(workers, [None, Some("w")]);
+    log.close();
+}
+
+#[test]
 fn version_4_has_no_journal() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
@@ -254,6 +287,8 @@ fn version_4_has_no_journal() {
         .execute_batch(
             "DROP TABLE journal; ALTER TABLE invocations DROP COLUMN shared;
              ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
+                  ALTER TABLE invocations DROP COLUMN worker;
+                  ALTER TABLE instances DROP COLUMN worker;
                           PRAGMA user_version = 4",
         )
         .unwrap();

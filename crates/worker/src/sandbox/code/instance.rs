@@ -80,7 +80,7 @@ impl LoadedCode {
         match trouble {
             Trouble::TimeUp => Outcome::GivenUp,
             Trouble::TooLarge(bytes) => Outcome::ResponseTooLarge(bytes),
-            Trouble::ClientGone(sentence) => Outcome::ClientGone(sentence),
+            Trouble::ClientGone(sentence) => Outcome::ClientGone(sentence.into()),
             Trouble::Gone => self.gone().await,
             other if !self.0.host.inner().ends_soon().await => {
                 Outcome::FunctionError(payload(&Failure::new(Kind::Unknown, other.sentence())))

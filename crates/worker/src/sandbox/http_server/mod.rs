@@ -138,7 +138,7 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
         Err(Trouble::Unanswered(sentence)) => {
             Outcome::FunctionError(failure("Server.Unanswered", &sentence))
         }
-        Err(Trouble::ClientGone(sentence)) => Outcome::ClientGone(sentence),
+        Err(Trouble::ClientGone(sentence)) => Outcome::ClientGone(sentence.into()),
         Err(Trouble::Gone) => ended_by_itself(inner).await,
         // An answer that failed half-way is no reason to end those beside it.
         Err(Trouble::BrokenOff(sentence)) => {

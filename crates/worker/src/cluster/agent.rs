@@ -1,0 +1,382 @@
+//! A worker that joins a controller, and starts the instances that it asks for.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::watch;
+use uncia_clock::Moment;
+use uncia_policy::WorkerId;
+
+pub use super::uplink::JoinError;
+
+use super::packages::Packages;
+use super::uplink::{Uplink, token_of};
+use super::wire::{self, Introduction, ServeAnswer, ServeRequest, StartAnswer, StartRequest, Stay};
+use crate::api::{ApiError, answer_of_invoke};
+use crate::config::Config;
+use crate::dispatch::{InstanceHost, Running, RunningInstance};
+use crate::instance::{AnswerBody, ChainService, Host, HostConfig, InstanceSpec, Services};
+use crate::store::{Code, PackageStore, StateLock};
+
+/// From one attempt to join again to the next.
+const RETRY: Duration = Duration::from_millis(500);
+/// Requests that a controller may have on its way at a time: two for each instance, and some.
+const MAX_STREAMS: u32 = 200_000;
+/// How often a silent controller is asked whether it is there, and how long it may take to say so.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Which controller a worker joins, and as what.
+#[derive(Debug, Clone)]
+pub struct JoinSettings {
+    /// The controller's address: `http://` on this machine, `https://` elsewhere.
+    pub url: String,
+    /// By which rows name the worker.
+    pub name: String,
+    /// The folder for packages and root file systems.
+    pub state: PathBuf,
+    /// The credentials that let it in, if any are asked for: a file with `uncia_token`.
+    pub credentials: Option<PathBuf>,
+    /// How the worker behaves; what is about functions, the controller says.
+    pub config: Config,
+}
+
+/// An instance, with the packages that it uses.
+struct Kept {
+    running: Running,
+    _packages: Vec<Arc<Code>>,
+}
+
+/// A worker that has joined.
+pub struct Agent {
+    uplink: Uplink,
+    about: Introduction,
+    host: Arc<Host>,
+    services: Services,
+    packages: Packages,
+    instances: Mutex<HashMap<String, Arc<Kept>>>,
+    /// Whether it wants to leave, and whether it may.
+    leaves: watch::Sender<bool>,
+    may_go: watch::Sender<bool>,
+    grace: Duration,
+    _lock: StateLock,
+}
+
+impl Agent {
+    /// Opens the state folder, and joins for the first time.
+    ///
+    /// # Errors
+    /// The folder or the address cannot be used, instances cannot run here, or the controller cannot be
+    /// reached or refuses the worker.
+    pub async fn start(settings: JoinSettings) -> Result<(Arc<Self>, Joined), JoinError> {
+        let token = settings.credentials.as_deref().map(token_of).transpose()?.flatten();
+        let uplink = Uplink::new(&settings.url, token.as_deref())?;
+        let state = std::path::absolute(&settings.state).unwrap_or(settings.state);
+        let config = settings.config;
+        let about = Introduction {
+            name: settings.name,
+            version: wire::engine_version(),
+            cpu: None,
+            memory: None,
+            max_instances: config.max_instances,
+        };
+        let lock = StateLock::take(&state)?;
+        let host = Host::open(HostConfig {
+            state: state.clone(),
+            interpreters: config.runtimes.0.clone(),
+            chain: chain(uplink.clone()),
+            services: config.services.clone(),
+            pool: usize::try_from(config.pool).unwrap_or(usize::MAX),
+        })
+        .await?;
+        let joined = match uplink.join(&about).await {
+            Ok(connection) => Joined(connection),
+            Err(error) => {
+                host.close().await;
+                return Err(error);
+            }
+        };
+        let store = PackageStore::open(&state)?;
+        // It has them all from the controller.
+        store.sweep(&std::collections::HashSet::new())?;
+        let packages = Packages::new(store, uplink.clone(), host.clone());
+        let agent = Self {
+            uplink,
+            about,
+            host,
+            services: config.services.clone(),
+            packages,
+            instances: Mutex::default(),
+            leaves: watch::Sender::new(false),
+            may_go: watch::Sender::new(false),
+            grace: config.shutdown_grace(),
+            _lock: lock,
+        };
+        Ok((Arc::new(agent), joined))
+    }
+
+    /// What does not hold on this machine, a sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        let capabilities = self.host.capabilities();
+        capabilities.warnings.iter().cloned().chain(self.host.refusals()).collect()
+    }
+
+    /// Resolves with a sentence when the worker cannot go on.
+    pub async fn failed(&self) -> String {
+        self.host.failed().await
+    }
+
+    /// Serves the controller, and joins it again when it was gone, until it has left.
+    pub async fn serve(self: &Arc<Self>, joined: Joined) {
+        let mut connection = Some(joined.0);
+        loop {
+            if let Some(connection) = connection.take() {
+                self.converse(connection).await;
+            }
+            // What it asked for, nobody asks for now.
+            self.stop_all().await;
+            tokio::select! {
+                () = becomes_true(&self.leaves) => break,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+            match self.uplink.join(&self.about).await {
+                Ok(again) => {
+                    tracing::info!("joined again");
+                    connection = Some(again);
+                }
+                Err(error) => tracing::warn!("{error}"),
+            }
+        }
+        self.may_go.send_replace(true);
+    }
+
+    /// Leaves the controller: nothing new is started here, and what runs may end. Once `hurry` resolves, or
+    /// after the grace of the configuration, it is ended. [`Self::serve`] returns then.
+    pub async fn leave(&self, hurry: impl Future<Output = ()>) {
+        self.leaves.send_replace(true);
+        tokio::select! {
+            () = becomes_true(&self.may_go) => {}
+            () = tokio::time::sleep(self.grace) => {}
+            () = hurry => {}
+        }
+        self.may_go.send_replace(true);
+    }
+
+    /// Ends what is left, once [`Self::serve`] has returned.
+    pub async fn close(&self) {
+        self.host.close().await;
+    }
+
+    async fn converse(self: &Arc<Self>, connection: hyper::upgrade::Upgraded) {
+        let agent = self.clone();
+        let service = service_fn(move |request| {
+            let agent = agent.clone();
+            async move { Ok::<_, Infallible>(agent.answer(request).await) }
+        });
+        let connection = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(HEARTBEAT)
+            .keep_alive_timeout(HEARTBEAT_TIMEOUT)
+            .max_concurrent_streams(MAX_STREAMS)
+            .initial_stream_window_size(8 << 20)
+            .initial_connection_window_size(64 << 20)
+            .serve_connection(TokioIo::new(TokioIo::new(connection)), service);
+        let mut connection = Box::pin(connection);
+        tokio::select! {
+            _ = connection.as_mut() => {}
+            () = becomes_true(&self.may_go) => {
+                // The answer to the controller's farewell is written.
+                connection.as_mut().graceful_shutdown();
+                let _ = tokio::time::timeout(RETRY, connection).await;
+            }
+        }
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let came = Moment::now();
+        let path = request.uri().path().to_owned();
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        let body = request.into_body();
+        let done = match parts.as_slice() {
+            ["instances"] => self.start_instance(body, came).await,
+            ["instances", id, "serve"] => self.invoke(id, body, came).await,
+            ["instances", id, what @ ..] => self.order(id, what).await.map(|()| Bytes::new()),
+            ["forget"] => self.forget(body).await.map(|()| Bytes::new()),
+            ["leave"] => {
+                becomes_true(&self.leaves).await;
+                Ok(Bytes::new())
+            }
+            ["left"] => {
+                self.may_go.send_replace(true);
+                Ok(Bytes::new())
+            }
+            _ => Err(format!("a worker knows no {path}")),
+        };
+        let (status, body) = match done {
+            Ok(body) => (StatusCode::OK, body),
+            Err(sentence) => (StatusCode::INTERNAL_SERVER_ERROR, sentence.into()),
+        };
+        let mut response = Response::new(Full::new(body));
+        *response.status_mut() = status;
+        response
+    }
+
+    async fn start_instance(&self, body: Incoming, came: Moment) -> Result<Bytes, String> {
+        let StartRequest { mut spec, code, layers } = wire::decode(body).await?;
+        if let Some(refusal) = self.services.refusal(spec.reach) {
+            return Err(refusal);
+        }
+        let began = Moment::now();
+        let packages = self.packages.lay(&mut spec, &code, &layers).await?;
+        let fetched = ("package".to_owned(), began, Moment::now());
+        let id = spec.id.clone();
+        let next = InstanceSpec { id: String::new(), ..spec.clone() };
+        let started = InstanceHost::start(&self.host, WorkerId(0), spec).await;
+        // The next start of this function finds ready what can be.
+        InstanceHost::expect(&self.host, next);
+        let mut phases = vec![fetched];
+        phases.extend(started.phases.iter().map(|it| (it.name.to_owned(), it.start, it.end)));
+        let error = match started.result {
+            Ok(running) => {
+                let kept = Kept { running, _packages: packages };
+                self.lock().insert(id, Arc::new(kept));
+                None
+            }
+            Err(error) => Some(error),
+        };
+        wire::encode(&StartAnswer {
+            error,
+            phases,
+            restored: started.restored,
+            initialization_ns: started.initialization_ns,
+            log_tail: started.log_tail,
+            stay: Stay::since(came),
+        })
+    }
+
+    async fn invoke(&self, id: &str, body: Incoming, came: Moment) -> Result<Bytes, String> {
+        let request: ServeRequest = wire::decode(body).await?;
+        let instance = self.instance(id)?;
+        let reply = instance.running.invoke(request.into()).await;
+        let idle_cpu = instance.running.idle_cpu();
+        wire::encode(&ServeAnswer { reply, idle_cpu, stay: Stay::since(came) })
+    }
+
+    async fn order(&self, id: &str, what: &[&str]) -> Result<(), String> {
+        let instance = self.instance(id)?;
+        let running = &instance.running;
+        let done = match what {
+            ["freeze"] => running.freeze().await,
+            ["thaw"] => running.thaw().await,
+            ["scale-down"] => running.scale_down().await,
+            ["scale-up"] => running.scale_up().await,
+            ["exited"] => {
+                running.exited().await;
+                self.lock().remove(id);
+                Ok(())
+            }
+            [how @ ("stop" | "retire"), grace] => {
+                let grace = Duration::from_millis(grace.parse().unwrap_or_default());
+                if *how == "retire" {
+                    running.retire(grace).await;
+                } else {
+                    running.stop(grace).await;
+                }
+                self.lock().remove(id);
+                Ok(())
+            }
+            _ => return Err(format!("a worker cannot {what:?} an instance")),
+        };
+        done.map_err(|error| error.to_string())
+    }
+
+    async fn forget(&self, body: Incoming) -> Result<(), String> {
+        let name = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+        InstanceHost::forget(&self.host, &String::from_utf8_lossy(&name));
+        Ok(())
+    }
+
+    fn instance(&self, id: &str) -> Result<Arc<Kept>, String> {
+        let instance = self.lock().get(id).cloned();
+        instance.ok_or_else(|| format!("the worker has no instance {id}"))
+    }
+
+    async fn stop_all(&self) {
+        let instances: Vec<_> = self.lock().drain().map(|(_, kept)| kept).collect();
+        for instance in instances {
+            instance.running.stop(Duration::ZERO).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Kept>>> {
+        // The map is whole after every statement, so a panic elsewhere does not spoil it.
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Resolves when the value is true.
+async fn becomes_true(value: &watch::Sender<bool>) {
+    // The sender is there as long as this.
+    let _ = value.subscribe().wait_for(|it| *it).await;
+}
+
+/// The connection of a worker that has joined.
+pub struct Joined(hyper::upgrade::Upgraded);
+
+impl std::fmt::Debug for Joined {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Joined")
+    }
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Agent").field("about", &self.about).finish_non_exhaustive()
+    }
+}
+
+/// Passes Invoke requests of instances on to the controller.
+fn chain(uplink: Uplink) -> ChainService {
+    Arc::new(move |request| {
+        let uplink = uplink.clone();
+        Box::pin(async move {
+            answer_of_invoke(request, async |_, head, body| {
+                let mut headers = head.headers;
+                for name in [http::header::CONNECTION, http::header::TRANSFER_ENCODING] {
+                    headers.remove(name);
+                }
+                let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+                let failed = |error: String| ApiError::service(error);
+                let answer = uplink.send(Method::POST, path, headers, body).await;
+                let answer = answer.map_err(|error| failed(error.to_string()))?;
+                let (head, body) = answer.into_parts();
+                let body = body.collect().await.map_err(|error| failed(error.to_string()))?;
+                let mut answer = Response::new(AnswerBody::from(body.to_bytes()));
+                *answer.status_mut() = head.status;
+                *answer.headers_mut() = without_framing(head.headers);
+                Ok(answer)
+            })
+            .await
+        })
+    })
+}
+
+/// Headers without those of the connection that they came by.
+fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {
+    for name in
+        [http::header::CONNECTION, http::header::TRANSFER_ENCODING, http::header::CONTENT_LENGTH]
+    {
+        headers.remove(name);
+    }
+    headers
+}

@@ -1,0 +1,281 @@
+//! The workers that have joined, as the controller reaches them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use uncia_clock::Moment;
+use uncia_policy::WorkerId;
+
+use super::remote::RemoteInstance;
+use super::wire::{self, Introduction, StartAnswer, StartRequest, Translation};
+use crate::clock;
+use crate::dispatch::{Dispatcher, Started};
+use crate::function::Function;
+use crate::instance::{Architecture, InstanceSpec, StartError};
+use crate::store::Registry;
+
+/// How often a silent worker is asked whether it is there, and how long it may take to say so.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A worker that has joined.
+pub(crate) struct Member {
+    about: Introduction,
+    joined_unix_ms: i64,
+    requests: SendRequest<Full<Bytes>>,
+    gone: watch::Sender<bool>,
+    is_draining: watch::Sender<bool>,
+}
+
+impl Member {
+    pub(crate) fn name(&self) -> &str {
+        &self.about.name
+    }
+
+    /// Whether its connection has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        *self.gone.borrow()
+    }
+
+    /// What is said of what it served when it went.
+    pub(super) fn farewell(&self) -> String {
+        format!("the worker {} is gone, and the instance with it", self.name())
+    }
+
+    /// Asks the worker for something, and returns what it answers.
+    pub(super) async fn ask(&self, path: &str, body: Bytes) -> Result<Incoming, String> {
+        let request = Request::post(format!("http://worker{path}")).body(Full::new(body));
+        let request = request.map_err(|error| error.to_string())?;
+        let mut requests = self.requests.clone();
+        let mut gone = self.gone.subscribe();
+        let answer = tokio::select! {
+            answer = requests.send_request(request) => answer.map_err(|error| error.to_string())?,
+            _ = gone.wait_for(|gone| *gone) => return Err(self.farewell()),
+        };
+        if answer.status() == StatusCode::OK {
+            return Ok(answer.into_body());
+        }
+        let message = answer.into_body().collect().await.map_err(|error| error.to_string())?;
+        Err(String::from_utf8_lossy(&message.to_bytes()).into_owned())
+    }
+
+    /// The same in the forms of [`wire`].
+    pub(super) async fn exchange<A: Serialize, B: DeserializeOwned>(
+        &self,
+        path: &str,
+        value: &A,
+    ) -> Result<B, String> {
+        wire::decode(self.ask(path, wire::encode(value)?).await?).await
+    }
+}
+
+/// All that have joined.
+pub(crate) struct Members {
+    registry: Arc<Registry>,
+    by_id: RwLock<HashMap<WorkerId, Arc<Member>>>,
+    next: Mutex<u32>,
+}
+
+impl Members {
+    pub(crate) fn new(registry: Arc<Registry>) -> Self {
+        // 0 is the machine of a platform alone.
+        Self { registry, by_id: RwLock::default(), next: Mutex::new(1) }
+    }
+
+    /// The worker, if it is there still.
+    pub(crate) fn get(&self, id: WorkerId) -> Option<Arc<Member>> {
+        self.read().get(&id).cloned()
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.read().is_empty()
+    }
+
+    /// Whether a worker of this name is there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.read().values().any(|member| member.name() == name)
+    }
+
+    /// What people are told of them, by name.
+    pub(crate) fn describe(&self) -> Vec<serde_json::Value> {
+        let members = self.read();
+        let by_name: BTreeMap<_, _> =
+            members.values().map(|it| (it.name().to_owned(), it)).collect();
+        by_name
+            .values()
+            .map(|member| {
+                serde_json::json!({
+                    "name": member.name(),
+                    "state": if *member.is_draining.borrow() { "draining" } else { "joined" },
+                    "joined_unix_ms": member.joined_unix_ms,
+                    "cpu": member.about.cpu,
+                    "memory": member.about.memory,
+                    "max_instances": member.about.max_instances,
+                })
+            })
+            .collect()
+    }
+
+    /// Follows a worker from when it has joined until it is gone and nothing waits for it.
+    pub(crate) async fn follow(
+        self: &Arc<Self>,
+        about: Introduction,
+        connection: Upgraded,
+        dispatcher: &Dispatcher,
+    ) {
+        let io = TokioIo::new(TokioIo::new(connection));
+        let handshake = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(HEARTBEAT)
+            .keep_alive_timeout(HEARTBEAT_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(8 << 20)
+            .initial_connection_window_size(64 << 20)
+            .handshake(io)
+            .await;
+        let Ok((requests, connection)) = handshake else { return };
+        let id = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let id = WorkerId(*next);
+            *next += 1;
+            id
+        };
+        let (gone, _) = watch::channel(false);
+        let (is_draining, _) = watch::channel(false);
+        let capacity = about.capacity();
+        let joined_unix_ms = clock::unix_ns() / 1_000_000;
+        let member = Arc::new(Member { about, joined_unix_ms, requests, gone, is_draining });
+        {
+            let mut members = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
+            members.insert(id, member.clone());
+        }
+        let name = member.name().to_owned();
+        tracing::info!(worker = name, "joined");
+        let ended = member.clone();
+        let connected = tokio::spawn(async move {
+            let _ = connection.await;
+            ended.gone.send_replace(true);
+        });
+        dispatcher.worker_joined(id, capacity);
+        // It answers when it wants to leave.
+        let wish = member.ask("/leave", Bytes::new()).await;
+        if wish.is_ok() {
+            member.is_draining.send_replace(true);
+            tracing::info!(worker = name, "drains");
+        }
+        dispatcher.worker_leaves(id).await;
+        if wish.is_ok() {
+            // So that it need not wait for a connection that nobody closes.
+            let _ = member.ask("/left", Bytes::new()).await;
+        }
+        {
+            let mut members = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
+            members.remove(&id);
+        }
+        tracing::info!(worker = name, "left");
+        drop(member);
+        connected.abort();
+    }
+
+    /// Has a worker start an instance.
+    pub(crate) async fn start(
+        &self,
+        worker: WorkerId,
+        spec: InstanceSpec,
+    ) -> Started<RemoteInstance> {
+        let sent = Moment::now();
+        let failed = |sentence: String| Started {
+            result: Err(StartError::Sandbox(sentence)),
+            phases: Vec::new(),
+            restored: false,
+            initialization_ns: Moment::now().since(sent),
+            log_tail: Bytes::new(),
+        };
+        let Some(member) = self.get(worker) else {
+            return failed("the worker that was to start it is gone".to_owned());
+        };
+        let (id, is_server) = (spec.id.clone(), spec.architecture != Architecture::Polling);
+        let request = match self.request(spec) {
+            Ok(request) => request,
+            Err(sentence) => return failed(sentence),
+        };
+        let answer: Result<StartAnswer, String> = member.exchange("/instances", &request).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return failed(format!("the worker {}: {error}", member.name())),
+        };
+        let received = Moment::now();
+        let there = Translation::new(sent, received, answer.stay);
+        let result = match answer.error {
+            Some(error) => Err(error),
+            None => Ok(RemoteInstance::new(&id, member, is_server)),
+        };
+        Started {
+            result,
+            phases: wire::phases(&answer.phases, &there),
+            restored: answer.restored,
+            // With the way there and back, and what it took to bring the package.
+            initialization_ns: received.since(sent),
+            log_tail: answer.log_tail,
+        }
+    }
+
+    /// What a worker must know to start an instance of this kind.
+    fn request(&self, spec: InstanceSpec) -> Result<StartRequest, String> {
+        if spec.image.is_some() {
+            return Err("functions that are images do not run on workers that have joined a \
+                        controller; give it a zip package"
+                .to_owned());
+        }
+        let function = self.function(&spec.function, &spec.code).ok_or_else(|| {
+            "the function was changed before the worker was asked to start it".to_owned()
+        })?;
+        let layers = match function.layers.opt() {
+            None => Vec::new(),
+            Some(opt) if opt.parts().is_empty() => vec![opt.sha256().to_owned()],
+            Some(opt) => opt.parts().iter().map(|part| part.sha256().to_owned()).collect(),
+        };
+        Ok(StartRequest { code: function.code.sha256().to_owned(), layers, spec })
+    }
+
+    /// The function's version of this name, if it has this code still.
+    fn function(&self, qualified_name: &str, code: &Path) -> Option<Arc<Function>> {
+        let name = qualified_name.split(':').next().unwrap_or(qualified_name);
+        let function = self.registry.get(name)?;
+        let mut versions = function.versions();
+        let version = versions.find(|it| *it.qualified_name == *qualified_name)?;
+        (version.code.folder() == code).then(|| version.clone())
+    }
+
+    /// Tells all that nothing is to be kept for a function any more.
+    pub(crate) fn forget(&self, function: &str) {
+        for member in self.read().values() {
+            let member = member.clone();
+            let function = Bytes::copy_from_slice(function.as_bytes());
+            tokio::spawn(async move { drop(member.ask("/forget", function).await) });
+        }
+    }
+
+    /// The name of a worker, which its rows carry.
+    pub(crate) fn name(&self, id: WorkerId) -> Option<Arc<str>> {
+        self.get(id).map(|member| Arc::from(member.name()))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<WorkerId, Arc<Member>>> {
+        // The map is whole after every statement, so a panic elsewhere does not spoil it.
+        self.by_id.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,127 @@
+//! An instance on a worker that has joined.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body_util::BodyExt;
+use tokio::sync::watch;
+use uncia_clock::Moment;
+
+use super::members::Member;
+use super::wire::{ServeAnswer, ServeRequest, lost};
+use crate::instance::{HttpAnswer, Outcome, Reply, Request};
+
+/// The largest body of a request to an HTTP server that is passed on: Cloud Run's limit without HTTP/2.
+const MAX_BODY_BYTES: usize = 32 << 20;
+/// No idle CPU time is known.
+const UNKNOWN: i64 = i64::MIN;
+
+/// An instance on a worker that has joined. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct RemoteInstance {
+    id: Arc<str>,
+    member: Arc<Member>,
+    is_server: bool,
+    idle_cpu: Arc<AtomicI64>,
+    /// Turns true when it has ended, or its worker is gone.
+    ended: watch::Receiver<bool>,
+}
+
+impl RemoteInstance {
+    /// An instance that the worker has started.
+    pub(super) fn new(id: &str, member: Arc<Member>, is_server: bool) -> Self {
+        let (sender, ended) = watch::channel(false);
+        let (watched, path) = (member.clone(), format!("/instances/{id}/exited"));
+        tokio::spawn(async move {
+            // However this ends, the instance has.
+            let _ = watched.ask(&path, Bytes::new()).await;
+            let _ = sender.send(true);
+        });
+        let idle_cpu = Arc::new(AtomicI64::new(UNKNOWN));
+        Self { id: id.into(), member, is_server, idle_cpu, ended }
+    }
+
+    pub(crate) fn is_server(&self) -> bool {
+        self.is_server
+    }
+
+    /// Why it has ended, if by no order.
+    pub(crate) fn end_reason(&self) -> &'static str {
+        if self.member.is_gone() { "worker_gone" } else { "exit" }
+    }
+
+    pub(crate) fn idle_cpu(&self) -> Option<i64> {
+        Some(self.idle_cpu.load(Ordering::Relaxed)).filter(|ns| *ns != UNKNOWN)
+    }
+
+    /// Has the instance serve a request, whose body and answer go as a whole.
+    pub(crate) async fn invoke(&self, request: Request) -> Reply {
+        let sent = Moment::now();
+        if self.member.is_gone() {
+            return lost(sent, false, self.member.farewell());
+        }
+        let payload = match whole(&request).await {
+            Ok(payload) => payload,
+            Err(outcome) => return Reply { outcome, ..lost(sent, true, String::new()) },
+        };
+        let path = format!("/instances/{}/serve", self.id);
+        let serve = ServeRequest::of(&request, payload);
+        let answer: Result<ServeAnswer, String> = self.member.exchange(&path, &serve).await;
+        match answer {
+            Ok(answer) => {
+                self.idle_cpu.store(answer.idle_cpu.unwrap_or(UNKNOWN), Ordering::Relaxed);
+                answer.translated(sent, Moment::now())
+            }
+            Err(_) if self.member.is_gone() => lost(sent, true, self.member.farewell()),
+            Err(error) => {
+                let sentence = format!("the worker {} failed: {error}", self.member.name());
+                lost(sent, true, sentence)
+            }
+        }
+    }
+
+    /// Carries out what the path's last part says.
+    pub(crate) async fn order(&self, what: &str) -> io::Result<()> {
+        let path = format!("/instances/{}/{what}", self.id);
+        self.member.ask(&path, Bytes::new()).await.map(drop).map_err(io::Error::other)
+    }
+
+    /// Ends it within `grace`, in order if it is to `retire`.
+    pub(crate) async fn stop(&self, grace: Duration, retire: bool) {
+        let what = if retire { "retire" } else { "stop" };
+        // Of a worker that is gone nothing is left.
+        let _ = self.order(&format!("{what}/{}", grace.as_millis())).await;
+    }
+
+    pub(crate) async fn exited(&self) {
+        // A sender that is gone has seen the end, too.
+        let _ = self.ended.clone().wait_for(|ended| *ended).await;
+    }
+}
+
+/// The payload, with the body of a request that has not been read yet.
+async fn whole(request: &Request) -> Result<Bytes, Outcome> {
+    let Some(passage) = &request.passage else { return Ok(request.payload.clone()) };
+    let refuse = |status, message: &'static str| {
+        let body = Some(Bytes::from_static(message.as_bytes()));
+        Outcome::Answered(Box::new(HttpAnswer { status, headers: HeaderMap::new(), body }))
+    };
+    if passage.is_websocket() {
+        let message = "instances on workers that have joined a controller take no websockets";
+        return Err(refuse(StatusCode::NOT_IMPLEMENTED, message));
+    }
+    let Some(body) = passage.take_body() else { return Ok(request.payload.clone()) };
+    match http_body_util::Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            let message =
+                "the body is larger than the 32 MiB that pass to a worker which has joined";
+            Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, message))
+        }
+        Err(_) => Err(Outcome::ClientGone("the client broke off the request's body".into())),
+    }
+}

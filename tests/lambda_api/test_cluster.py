@@ -1,0 +1,289 @@
+"""Several workers behind one controller: real processes, joined, drained and killed."""
+
+import http.client
+import json
+import signal
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+from patience import scaled
+
+from .conftest import Platform, Serve, cgroups, instances, mounts, package
+from .test_serving import log, wait_for
+
+SLEEP = """
+import time
+
+def handler(event, context):
+    time.sleep(event.get("seconds", 0))
+    return {"n": event.get("n")}
+"""
+SERVER = """
+import http.server, os
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(201)
+        self.send_header("content-length", str(len(body)))
+        self.send_header("x-path", self.path)
+        self.end_headers()
+        self.wfile.write(body[::-1])
+
+http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
+
+class Worker:
+    """``uncia-engine serve --join``."""
+
+    def __init__(self, binary: Path, url: str, state: Path, name: str) -> None:
+        self.state, self.name = state, name
+        command = [binary, "serve", "--join", url, "--name", name, "--state", state]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.ready = json.loads(self.process.stdout.readline() or b"{}")
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        """End it, and return its exit code; a second call returns the same."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.communicate(timeout=scaled(60))
+        return self.process.returncode
+
+
+Join = Callable[[Platform, str], Worker]
+
+
+@pytest.fixture
+def join(engine_binary: Path, tmp_path: Path, runtimes: Path, serve: Serve) -> Iterator[Join]:
+    """Starts workers; afterwards nothing of them may be left."""
+    workers: list[Worker] = []
+
+    def start(controller: Platform, name: str) -> Worker:
+        state = tmp_path / f"worker-{name}"
+        if not state.exists():
+            state.mkdir()
+            (state / "lock").touch()
+            subprocess.run(["cp", "-al", runtimes, state], check=True)
+        worker = Worker(engine_binary, controller.url, state, name)
+        workers.append(worker)
+        return worker
+
+    yield start
+    for worker in workers:
+        worker.stop()
+    for state in {worker.state for worker in workers}:
+        if any(it.state == state and it.process.returncode == -signal.SIGKILL for it in workers):
+            # Who takes its state folder next removes what it left.
+            again = Worker(engine_binary, "http://127.0.0.1:9", state, "sweeper")
+            assert again.process.wait(timeout=scaled(60)) == 1
+            again.stop()
+        assert (instances(state), cgroups(state), mounts(state)) == ([], [], [])
+
+
+def workers(controller: Platform) -> dict[str, str]:
+    """The state of each worker, by its name."""
+    with urllib.request.urlopen(f"{controller.url}/uncia/v1/workers") as answer:
+        return {it["name"]: it["state"] for it in json.load(answer)["workers"]}
+
+
+@pytest.fixture
+def controller(serve: Serve) -> Platform:
+    return serve({"policies": {"placement": "least-loaded"}}, options=["--controller"])
+
+
+def test_requests_are_spread_over_the_workers_that_joined(controller: Platform, join: Join) -> None:
+    controller.create("f", SLEEP)
+    with pytest.raises(ClientError) as refused:
+        controller.invoke("f")
+    assert "There is no worker" in str(refused.value)
+    for name in ("a", "b"):
+        assert join(controller, name).ready["name"] == name
+    assert workers(controller) == {"a": "joined", "b": "joined"}
+    with ThreadPoolExecutor(8) as pool:
+        answers = pool.map(lambda n: controller.invoke("f", {"n": n, "seconds": 1})[1], range(8))
+        assert list(answers) == [{"n": n} for n in range(8)]
+    table = log(controller)
+    assert {row["worker"] for row in table if row["outcome"] == "ok"} == {"a", "b"}
+    for row in table:
+        if row["outcome"] == "ok":
+            assert row["cpu_user"] is not None
+            assert row["memory_peak"] is not None
+            assert 1e9 <= row["execution"] < 1e9 + scaled(5e9)
+            assert row["started"] - row["ended"] == -row["execution"]
+    spans = log(controller, "spans")
+    assert "package" in {span["name"] for span in spans}
+    again, _ = controller.invoke("f", {"n": 9})
+    assert again["ResponseMetadata"]["HTTPHeaders"]["x-uncia-start"] in ("warm", "thawed")
+
+
+def test_chains_layers_and_servers_run_on_workers(controller: Platform, join: Join) -> None:
+    join(controller, "a")
+    controller.create("f", SLEEP)
+    layer = controller.client.publish_layer_version(
+        LayerName="l", Content={"ZipFile": package({"python/layered.py": "WORD = 'from a layer'"})}
+    )
+    controller.create(
+        "g",
+        "import layered\ndef handler(event, context): return layered.WORD",
+        Layers=[layer["LayerVersionArn"]],
+    )
+    assert controller.invoke("g")[1] == "from a layer"
+    source = (
+        "import os, urllib.request\n"
+        "def handler(event, context):\n"
+        "    base = os.environ['AWS_ENDPOINT_URL_LAMBDA']\n"
+        "    url = base + '/2015-03-31/functions/f/invocations'\n"
+        "    request = urllib.request.Request(url, b'{\"n\": 7}', method='POST')\n"
+        "    return urllib.request.urlopen(request).read().decode()\n"
+    )
+    controller.create("calls", source, Tags={"uncia:network": "platform"})
+    answer, payload = controller.invoke("calls")
+    assert "FunctionError" not in answer
+    assert json.loads(payload) == {"n": 7}
+    table = {row["function"]: row for row in log(controller)}
+    assert table["f"]["parent"] == table["calls"]["invocation"]
+
+    controller.create(
+        "server",
+        {"server.py": SERVER},
+        Handler="server.py",
+        Tags={"uncia:architecture": "http"},
+    )
+    url = controller.client.create_function_url_config(FunctionName="server", AuthType="NONE")
+    path = url["FunctionUrl"].removeprefix(controller.url)
+    body = b"0123456789" * 200_000
+    connection = http.client.HTTPConnection(controller.address, timeout=scaled(60))
+    connection.request("POST", path + "x?y=1", body)
+    response = connection.getresponse()
+    assert (response.status, response.headers["x-path"]) == (201, "/x?y=1")
+    assert response.read() == body[::-1]
+    connection.request(
+        "GET",
+        path,
+        headers={
+            "connection": "upgrade",
+            "upgrade": "websocket",
+            "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+            "sec-websocket-version": "13",
+        },
+    )
+    assert connection.getresponse().status == 501
+
+
+def test_a_worker_that_is_killed_ends_its_requests_and_no_others(
+    controller: Platform, join: Join
+) -> None:
+    a, _b = join(controller, "a"), join(controller, "b")
+    controller.create("f", SLEEP)
+    results: list[tuple[int, str]] = []
+
+    def ask(n: int) -> None:
+        try:
+            _, payload = controller.invoke("f", {"n": n, "seconds": 3})
+            results.append((n, "ok" if payload == {"n": n} else str(payload)))
+        except ClientError as error:
+            results.append((n, error.response["Error"]["Code"]))
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: len(instances(a.state, made_ahead=False)) >= 3)
+    time.sleep(scaled(1))
+    a.stop(signal.SIGKILL)
+    wait_for(lambda: workers(controller) == {"b": "joined"})
+    for thread in threads:
+        thread.join(scaled(60))
+    assert sorted(n for n, _ in results) == list(range(8)), "each has one answer"
+    table = log(controller)
+    lost = [row for row in table if row["outcome"] == "transport_error"]
+    assert {row["worker"] for row in lost} == {"a"}
+    assert all("the worker a is gone" in row["error"] for row in lost)
+    assert len(lost) == sum(result == "ServiceException" for _, result in results) >= 1
+    assert sum(row["outcome"] == "ok" for row in table) == sum(it == "ok" for _, it in results)
+    assert len({row["invocation"] for row in table}) == len(table) == 8
+    ended = {row["instance"]: row["end_reason"] for row in log(controller, "instances")}
+    assert all(ended[row["instance"]] == "worker_gone" for row in lost)
+    # The other goes on, and the dead one's name is free.
+    assert controller.invoke("f", {"n": 9})[1] == {"n": 9}
+    join(controller, "a")
+    assert workers(controller) == {"a": "joined", "b": "joined"}
+
+
+def test_a_worker_that_leaves_ends_what_it_serves_first(controller: Platform, join: Join) -> None:
+    a = join(controller, "a")
+    controller.create("f", SLEEP)
+    controller.invoke("f", {})
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(controller.invoke, "f", {"n": 1, "seconds": 4})
+        wait_for(lambda: len(instances(a.state, made_ahead=False)) >= 1)
+        time.sleep(scaled(1))
+        left = pool.submit(a.stop)
+        wait_for(lambda: workers(controller).get("a") == "draining")
+        join(controller, "b")
+        assert controller.invoke("f", {"n": 2})[1] == {"n": 2}
+        assert running.result()[1] == {"n": 1}
+        assert left.result() == 0
+    wait_for(lambda: workers(controller) == {"b": "joined"})
+    by_worker = {(row["worker"], row["outcome"]) for row in log(controller)}
+    assert by_worker == {("a", "ok"), ("b", "ok")}
+    reasons = {row["end_reason"] for row in log(controller, "instances") if row["worker"] == "a"}
+    assert reasons == {"drained"}
+
+
+def test_workers_join_again_when_their_controller_is_back(serve: Serve, join: Join) -> None:
+    controller = serve(options=["--controller"])
+    a = join(controller, "a")
+    controller.create("f", SLEEP)
+    controller.invoke("f", {})
+    assert instances(a.state, made_ahead=False)
+    controller.stop(signal.SIGKILL)
+    # Nobody needs what it asked for.
+    wait_for(lambda: not instances(a.state, made_ahead=False))
+    again = serve(options=["--controller", "--listen", controller.address])
+    wait_for(lambda: workers(again) == {"a": "joined"})
+    assert again.invoke("f", {"n": 3})[1] == {"n": 3}
+
+
+def test_what_cannot_join_is_told_why(
+    controller: Platform, join: Join, serve: Serve, engine_binary: Path, tmp_path: Path
+) -> None:
+    join(controller, "a")
+    alone = serve(state="alone")
+    for url, name, code, message in [
+        (controller.url, "a", 1, "A worker named a has joined already"),
+        (controller.url, "a b", 1, "letters, digits and _.-"),
+        (alone.url, "c", 1, "This platform is no controller"),
+        ("http://127.0.0.1:9", "c", 1, "cannot be reached"),
+        ("http://192.0.2.1:9001", "c", 2, "https://"),
+        ("nowhere", "c", 2, "must be http://HOST:PORT"),
+    ]:
+        command = [engine_binary, "serve", "--join", url, "--name", name, "--messages", "text"]
+        refused = subprocess.run(
+            [*command, "--state", tmp_path / "other"], capture_output=True, text=True
+        )
+        assert refused.returncode == code, refused.stderr
+        assert message in refused.stderr
+    request = urllib.request.Request(
+        f"{controller.url}/uncia/v1/workers/join",
+        headers={
+            "x-uncia-worker": json.dumps(
+                {"name": "x", "version": "0.0.0", "cpu": 1, "memory": 1, "max_instances": 1}
+            )
+        },
+    )
+    with pytest.raises(urllib.error.HTTPError) as old:
+        urllib.request.urlopen(request)
+    assert "is of version 0.0.0" in old.value.read().decode()
+    assert instances(tmp_path / "other") == []

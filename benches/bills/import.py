@@ -139,14 +139,14 @@ def main() -> None:
             [*command, "--out", str(out), "--json", *given.options], stdout=subprocess.PIPE
         )
         assert process.stdout is not None
-        said = json.loads(process.stdout.read())
+        imported = json.loads(process.stdout.read())
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - began
         assert status == 0
-        assert said["read"] == given.rows, said
-        assert sum(said["rejected"].values()) == broken, said
+        assert imported["read"] == given.rows, imported
+        assert sum(imported["rejected"].values()) == broken, imported
         written = sum(file.stat().st_size for file in out.rglob("*.parquet"))
-        print(f"rows          {said['read']:,} ({broken:,} rejected)")
+        print(f"rows          {imported['read']:,} ({broken:,} rejected)")
         print(f"text          {text / 1e6:,.0f} MB, Parquet {written / 1e6:,.0f} MB")
         cpu = usage.ru_utime + usage.ru_stime
         print(f"time          {seconds:.2f} s, CPU {cpu:.2f} s")

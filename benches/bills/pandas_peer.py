@@ -5,7 +5,8 @@
 Both read request tables of Huawei's trace of 2025 (raw CSV; synthetic unless --raw names a folder),
 and compute what Figures 2 and 3 show: billable vCPU and memory under five tariffs over what was
 used, their distributions, and utilization with its correlations. Each side runs in processes of
-its own; time is wall-clock time, memory the largest resident set of any of its processes.
+its own; time is wall-clock time and CPU time, memory the largest resident set of any of its
+processes.
 
 The pandas side follows the artifact's steps, in code written for this comparison: every part is
 read whole and cleaned, flavours come from the pod's name, the parts are concatenated and pickled;
@@ -46,8 +47,8 @@ def pandas_side(raw: Path, work: Path) -> dict[str, object]:
     pd.set_option("future.infer_string", False)
 
     def flavour(pod: str) -> tuple[float, float]:
-        found = POD.match(pod)
-        return (float(found[2]), float(found[3])) if found else (np.nan, np.nan)
+        match = POD.match(pod)
+        return (float(match[2]), float(match[3])) if match else (np.nan, np.nan)
 
     begin = time.monotonic()
     parts = []
@@ -141,9 +142,9 @@ def uncia_side(raw: Path, work: Path) -> dict[str, object]:
         "reading": reading,
         "analysis": time.monotonic() - begin - reading,
         "inflation": {
-            one["tariff"]: {"vcpu": one["vcpu"], "memory": one["memory"]} for one in entries
+            entry["tariff"]: {"vcpu": entry["vcpu"], "memory": entry["memory"]} for entry in entries
         },
-        "below_50": [one["below_50"] for one in used],
+        "below_50": [entry["below_50"] for entry in used],
         "pearson": used[0]["pearson"],
         "spearman": used[0]["spearman"],
         "spearman_error": used[0]["spearman_error"],
@@ -168,8 +169,8 @@ def measure(side: str, raw: Path, work: Path) -> dict[str, object]:
         command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     seconds = time.monotonic() - begin
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return found | {"seconds": seconds}
+    result: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return result | {"seconds": seconds}
 
 
 def synthetic(folder: Path, rows: int) -> None:
@@ -188,12 +189,15 @@ def main() -> None:
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.side:
-        found = SIDES[asked.side](asked.raw, asked.work)
-        peaks = [
-            resource.getrusage(who).ru_maxrss * 1024
-            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        result = SIDES[asked.side](asked.raw, asked.work)
+        usages = [
+            resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         ]
-        print(json.dumps(found | {"peak_bytes": max(peaks)}))
+        used = {
+            "cpu": sum(usage.ru_utime + usage.ru_stime for usage in usages),
+            "peak_bytes": max(usage.ru_maxrss for usage in usages) * 1024,
+        }
+        print(json.dumps(result | used))
         return
     work = asked.work or Path(tempfile.mkdtemp(prefix="uncia-peer-"))
     try:
@@ -206,17 +210,17 @@ def main() -> None:
     finally:
         if asked.work is None:
             shutil.rmtree(work, ignore_errors=True)
-    for side, found in results.items():
+    for side, result in results.items():
         print(
-            f"{side:8} {found['rows']:>12,} rows {found['seconds']:9.1f} s"
-            f" ({found['reading']:.1f} s to read and keep rows, {found['analysis']:.1f} s for"
-            f" the analyses) {found['peak_bytes'] / 2**30:8.2f} GiB"
+            f"{side:8} {result['rows']:>12,} rows {result['seconds']:9.1f} s"
+            f" ({result['reading']:.1f} s to read and keep rows, {result['analysis']:.1f} s for"
+            f" the analyses) {result['cpu']:.1f} CPU-s {result['peak_bytes'] / 2**30:8.2f} GiB"
         )
-    for name in ("seconds", "reading", "analysis", "peak_bytes"):
+    for name in ("seconds", "reading", "analysis", "cpu", "peak_bytes"):
         print(f"pandas / uncia, {name}: {results['pandas'][name] / results['uncia'][name]:.1f}")
-    print(json.dumps({side: found["inflation"] for side, found in results.items()}, indent=2))
+    print(json.dumps({side: result["inflation"] for side, result in results.items()}, indent=2))
     for name in ("below_50", "pearson", "spearman"):
-        print(name, *(found[name] for found in results.values()))
+        print(name, *(result[name] for result in results.values()))
 
 
 if __name__ == "__main__":

@@ -71,9 +71,9 @@ class Platform(embedded.Server):
     def wait_for(self, state: str, count: int) -> None:
         """Waits until so many instances are in this state."""
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while (found := self.health()["instances"])[state] != count:
+        while (instances := self.health()["instances"])[state] != count:
             if time.monotonic() > deadline:
-                raise SystemExit(f"not {count} instances {state}, but {found}")
+                raise SystemExit(f"not {count} instances {state}, but {instances}")
             time.sleep(0.05)
 
     def health(self) -> Any:
@@ -107,12 +107,12 @@ def descendants(pid: int) -> list[int]:
             text = stat.read_text()
             parent = int(text.rpartition(")")[2].split()[1])
             children[parent].append(int(stat.parent.name))
-    found, todo = [], [pid]
+    descendants, todo = [], [pid]
     while todo:
         more = children[todo.pop()]
-        found += more
+        descendants += more
         todo += more
-    return found
+    return descendants
 
 
 def proportional_bytes(pid: int) -> int:
@@ -210,12 +210,12 @@ def print_frozen(figures: Figures, options: argparse.Namespace) -> None:
 
 def thread_ns(pid: int) -> dict[str, int]:
     """CPU time of a process's threads by name; of those with the same name, together."""
-    found: dict[str, int] = defaultdict(int)
+    times: dict[str, int] = defaultdict(int)
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
             used = (task / "schedstat").read_text().split()[0]
-            found[(task / "comm").read_text().strip()] += int(used)
-    return found
+            times[(task / "comm").read_text().strip()] += int(used)
+    return times
 
 
 def sampler(options: argparse.Namespace) -> Figures:
@@ -245,15 +245,15 @@ def invoke_once(server: Platform, seconds: float) -> None:
 
 def throughput(options: argparse.Namespace) -> Figures:
     """Answers a second by number of connections, the median of rounds."""
-    found: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
+    by_count: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
     with platform(2 * max(CONNECTIONS)) as server:
         create(server.client, "hello", CALM, WARM_MB)
         url = f"http://{server.address}{FUNCTIONS}/hello/invocations"
         closed_loop(url, max(CONNECTIONS), 2)
         for _ in range(options.rounds):
             for count in CONNECTIONS:
-                found[count].append(closed_loop(url, count, options.seconds))
-    return {f"{count} connections": statistics.median(rates) for count, rates in found.items()}
+                by_count[count].append(closed_loop(url, count, options.seconds))
+    return {f"{count} connections": statistics.median(rates) for count, rates in by_count.items()}
 
 
 def closed_loop(url: str, clients: int, seconds: int) -> float:
@@ -284,9 +284,9 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.parts) - parts.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
-    found = {}
+    results = {}
     for part in options.parts or parts:
-        found[part] = figures = parts[part](options)
+        results[part] = figures = parts[part](options)
         if part == "frozen":
             print_frozen(figures, options)
         elif part == "sampler":
@@ -298,7 +298,7 @@ def main() -> None:
                 print(f"| {name} | {rate:.0f} |")
         sys.stdout.flush()
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
     print(f"load of the machine: {os.getloadavg()[0]:.1f}", file=sys.stderr)
 
 

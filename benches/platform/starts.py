@@ -46,8 +46,8 @@ def handler(event, context):
     f'''
 def helper_{number}(values, limit={number}):
     """Stands for code that the handler may need."""
-    found = {{name: value for name, value in values.items() if value > limit}}
-    return repr(sorted(found.items(), key=lambda item: (item[1], item[0])))
+    above = {{name: value for name, value in values.items() if value > limit}}
+    return repr(sorted(above.items(), key=lambda item: (item[1], item[0])))
 '''
     for number in range(20)
 )
@@ -156,15 +156,15 @@ class Platform:
 
     def phases(self, name: str) -> dict[str, list[float]]:
         """The phases of all starts of a function, in ms."""
-        found: dict[str, list[float]] = defaultdict(list)
+        times: dict[str, list[float]] = defaultdict(list)
         url = f"http://{self.address}/uncia/v1/spans?function={name}"
         with urllib.request.urlopen(url) as answer:
             table = pyarrow.ipc.open_stream(answer.read()).read_all()
         columns = (table[key].to_pylist() for key in ("name", "start", "end"))
         for phase, start, end in zip(*columns, strict=True):
             if phase in PHASES:
-                found[phase].append((end - start) / NS_PER_MS)
-        return found
+                times[phase].append((end - start) / NS_PER_MS)
+        return times
 
 
 def row(name: str, values: list[float]) -> str:
@@ -199,10 +199,10 @@ def main() -> None:
         platform = Platform(Path(folder) / "state")
         try:
             for kind in kinds:
-                own = {"uncia:keep-alive-ms": "1", "uncia:start-from": kind} | tags
+                kind_tags = {"uncia:keep-alive-ms": "1", "uncia:start-from": kind} | tags
                 for name in (f"single-{kind}", f"burst-{kind}"):
                     platform.create(
-                        name, own, options.imports, node=options.node, folder=options.package
+                        name, kind_tags, options.imports, node=options.node, folder=options.package
                     )
             single: dict[str, list[float]] = defaultdict(list)
             for _ in range(options.starts):

@@ -15,7 +15,7 @@ from uncia.backends import Backend, connect
 from uncia.costs.advice.bills import Price, saving
 from uncia.costs.advice.frames import usd
 from uncia.costs.advice.sample import Sample, stretched, threads_of
-from uncia.costs.advice.sizes import Size, fitted, is_arm, own_tariff, owner, same, slower
+from uncia.costs.advice.sizes import Size, default_tariff, fitted, is_arm, owner, same, slower
 from uncia.tariffs import get
 
 
@@ -73,9 +73,9 @@ def test_names_of_platforms_tell_their_provider() -> None:
     assert owner("huawei-R2") == "Huawei Cloud"
     assert owner("embedded") is None
     assert owner("swarm") is None
-    assert own_tariff("aws") == "aws-lambda-x86"
-    assert own_tariff("aws-arm64") == "aws-lambda-arm"
-    assert own_tariff("gcp") == "gcp-run-request"
+    assert default_tariff("aws") == "aws-lambda-x86"
+    assert default_tariff("aws-arm64") == "aws-lambda-arm"
+    assert default_tariff("gcp") == "gcp-run-request"
     assert is_arm("aws/graviton")
     assert not is_arm("swarm")
 

@@ -303,7 +303,7 @@ def test_the_engine_is_asked(
     probe = engine_probe()
     assert probe.path == path
     assert problem in probe.problem
-    assert (probe.found is None) == bool(problem)
+    assert (probe.answer is None) == bool(problem)
     check = _check(capability_checks(Host(), probe), "engine")
     assert check.status == ("warn" if problem else "ok")
 

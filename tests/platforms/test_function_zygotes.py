@@ -38,7 +38,7 @@ def test_a_run_says_why_a_function_has_no_zygote(
     line: str, reason: str | None, engine_binary: Path, state_home: Path, tmp_path: Path
 ) -> None:
     probe = engine_probe()
-    assert probe.found is not None
+    assert probe.answer is not None
     shutil.copytree(HELLO, tmp_path / "copied")
     handler = tmp_path / "copied/python/handler.py"
     handler.write_text(f"{line}\n{handler.read_text()}")
@@ -52,7 +52,7 @@ def test_a_run_says_why_a_function_has_no_zygote(
     rows = record.read(folder / "invocations.parquet", "invocations")
     assert set(rows["outcome"].to_pylist()) == {"ok"}
     starts = rows["start"].to_pylist()
-    if "function_zygote" not in probe.found["features"]["start_from"]:
+    if "function_zygote" not in probe.answer["features"]["start_from"]:
         assert set(starts) == {"cold"}
     elif reason is None:
         assert refusals == []

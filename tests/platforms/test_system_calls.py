@@ -41,8 +41,8 @@ def unfiltered(engine_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_doctor_says_that_system_calls_are_not_filtered(unfiltered: Path) -> None:
     probe = engine_probe()
-    assert probe.found is not None
-    assert probe.found["seccomp"] is False
+    assert probe.answer is not None
+    assert probe.answer["seccomp"] is False
     (check,) = (it for it in capability_checks(Host(), probe) if it.id == "sandbox")
     assert check.status == "warn"
     assert WARNING in check.finding

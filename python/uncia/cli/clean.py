@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
             # The runs were cleaned nevertheless; go on to say so.
             typer.echo(error.message)
             groups = None
-        if not cleaned.runs and groups is not None and not groups.found:
+        if not cleaned.runs and groups is not None and not groups.folders:
             typer.echo("Nothing is left of any crashed run.")
         elif dry_run:
             typer.echo("Nothing was removed: this was a dry run.")

@@ -51,10 +51,10 @@ def register(app: typer.Typer) -> None:
         from uncia.report import export as exports
 
         if csv:
-            for path in exports.tables(run, out or _beside(run, "csv")):
+            for path in exports.tables(run, out or _default_folder(run, "csv")):
                 typer.echo(str(path))
         if charts is not None:
-            for path in exports.charts(run, out or _beside(run, "charts"), charts.value):
+            for path in exports.charts(run, out or _default_folder(run, "charts"), charts.value):
                 typer.echo(str(path))
         if figures is not None:
             from uncia.report import data, page
@@ -63,10 +63,10 @@ def register(app: typer.Typer) -> None:
 
             chosen = style(figures.value, width, font)
             drawn = page.charts(report.page(data.load(run)))
-            for path in write(drawn, out or _beside(run, "figures"), chosen):
+            for path in write(drawn, out or _default_folder(run, "figures"), chosen):
                 typer.echo(str(path))
 
 
-def _beside(run: Path, name: str) -> Path:
+def _default_folder(run: Path, name: str) -> Path:
     """The folder for exports of a run, or of a file of rows."""
     return run.with_name(f"{run.stem}-{name}") if run.is_file() else run / name

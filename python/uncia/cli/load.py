@@ -361,7 +361,7 @@ class _Command:
             else:
                 file = self.out
             dry_run = prepared.load.dry_run
-            with progress.one(
+            with progress.loading(
                 self.target, prepared.sends(), expected, quiet=self.quiet or dry_run
             ) as on_event:
                 ended = send(prepared, self.how, file, on_event, self.interruption, on_start)

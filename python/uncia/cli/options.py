@@ -28,6 +28,10 @@ RunFolder: TypeAlias = Annotated[
 Overwrite: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")
 ]
+Seed: TypeAlias = Annotated[
+    int,
+    typer.Option("--seed", metavar="S", help="Seed; the same seed gives the same trace."),
+]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Endpoint: TypeAlias = Annotated[
     str,

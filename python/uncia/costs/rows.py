@@ -147,6 +147,6 @@ def fit_comparable(
     return allocation.apply_fit(base, tariffs, fit, backend, facts)
 
 
-def said(reasons: Mapping[str, int]) -> str:
+def describe_reasons(reasons: Mapping[str, int]) -> str:
     """Describe reasons and counts in words: ``5 rows (CPU time is zero)``."""
     return ", ".join(f"{plural(count, 'row')} ({reason})" for reason, count in reasons.items())

@@ -35,6 +35,6 @@ def examine(duration_s: float = 1.0, *, host: Host | None = None) -> Report:
     if noise is not None:
         checks += noise_checks(noise)
     facts = host.facts()
-    facts["platform_features"] = None if probe.found is None else probe.found.get("features")
+    facts["platform_features"] = None if probe.answer is None else probe.answer.get("features")
     facts["noise"] = None if noise is None else noise.as_dict()
     return Report(tuple(checks), facts)

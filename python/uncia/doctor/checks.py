@@ -97,7 +97,7 @@ def _engine(probe: Probe) -> Check:
 
 def _sandbox(probe: Probe) -> list[Check]:
     """Check what the engine cannot enforce here; empty if it did not answer."""
-    warnings = (probe.found or {}).get("warnings")
+    warnings = (probe.answer or {}).get("warnings")
     if not isinstance(warnings, list):
         return []
     sentences = [text if text.endswith(".") else f"{text}." for text in map(str, warnings)]
@@ -116,7 +116,7 @@ def _sandbox(probe: Probe) -> list[Check]:
 
 def _features(probe: Probe) -> list[Check]:
     """Check the optional features of the embedded platform; empty if it did not answer."""
-    features = (probe.found or {}).get("features")
+    features = (probe.answer or {}).get("features")
     if not isinstance(features, dict):
         return []
     compiled = " and ".join(features.get("byte_code", [])) or "no runtime"
@@ -139,7 +139,7 @@ def _features(probe: Probe) -> list[Check]:
 
 def _containers(probe: Probe) -> list[Check]:
     """List the OCI runtimes, of which none is needed; empty if the engine did not answer."""
-    runtimes = (probe.found or {}).get("features", {}).get("oci_runtimes")
+    runtimes = (probe.answer or {}).get("features", {}).get("oci_runtimes")
     if not isinstance(runtimes, dict):
         return []
     installed = [f"{name} {version}" for name, version in runtimes.items() if version]
@@ -350,11 +350,12 @@ def _cgroups(host: Host) -> Check:
 
 
 def _can_make_group(host: Host, mount: CgroupMount, controller: str) -> bool:
-    """Return whether a group can be created at the top of a hierarchy or in the own group."""
+    """Return whether a group can be created at the hierarchy's top or in this process's group."""
     if not mount.writable:
         return False
-    own_group = host.own_cgroups().get("" if mount.version == 2 else controller, "/").lstrip("/")
-    return any(_try_group(parent) for parent in dict.fromkeys((mount.path, mount.path / own_group)))
+    group = host.process_cgroups().get("" if mount.version == 2 else controller, "/")
+    parents = (mount.path, mount.path / group.lstrip("/"))
+    return any(_try_group(parent) for parent in dict.fromkeys(parents))
 
 
 def _try_group(parent: Path) -> bool:

@@ -165,7 +165,7 @@ class Host:
             mounts.append(CgroupMount(version, controllers, self.root / path.lstrip("/"), writable))
         return mounts
 
-    def own_cgroups(self) -> dict[str, str]:
+    def process_cgroups(self) -> dict[str, str]:
         """Return this process's cgroup by controller of version 1, and by ``""`` of version 2."""
         groups = {}
         for line in (self.read("/proc/self/cgroup") or "").splitlines():
@@ -181,7 +181,7 @@ class Host:
 
     def cpu_quota(self) -> float | None:
         """Return how many CPUs of time this process's own cgroup allows; None if unlimited."""
-        groups = self.own_cgroups()
+        groups = self.process_cgroups()
         for mount in self.cgroup_mounts():
             if "cpu" not in mount.controllers and mount.version == 1:
                 continue

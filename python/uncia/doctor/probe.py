@@ -20,12 +20,12 @@ class Probe:
 
     Attributes:
         path: the binary; None if it is not installed.
-        found: its answer; None if it gave none.
+        answer: its answer; None if it gave none.
         problem: why there is no path, or no answer.
     """
 
     path: Path | None
-    found: dict[str, Any] | None
+    answer: dict[str, Any] | None
     problem: str = ""
 
 

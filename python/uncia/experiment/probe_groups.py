@@ -19,14 +19,14 @@ _TIMEOUT_S: Final = 120
 
 @dataclass
 class Groups:
-    """What was found.
+    """The groups of platforms and CPU profiles that nobody runs any more.
 
     Attributes:
-        found: folders of the groups whose engine is gone.
+        folders: those of the groups whose engine is gone.
         failed: those of them that could not be removed.
     """
 
-    found: list[str]
+    folders: list[str]
     failed: list[str]
 
 
@@ -43,12 +43,12 @@ def clean(*, dry_run: bool, log: Callable[[str], None]) -> Groups:
     groups = Groups([], [])
     if sys.platform != "linux":
         return groups
-    found = _ask(remove=not dry_run)
-    if found:
-        log(f"Killed platforms and CPU profiles left {_counted(len(found))}")
-    for group in found:
+    orphans = _ask(remove=not dry_run)
+    if orphans:
+        log(f"Killed platforms and CPU profiles left {_counted(len(orphans))}")
+    for group in orphans:
         folder = str(group["folder"])
-        groups.found.append(folder)
+        groups.folders.append(folder)
         if dry_run:
             log(f"  {folder}")
         elif group["removed"]:

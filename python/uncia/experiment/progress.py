@@ -213,7 +213,7 @@ def reporter(
 
 
 @contextmanager
-def one(
+def loading(
     name: str, sends: str, expected: int, *, quiet: bool
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Reports a load; gives what takes the engine's events.

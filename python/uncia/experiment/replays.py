@@ -177,7 +177,7 @@ class Replays:
         demands = made.demands(how, replay, expanded, self.file.seed, self.sources.base)
         limit_ns = min(pattern.timeout or definition.timeout, timeout_ns)
         parts = [
-            _make_one(
+            _make_function(
                 part, demands[part.function], how, pattern, definition, content, limit_ns, index
             )
             for index, part in enumerate(expanded.replayed)
@@ -253,7 +253,7 @@ def _notes(replay: ReplayArrivals, expanded: Expansion) -> list[str]:
     ]
 
 
-def _make_one(
+def _make_function(
     part: Replayed,
     demand: Demand,
     how: Made,

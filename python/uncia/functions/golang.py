@@ -57,8 +57,8 @@ def find(oldest: tuple[int, ...] = OLDEST) -> tuple[Path, tuple[int, ...]]:
         if version >= oldest:
             return program, version
     if programs:
-        found = ".".join(map(str, _version(programs[0]))) or "no Go that says its version"
-        raise UnciaError(f"{programs[0]} is {found}, too old to build with", hint=_hint(oldest))
+        described = ".".join(map(str, _version(programs[0]))) or "no Go that says its version"
+        raise UnciaError(f"{programs[0]} is {described}, too old to build with", hint=_hint(oldest))
     raise UnciaError("there is no Go to build with", hint=_hint(oldest))
 
 

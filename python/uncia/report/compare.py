@@ -119,7 +119,7 @@ def build(
             measured[-1].append(compared.measured(run.invocations, run.meta, grouped))
             stream = label if len(side_runs) == 1 else f"{label} {index}"
             figures[-1].append(compared.figures(measured[-1][-1], stream, seed))
-    parts = [Side(*side) for side in zip(labels, runs, map(_together, measured), strict=True)]
+    parts = [Side(*side) for side in zip(labels, runs, map(_merge_runs, measured), strict=True)]
     candidates = []
     for side, of_side in zip(parts[1:], figures[1:], strict=True):
         order = run_sets.pairs(parts[0].runs, side.runs)
@@ -148,7 +148,7 @@ def build(
     return Comparison(parts[0], candidates, list(names), list(priced), warnings)
 
 
-def _together(runs: Sequence[Mapping[str, Measured]]) -> Mapping[str, Measured]:
+def _merge_runs(runs: Sequence[Mapping[str, Measured]]) -> Mapping[str, Measured]:
     """The experiments of several runs as one, for charts."""
     if len(runs) == 1:
         return runs[0]

@@ -1,7 +1,7 @@
 """`RunData`: the tables, description and summaries of a run folder, as the report reads them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,6 +64,22 @@ class RunData:
         """Split invocations by experiment, without warm-ups."""
         parts = columns.by_word(rows, "experiment")
         return {name: parts[name] for name in self.summaries if name in parts}
+
+    def summarise_each(
+        self, rows: pa.Table, summarise: Callable[[pa.Table, Any], list[dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        """Summarise the invocations of every experiment, whose name is added as ``experiment``.
+
+        Args:
+            rows: invocations.
+            summarise: computes summaries from an experiment's rows and its description, which is
+                None where the run has none.
+        """
+        return [
+            {**item, "experiment": name}
+            for name, part in self.by_experiment(rows).items()
+            for item in summarise(part, self.experiment_meta.get(name))
+        ]
 
     @property
     def experiment_meta(self) -> dict[str, dict[str, object]]:

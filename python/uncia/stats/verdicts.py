@@ -102,8 +102,10 @@ def judge(
         At least one finding for each gate: one without a metric to judge is not judged.
     """
     subjects = [(gate, _subjects(gate, changes, experiments)) for gate in gates]
-    together = max(1, sum(len(judged) for _, judged in subjects))
-    judge_change = partial(_judge_change, run, together=together, noise=noise, rows_only=rows_only)
+    judgements = max(1, sum(len(judged) for _, judged in subjects))
+    judge_change = partial(
+        _judge_change, run, judgements=judgements, noise=noise, rows_only=rows_only
+    )
     findings = []
     for gate, judged in subjects:
         findings += [judge_change(gate, change) for change in judged]
@@ -161,7 +163,7 @@ class _Measurement:
 
 
 def _judge_change(
-    run: str, gate: Gate, change: Change, *, together: int, noise: Noise, rows_only: bool
+    run: str, gate: Gate, change: Change, *, judgements: int, noise: Noise, rows_only: bool
 ) -> Finding:
     subject = ".".join(part for part in (change.experiment, change.metric) if part)
     if change.tariff:
@@ -172,7 +174,7 @@ def _judge_change(
         why = candidate.why or baseline.why
         reason = f"{subject} cannot be computed: {why}"
         return Finding(gate, run, subject, "not judged", reason, change, missing=True)
-    measured = _measure(gate, change, 1 - (1 - LEVEL) / together)
+    measured = _measure(gate, change, 1 - (1 - LEVEL) / judgements)
     text = _describe(gate, change, measured)
     finding = partial(
         Finding, gate, run, subject, change=change, value=measured.value, interval=measured.interval
@@ -205,7 +207,7 @@ def _judge_change(
         if _favours(noise, gate, violation=False):
             return finding("not judged", f"{text}; too noisy: {noise.sentence}")
         return finding("holds", text)
-    return _undecided(finding, gate, text, measured, together, noise)
+    return _undecided(finding, gate, text, measured, judgements, noise)
 
 
 def _undecided(
@@ -213,14 +215,14 @@ def _undecided(
     gate: Gate,
     text: str,
     measured: _Measurement,
-    together: int,
+    judgements: int,
     noise: Noise,
 ) -> Finding:
     """The interval allows both; say why, and what would decide."""
     assert measured.interval is not None
     reason = f"{text}; the interval includes the bound"
     if _is_beyond(gate, _near(gate, measured.interval)):
-        reason = f"{text}; of {together} metrics judged together, one may be so by chance"
+        reason = f"{text}; of {judgements} metrics judged together, one may be so by chance"
     if rows := _too_few_for_share(gate, finding.keywords["change"]):
         # Not noise is the reason: with no failure at all the interval would include the bound.
         reason = f"{text}; {rows:,} rows a side are too few to exclude {gate.bound:g} %"
@@ -228,7 +230,7 @@ def _undecided(
         reason += f"; noisy: {noise.sentence}"
     if measured.estimate is None:
         return finding("not judged", reason)
-    level = 1 - (1 - LEVEL) / together
+    level = 1 - (1 - LEVEL) / judgements
     needed = measured.estimate.repeats_to_decide(_bound(gate, measured.estimate), level)
     if needed is None:
         return finding("not judged", f"{reason}; too near it for any number of repeats")

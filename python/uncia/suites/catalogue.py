@@ -40,12 +40,12 @@ class SuiteEntry:
     @cached_property
     def subjects(self) -> Mapping[str, Subject]:
         """The subjects that it names, and each of its experiments under its own name."""
-        own = {
+        by_name = {
             name: Subject(run=run, experiment=name)
             for run, names in self.experiments.items()
             for name in names
         }
-        return {**own, **self.form.subjects}
+        return {**by_name, **self.form.subjects}
 
     def run_of(self, subject: Subject) -> str:
         """The run that has a subject's experiment."""

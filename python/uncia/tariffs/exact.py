@@ -132,9 +132,9 @@ def integer(value: int) -> ir.IntegerScalar:
     return ibis.literal(value, "int64")
 
 
-def decimal(value: int | None, beside: Any, digits: int = 18) -> Any:
+def decimal(value: int | None, operand: Any, digits: int = 18) -> Any:
     """An integer or null as a decimal, for a formula with a column; a `Number` beside another."""
-    if isinstance(beside, Number):
+    if isinstance(operand, Number):
         return Number(value)
     import ibis
 

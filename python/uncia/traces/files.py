@@ -74,12 +74,12 @@ class Kind:
 class Sources:
     """The files of an import, by kind, and what is to be said of them."""
 
-    found: dict[str, list[Path]]
+    by_kind: dict[str, list[Path]]
     warnings: list[str] = field(default_factory=list)
 
     def of(self, kind: str) -> list[Path]:
         """The files of one kind, in order."""
-        return self.found.get(kind, [])
+        return self.by_kind.get(kind, [])
 
 
 def detect(paths: Iterable[Path], kinds: Sequence[Kind]) -> bool:

@@ -19,14 +19,14 @@ _PREFIX: Final = ".uncia-trace-"
 
 
 @contextmanager
-def work_folder(beside: Path) -> Iterator[Path]:
-    """A new folder in ``beside``, which is removed in the end; what killed imports left goes first.
+def work_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in ``parent``, which is removed in the end; what killed imports left goes first.
 
     Raises:
         OSError: it cannot be made.
     """
-    remove_left(beside)
-    folder, lock = _locked(beside)
+    remove_left(parent)
+    folder, lock = _locked(parent)
     try:
         yield folder
     finally:
@@ -35,10 +35,10 @@ def work_folder(beside: Path) -> Iterator[Path]:
             os.close(lock)
 
 
-def remove_left(beside: Path) -> list[Path]:
-    """Remove the folders in ``beside`` whose import is gone; returns those."""
+def remove_left(parent: Path) -> list[Path]:
+    """Remove the folders in ``parent`` whose import is gone; returns those."""
     removed = []
-    for folder in beside.glob(f"{_PREFIX}*"):
+    for folder in parent.glob(f"{_PREFIX}*"):
         try:
             lock = _lock(folder)
         except OSError:
@@ -52,10 +52,10 @@ def remove_left(beside: Path) -> list[Path]:
     return removed
 
 
-def _locked(beside: Path) -> tuple[Path, int | None]:
+def _locked(parent: Path) -> tuple[Path, int | None]:
     """A new folder and its lock; None where there are no locks."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=beside))
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         try:
             lock = _lock(folder)
         except (BlockingIOError, FileNotFoundError):

@@ -213,8 +213,8 @@ def _draw(points: Points, count: int, seed: int, label: str) -> Int64s:
 def _profiles_path(made: Made, table: Path, folder: Path) -> Path | None:
     if made.profiles is not None:
         return folder / made.profiles
-    beside = (table if table.is_dir() else table.parent) / PROFILES
-    return beside if beside.exists() else None
+    default = (table if table.is_dir() else table.parent) / PROFILES
+    return default if default.exists() else None
 
 
 def _profiles(path: Path, expanded: Expansion) -> dict[str, _Profile]:

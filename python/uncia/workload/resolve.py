@@ -281,8 +281,8 @@ def _credentials(sign: AwsSigV4) -> dict[str, str]:
     import botocore.exceptions
 
     try:
-        found = boto3.Session(profile_name=sign.profile).get_credentials()
-        frozen = None if found is None else found.get_frozen_credentials()
+        credentials = boto3.Session(profile_name=sign.profile).get_credentials()
+        frozen = None if credentials is None else credentials.get_frozen_credentials()
     except botocore.exceptions.BotoCoreError as error:
         raise UnciaError(f"no AWS credentials to sign with: {error}") from error
     if frozen is None or not frozen.access_key or not frozen.secret_key:

@@ -56,10 +56,10 @@ def contradictions(rows: pa.Table, functions: Iterable[Declared]) -> list[str]:
             ]
             if other:
                 key = "memory" if is_memory else "vcpu"
-                said = ", ".join(f"{text(value)} ({count:,} rows)" for value, count in other)
+                answered = ", ".join(f"{text(value)} ({count:,} rows)" for value, count in other)
                 given = " or ".join(text(size) for size in sorted(allowed))
                 sentences.append(
-                    f"{function}: its answers say {said}, but {key} is given as {given};"
+                    f"{function}: its answers say {answered}, but {key} is given as {given};"
                     f" the rows keep what the answers say, so leave {key} out"
                 )
     return sentences

@@ -123,14 +123,14 @@ def readable(frame: pd.DataFrame, group_by: Sequence[str]) -> pd.DataFrame:
 
 def notes(frame: pd.DataFrame) -> list[str]:
     """Say which rows the figures leave out, and which are beyond a platform's limits."""
-    from uncia.costs.rows import NOTHING_MEASURED, said
+    from uncia.costs.rows import NOTHING_MEASURED, describe_reasons
 
     if not frame["rows"].sum():
         return [NOTHING_MEASURED]
     left_out: dict[str, list[str]] = {}
     for _, row in frame.iterrows():
         if row["left_out"]:
-            left_out.setdefault(said(row["left_out"]), []).append(row["tariff"])
+            left_out.setdefault(describe_reasons(row["left_out"]), []).append(row["tariff"])
     all_tariffs = set(frame["tariff"])
     sentences = []
     for text, tariffs in left_out.items():

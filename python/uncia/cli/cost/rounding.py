@@ -121,9 +121,9 @@ def _readable(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _notes(frame: pd.DataFrame) -> list[str]:
-    from uncia.costs.rows import said
+    from uncia.costs.rows import describe_reasons
 
     if frame.empty:
         return ["These tariffs round nothing up."]
-    sentences = options.unique(said(counts) for counts in frame["left_out"] if counts)
+    sentences = options.unique(describe_reasons(counts) for counts in frame["left_out"] if counts)
     return [f"Left out: {sentence}." for sentence in sentences]

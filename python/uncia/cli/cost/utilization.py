@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Measure how much of the allocated CPU and memory requests use, and their correlation."""
         from uncia.cli.querying import open_backend
-        from uncia.costs.rows import NOTHING_MEASURED, said
+        from uncia.costs.rows import NOTHING_MEASURED, describe_reasons
         from uncia.costs.utilization import measure
 
         with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
                 [section(usage)],
                 table,
             )
-        notes = [f"Left out: {said(usage.left_out)}."] if usage.left_out else []
+        notes = [f"Left out: {describe_reasons(usage.left_out)}."] if usage.left_out else []
         if not usage.rows:
             notes.append(NOTHING_MEASURED)
         if not as_json and usage.pearson is not None and usage.spearman.value is not None:

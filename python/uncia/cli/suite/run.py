@@ -46,10 +46,13 @@ def register(app: typer.Typer) -> None:
         from uncia.experiment.runner import RESULTS
         from uncia.suites import catalogue, perform, results
 
-        found = catalogue.find(suite)
-        entries = found.choose(only)
+        definition = catalogue.find(suite)
+        entries = definition.choose(only)
         state = perform.begin(
-            RESULTS / found.name if out is None else out, found.source, quick=quick, resume=resume
+            RESULTS / definition.name if out is None else out,
+            definition.source,
+            quick=quick,
+            resume=resume,
         )
         reporter = progress.reporter(quiet=quiet)
         try:
@@ -57,7 +60,7 @@ def register(app: typer.Typer) -> None:
             reporter.note("Judging the claims and writing the report.")
         finally:
             reporter.close()
-        read = results.read(state, found)
+        read = results.read(state, definition)
         emit(read, as_json=as_json)
         if interrupted is not None:
             typer.echo(

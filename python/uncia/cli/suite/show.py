@@ -27,8 +27,8 @@ def register(app: typer.Typer) -> None:
         """Show the entries of a suite: their experiments, claims and scale."""
         from uncia.suites import catalogue
 
-        found = catalogue.find(suite)
-        entries = found.choose(only)
+        definition = catalogue.find(suite)
+        entries = definition.choose(only)
         if as_json:
             listed = {
                 entry.name: {
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
             }
             typer.echo(json.dumps(listed, indent=2, ensure_ascii=False))
             return
-        typer.echo(f"{found.form.title}\n{found.form.citation}")
+        typer.echo(f"{definition.form.title}\n{definition.form.citation}")
         for entry in entries:
             typer.echo(f"\n{entry.name}  {entry.form.shows}: {entry.form.title}")
             for line in _lines(entry):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from uncia.cli.options import AsJson, Quiet
+from uncia.cli.options import AsJson, Quiet, Seed
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def register(trace: typer.Typer) -> None:
             1000, "--functions", metavar="N", help="Functions; of an import, a random sample."
         ),
         hour: int = typer.Option(1, "--hour", metavar="H", help="Hour of the trace, from 1."),
-        seed: int = typer.Option(
-            0, "--seed", metavar="S", help="Seed; the same seed gives the same trace."
-        ),
+        seed: Seed = 0,
         profiles: Path | None = typer.Option(
             None,
             "--profiles",

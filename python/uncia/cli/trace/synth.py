@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from uncia.cli.options import AsJson
+from uncia.cli.options import AsJson, Seed
 
 
 def register(app: typer.Typer) -> None:
@@ -19,9 +19,7 @@ def register(app: typer.Typer) -> None:
         ),
         rows: int = typer.Option(..., "--rows", metavar="N", help="Number of requests."),
         out: Path = typer.Option(..., "--out", metavar="DIR", help="A new or empty folder."),
-        seed: int = typer.Option(
-            1, "--seed", metavar="S", help="Seed; the same seed gives the same trace."
-        ),
+        seed: Seed = 1,
         files: int | None = typer.Option(
             None,
             "--files",

@@ -25,7 +25,7 @@ from uncia.costs.advice.rows import (
     source_table,
 )
 from uncia.costs.advice.sample import Sample, draw
-from uncia.costs.advice.sizes import Size, allocation, fitted, is_arm, own_tariff, owner
+from uncia.costs.advice.sizes import Size, allocation, default_tariff, fitted, is_arm, owner
 from uncia.errors import UnciaError
 from uncia.stats.quantiles import LEVEL
 from uncia.tariffs import catalogue
@@ -113,7 +113,7 @@ class Study:
 
     def tariff_in_use(self, config: Configuration) -> str | None:
         """The id of the tariff that bills a configuration now; None if unknown."""
-        return self.present_tariff or own_tariff(config.platform)
+        return self.present_tariff or default_tariff(config.platform)
 
     def hinted(self, config: Configuration) -> list[Tariff]:
         """The tariffs of hints: those that the user named, else the one in use, else all."""
@@ -193,7 +193,7 @@ def study(
         configs = collect_facts(engine, rows, _COLUMNS[of], bound)
         if not configs:
             raise UnciaError("the table holds no row that ran and is billed for")
-        in_use = {present} if present else {own_tariff(config.platform) for config in configs}
+        in_use = {present} if present else {default_tariff(config.platform) for config in configs}
         if tariffs is None and not for_choices and None not in in_use:
             chosen = catalogue.resolve(sorted(name for name in in_use if name is not None))
         by_id = {tariff.id: tariff for tariff in chosen}
@@ -232,7 +232,7 @@ def study(
 
 def _ratio(platform: str) -> int | None:
     """The bytes per vCPU of a platform that derives vCPU from memory; None for others."""
-    name = own_tariff(platform)
+    name = default_tariff(platform)
     sizes = None if name is None else catalogue.get(name).sizes
     return sizes.memory_per_vcpu if isinstance(sizes, Proportional) else None
 

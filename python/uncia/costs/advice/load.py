@@ -166,26 +166,26 @@ def _busy(study: Study) -> dict[Configuration, int]:
 
 def _always_on(study: Study, config: Configuration, tariff: Tariff, price: Price) -> list[Hint]:
     """Instances that are paid by time, as many as the mean load needs."""
-    own = study.facts[config]
+    facts = study.facts[config]
     hints: list[Hint] = []
     for other, size, per_ns in _instances(study, config, tariff):
         per_request = price.cost / price.rows
         if not per_ns or not per_request:
             continue
         even = per_ns * NS_PER_S / per_request
-        if own.span is None:
+        if facts.span is None:
             continue
-        concurrency = Fraction(own.execution, own.span)
+        concurrency = Fraction(facts.execution, facts.span)
         instances = max(1, -int(-concurrency / BUSY // 1))
         # The span is an estimate, so that it is not rounded to steps.
-        billed = instances * other.time.rules.without_steps()(own.span)
+        billed = instances * other.time.rules.without_steps()(facts.span)
         billed = max(billed, other.time.minimum_all or 0)
-        rate = Fraction(own.rows * NS_PER_S, own.span)
+        rate = Fraction(facts.rows * NS_PER_S, facts.span)
         hints += saved(
             config.function,
             ALWAYS_ON,
             tariff.id,
-            price.cost * Fraction(own.rows, price.rows) - per_ns * billed,
+            price.cost * Fraction(facts.rows, price.rows) - per_ns * billed,
             price,
             "estimated",
             f"keep {plural(instances, 'instance')} of {size_words(size)} under {other.id}",

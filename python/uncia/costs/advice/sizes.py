@@ -81,7 +81,7 @@ def _words(platform: str) -> set[str]:
     return set(re.split(r"[^a-z0-9]+", platform.lower()))
 
 
-def own_tariff(platform: str) -> str | None:
+def default_tariff(platform: str) -> str | None:
     """The id of the tariff that a platform bills by, by default; None if unknown."""
     provider = owner(platform)
     if provider == "Amazon Web Services" and is_arm(platform):

@@ -24,11 +24,7 @@ _LATENCY: Final = "From the scheduled time of a chain's first request to its las
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
     """Show the chains of every experiment; None if there are none."""
-    summaries = [
-        {**summary, "experiment": name}
-        for name, part in run.by_experiment(rows).items()
-        for summary in chains.summarise(part, run.experiment_meta.get(name))
-    ]
+    summaries = run.summarise_each(rows, chains.summarise)
     if not summaries:
         return None
     blocks: list[Block] = [_chains(summaries), *map(_stages, summaries)]

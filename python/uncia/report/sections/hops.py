@@ -31,11 +31,9 @@ _BOUND: Final = (
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
     """Show the hops of every experiment; None if there are none."""
-    summaries = [
-        {**summary, "experiment": name}
-        for name, part in run.by_experiment(rows).items()
-        for summary in hops.summarise(part, run.spans, run.experiment_meta.get(name))
-    ]
+    summaries = run.summarise_each(
+        rows, lambda part, experiment: hops.summarise(part, run.spans, experiment)
+    )
     if not summaries:
         return None
     blocks: list[Block] = [_chains(summaries), *map(_stages, summaries)]

@@ -12,7 +12,7 @@ from trace_files import AZURE2021, left_over, write
 
 from uncia import record
 from uncia.errors import UnciaError
-from uncia.traces import azure2021, csv
+from uncia.traces import azure2021, lines
 
 NAMES = st.text("0123456789abcdef", min_size=1, max_size=4)
 DIGITS = st.text("0123456789", min_size=1, max_size=8)
@@ -42,7 +42,7 @@ def test_the_table_is_what_plain_python_computes(
     folder = tmp_path_factory.mktemp("trace")
     file = write(folder / "trace.txt", AZURE2021, rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv, "BLOCK_BYTES", block)
+        patch.setattr(lines, "BLOCK_BYTES", block)
         done = azure2021.convert([file], folder / "out")
     assert imported(folder / "out") == oracle.azure2021([file])
     assert done.rows == {"invocations": len(rows)}

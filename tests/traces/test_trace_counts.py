@@ -14,7 +14,7 @@ from trace_files import DURATIONS, INVOCATIONS, MEMORY, counts, left_over, write
 
 from uncia import record
 from uncia.errors import UnciaError
-from uncia.traces import azure2019, csv
+from uncia.traces import azure2019, lines
 from uncia.traces.huawei import minutes as huawei2023
 
 IDS = st.sampled_from(["o1", "o2", "o3"])
@@ -51,7 +51,7 @@ def test_azure_counts_are_those_of_plain_python(
     files = {day: invocations(folder, day, functions) for day, functions in days.items()}
     expected = oracle.azure2019_arrivals(files)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv, "BLOCK_BYTES", 8192)
+        patch.setattr(lines, "BLOCK_BYTES", 8192)
         if not expected:
             with pytest.raises(UnciaError, match="empty"):
                 azure2019.convert(files.values(), folder / "out")
@@ -198,7 +198,7 @@ def test_huawei_requests_are_those_of_plain_python(
     file = huawei(folder, metric, day, [day * 86_400 + time * step for time in times], cells)
     expected, without = oracle.huawei2023([file], step)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv, "BLOCK_BYTES", block)
+        patch.setattr(lines, "BLOCK_BYTES", block)
         if not expected:
             with pytest.raises(UnciaError, match="empty"):
                 huawei2023.convert([file], folder / "out")

@@ -30,7 +30,7 @@ from trace_files import (
 
 from uncia import record, traces
 from uncia.errors import UnciaError
-from uncia.traces import azure2021, base, csv, output
+from uncia.traces import azure2021, base, lines, output
 
 ROWS = [("a1", "f1", "12.5", "0.25"), ("a1", "f2", "13", "1"), ("a2", "f1", "0.5", "0.75")]
 
@@ -205,7 +205,7 @@ def packed_and_cut(text: bytes, keep: int) -> bytes:
 def test_of_a_cut_file_nothing_is_taken_unless_asked_for(
     begun: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv, "BLOCK_BYTES", block)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
     rows = [f"a,f{i},{i + 1},1\n" for i in range(40)]
     text = "app,func,end_timestamp,duration\n" + "".join(rows[:25]) + begun
     file = tmp_path / "trace.csv.gz"
@@ -225,7 +225,7 @@ def test_of_a_cut_file_nothing_is_taken_unless_asked_for(
 def test_line_ends_may_be_of_all_kinds(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv, "BLOCK_BYTES", block)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
     ends = ["\n", "\r\n", "\r", "\r\r\n", "\n\r\n", "\n\n"]
     text = "app,func,end_timestamp,duration\r\n"
     text += "".join(f"a,f{i},{i + 1},1{ends[i % len(ends)]}" for i in range(60))
@@ -304,8 +304,8 @@ def test_a_table_of_parts_is_read_as_one(tmp_path: Path) -> None:
 def test_a_line_without_end_does_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv, "MAX_LINE_BYTES", 1 << 12)
-    monkeypatch.setattr(csv, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 12)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 1 << 10)
     with pytest.raises(UnciaError, match="line 1 is longer"):
         converted(b"a" * (1 << 14), tmp_path)
     with pytest.raises(UnciaError, match="line 4 is longer"):
@@ -438,7 +438,7 @@ def test_a_mutated_file_is_imported_or_refused_whole(
     trace = traces.find(kind.split("-")[0])
     mine = [file, *([files["huawei2025"]] if kind == "huawei2025-cold" else [])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv, "BLOCK_BYTES", block)
+        patch.setattr(lines, "BLOCK_BYTES", block)
         try:
             done = trace.convert(mine, folder / "out", strict=strict)
         except UnciaError:
@@ -455,11 +455,11 @@ def test_a_mutated_file_is_imported_or_refused_whole(
     if kind == "azure2021" and not packed and b"\r" not in file.read_bytes():
         # What is accepted is what plain Python reads, too.
         text = folder / "in" / "as-text.csv"
-        lines = file.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-        width = lines[0].count(b",")
+        rows = file.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        width = rows[0].count(b",")
         text.write_bytes(
             b"\n".join(
-                line for line in lines if not line or (line.isascii() and line.count(b",") == width)
+                line for line in rows if not line or (line.isascii() and line.count(b",") == width)
             )
         )
         if b'"' in text.read_bytes() or b"\x00" in text.read_bytes():
@@ -481,16 +481,16 @@ def test_random_bytes_are_refused(
     assert left_over(folder) == []
 
 
-@pytest.mark.parametrize("lines", [3, 30])
-def test_rows_that_merge_across_nul_bytes_are_bad(tmp_path: Path, lines: int) -> None:
+@pytest.mark.parametrize("many", [3, 30])
+def test_rows_that_merge_across_nul_bytes_are_bad(tmp_path: Path, many: int) -> None:
     """A hole in a file joins the ends of two rows to one with as many cells as any."""
     file = tmp_path / "trace.txt"
-    good = [f"a,f{i},{i}.5,0.25" for i in range(lines)]
+    good = [f"a,f{i},{i}.5,0.25" for i in range(many)]
     start = "a,f"
     hole = start + "\0" * 4096 + "g,7.5,0.25"
     file.write_text("\n".join(["app,func,end_timestamp,duration", *good, hole, *good, ""]))
     done = traces.load([file], tmp_path / "out")
-    assert done.rows["invocations"] == 2 * lines
+    assert done.rows["invocations"] == 2 * many
     assert done.rejected == {"broken line: a NUL byte within": 1}
-    with pytest.raises(UnciaError, match=rf"line {lines + 2}.*NUL"):
+    with pytest.raises(UnciaError, match=rf"line {many + 2}.*NUL"):
         traces.load([file], tmp_path / "strict", strict=True)

@@ -19,7 +19,7 @@ from uncia.backends import connect
 from uncia.errors import UnciaError
 from uncia.tariffs import bill
 from uncia.tariffs import rows as tariff_rows
-from uncia.traces import csv, parts
+from uncia.traces import lines, parts
 from uncia.traces.huawei import pods as huawei_pods
 from uncia.traces.huawei import requests as huawei2025
 from uncia.units import INT64_MAX
@@ -248,7 +248,7 @@ def test_every_rejected_row_is_counted_by_its_reason_and_kept(
             if what != "good":
                 expected.append([str(file), str(line), reason, row.replace("\xff", "\\xff")])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv, "BLOCK_BYTES", block)
+        patch.setattr(lines, "BLOCK_BYTES", block)
         done = huawei2025.convert([file], folder / "out")
     assert done.rejected == Counter(reason for _, _, reason, _ in expected)
     assert done.read == 1 + len(planted) == done.rows["invocations"] + len(expected)
@@ -329,7 +329,7 @@ def test_many_rows_are_sorted_if_asked_for(
 ) -> None:
     monkeypatch.setattr(parts, "SORTED_ROWS", 20)
     monkeypatch.setattr(parts, "GROUP_ROWS", 8)
-    monkeypatch.setattr(csv, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 500)
     times = [7 * i % 50 for i in range(50)]
     rows = [request(time_worker=time, requestID=f"r{time}") for time in times]
     rows[3][0] = "NaN"

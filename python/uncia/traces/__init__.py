@@ -110,7 +110,7 @@ def _owner(file: Path, traces: dict[str, Trace]) -> Trace:
             unreadable = unreadable or error
     if unreadable is not None:
         raise unreadable
-    from uncia.traces.csv import header
+    from uncia.traces.lines import header
 
     first = ",".join(header(file)[:6])
     raise UnciaError(

@@ -9,7 +9,7 @@ from typing import Final
 
 from uncia.errors import UnciaError
 from uncia.traces.base import expand
-from uncia.traces.csv import ends_in_newline, header
+from uncia.traces.lines import ends_in_newline, header
 
 _LISTED: Final = 6  # columns that an error lists
 _LIKE: Final = 0.5  # share of a kind's columns by which a file without its signature is known

@@ -32,7 +32,8 @@ from uncia.traces import files
 from uncia.traces.arrivals import MINUTES_PER_DAY, Arrivals
 from uncia.traces.base import Imported, Issues
 from uncia.traces.cells import Bools, Checks, Ints
-from uncia.traces.csv import blocks, header
+from uncia.traces.csv import blocks
+from uncia.traces.lines import header
 from uncia.traces.output import Output, output
 from uncia.units import MIB, NS_PER_MS, NS_PER_S
 

@@ -44,12 +44,13 @@ from uncia.text import plural
 from uncia.traces import files
 from uncia.traces.base import Collected, Imported, Issues
 from uncia.traces.cells import Bools, Checks, Ints
-from uncia.traces.csv import Block, Lines, lines, parsed
+from uncia.traces.csv import Block, parsed
 from uncia.traces.huawei import cold_starts
 from uncia.traces.huawei.optional_cells import MAX_TIME, Cells, same
 from uncia.traces.huawei.pods import MAX_CORES, MAX_MEMORY, functions, optional
 from uncia.traces.huawei.regions import Regions
 from uncia.traces.huawei.starts import Starts
+from uncia.traces.lines import Lines, read_lines
 from uncia.traces.output import output
 from uncia.traces.parallel import in_order
 from uncia.units import MIB, NS_PER_S
@@ -186,7 +187,7 @@ class _Requests:
 
     def read(self, paths: Sequence[Path], issues: Issues) -> Iterator[tuple[str, pa.Table]]:
         """The rows of the invocation table, and of which platform they are, in order."""
-        texts = (some for path in paths for some in lines(path, issues))
+        texts = (some for path in paths for some in read_lines(path, issues))
         for read in in_order(texts, self._block):
             read.issues.tell(issues)
             self._elsewhere += read.elsewhere

@@ -160,6 +160,10 @@ impl Members {
         let member = Arc::new(Member { about, joined_unix_ms, requests, gone, is_draining });
         {
             let mut members = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
+            if members.values().any(|it| it.name() == member.name()) {
+                // Of two that came at the same time, one is told when it asks again.
+                return;
+            }
             members.insert(id, member.clone());
         }
         let name = member.name().to_owned();

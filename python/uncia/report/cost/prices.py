@@ -28,8 +28,20 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
         size: the size that is compared.
         against: the tariff whose price is 1.
     """
-    blocks: list[Block] = []
     rows = records(frame)
+    blocks: list[Block] = [*_charts(rows, size), _table(rows, size, against)]
+    return Section(
+        "prices",
+        "Prices",
+        blocks,
+        "What resources cost while they are billed. Serverless bills only while requests run; a"
+        " container or a machine is billed as long as it exists.",
+    )
+
+
+def _charts(rows: list[dict[str, Any]], size: Size) -> list[Chart]:
+    """Show prices for an hour: of the size, of a vCPU and of a GB."""
+    charts = []
     for key, name, title in (
         ("sold_usd_per_s", "prices", f"{size.words} for an hour, at the size that is sold"),
         ("usd_per_vcpu_s", "prices-vcpu", "A vCPU for an hour, where it has a price"),
@@ -46,7 +58,7 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
         ]
         if bars:
             bars.sort(key=lambda bar: (-bar["value"], bar["name"]))
-            blocks.append(
+            charts.append(
                 Chart(
                     name,
                     plots.bars(bars, "US dollars an hour", _KINDS, form="$.3~g"),
@@ -54,56 +66,48 @@ def section(frame: pd.DataFrame, size: Size, against: str) -> Section:
                     title,
                 )
             )
-    blocks.append(
-        Table(
-            [
-                Column("tariff", "tariff"),
-                Column("bills", "bills"),
-                Column("as of", "as_of"),
-                _million("a million vCPU-s", "usd_per_vcpu_s"),
-                _million("a million GB-s", "usd_per_gb_s"),
-                Column(
-                    "ratio",
-                    "cpu_memory_ratio",
-                    figure,
-                    explanation="Price of a vCPU-second over that of a GB-second.",
-                ),
-                _million(size.words, "usd_per_s", "Price of this size for a million seconds."),
-                Column(
-                    "sold as",
-                    _sold,
-                    explanation="The smallest size of the tariff that covers the one compared.",
-                    parts=[
-                        Column(
-                            "sold CPU", lambda row: _over(row["sold_cpu"], _MICRO), figure, "vCPU"
-                        ),
-                        Column(
-                            "sold memory", lambda row: _over(row["sold_memory"], MIB), whole, "MB"
-                        ),
-                    ],
-                ),
-                _million("sold at", "sold_usd_per_s", "Price of that size for a million seconds."),
-                Column(
-                    f"/ {against}",
-                    "relative",
-                    percent,
-                    explanation=f"Price at the size sold, relative to {against}.",
-                ),
-            ],
-            rows,
-            "Prices in US dollars for a million seconds. Where only memory is priced, its price"
-            " includes the vCPU. Sold as: the smallest size that covers it, or the only one, with"
-            " storage where the tariff has it. No fees, no rounding.",
-            "Prices",
-            fold=False,
-        )
-    )
-    return Section(
-        "prices",
+    return charts
+
+
+def _table(rows: list[dict[str, Any]], size: Size, against: str) -> Table:
+    """Show all prices for a million seconds."""
+    return Table(
+        [
+            Column("tariff", "tariff"),
+            Column("bills", "bills"),
+            Column("as of", "as_of"),
+            _million("a million vCPU-s", "usd_per_vcpu_s"),
+            _million("a million GB-s", "usd_per_gb_s"),
+            Column(
+                "ratio",
+                "cpu_memory_ratio",
+                figure,
+                explanation="Price of a vCPU-second over that of a GB-second.",
+            ),
+            _million(size.words, "usd_per_s", "Price of this size for a million seconds."),
+            Column(
+                "sold as",
+                _sold,
+                explanation="The smallest size of the tariff that covers the one compared.",
+                parts=[
+                    Column("sold CPU", lambda row: _over(row["sold_cpu"], _MICRO), figure, "vCPU"),
+                    Column("sold memory", lambda row: _over(row["sold_memory"], MIB), whole, "MB"),
+                ],
+            ),
+            _million("sold at", "sold_usd_per_s", "Price of that size for a million seconds."),
+            Column(
+                f"/ {against}",
+                "relative",
+                percent,
+                explanation=f"Price at the size sold, relative to {against}.",
+            ),
+        ],
+        rows,
+        "Prices in US dollars for a million seconds. Where only memory is priced, its price"
+        " includes the vCPU. Sold as: the smallest size that covers it, or the only one, with"
+        " storage where the tariff has it. No fees, no rounding.",
         "Prices",
-        blocks,
-        "What resources cost while they are billed. Serverless bills only while requests run; a"
-        " container or a machine is billed as long as it exists.",
+        fold=False,
     )
 
 

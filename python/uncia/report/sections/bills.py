@@ -51,19 +51,7 @@ def section(run: RunData, rows: pa.Table) -> Section:
     tariffs = run.tariffs
     priced = {k: v for k, v in tariffs.items() if v.get("cost_usd_per_million") is not None}
     if not priced:
-        return Section(
-            "bills",
-            "Bills",
-            [
-                Note(
-                    "No tariff could price these rows: a bill needs durations and allocations that"
-                    " the platform reports (execution, allocated_memory, allocated_cpu)."
-                    if tariffs
-                    else "This run was not priced yet (uncia bill RUN).",
-                    "warning",
-                )
-            ],
-        )
+        return _without_prices(tariffs)
     order = sorted(
         priced, key=lambda name: (is_model(name), -float(priced[name]["cost_usd_per_million"]))
     )
@@ -71,78 +59,11 @@ def section(run: RunData, rows: pa.Table) -> Section:
     used = [part for part in _PARTS if any(part in parts for parts in split.values())]
     entries = [{"name": name, "parts": split[name], **priced[name]} for name in order]
     blocks: list[Block] = [
-        Chart(
-            "bills",
-            plots.stacked(
-                [
-                    {"name": name, "part": part, "value": value}
-                    for name, parts in split.items()
-                    for part, value in _drawn(parts).items()
-                ],
-                used,
-                "US dollars per million of these requests",
-                palette=[_PARTS[part] for part in used],
-                form="$,.4~g",
-                cut=True,
-            ),
-            "Cost per million requests under each tariff, in parts; bars marked » are longer",
-            "Cost per million requests",
-        ),
+        _chart(split, used),
         _table(entries, used),
+        *_inflation_chart(entries),
+        _inflation_table(entries),
     ]
-    inflated = [
-        {"name": row["name"], "kind": kind, "value": row[key], "low": None, "high": None}
-        for row in entries
-        for kind, key in (("CPU", "inflation_vcpu"), ("memory", "inflation_memory"))
-        if row.get(key)
-    ]
-    if inflated:
-        blocks.append(
-            Chart(
-                "inflation",
-                plots.ratios(inflated, "billable / used (logarithmic)", 1.0, ["CPU", "memory"]),
-                "Billable resources divided by used ones, under each tariff; the line stands at 1",
-                "Billed for each unit used",
-            )
-        )
-    blocks.append(
-        Table(
-            [
-                Column("tariff", "name"),
-                Column(
-                    "billable CPU",
-                    lambda row: row.get("billable_vcpu_s"),
-                    figure4,
-                    "vCPU-s",
-                    "The vCPU-seconds that the tariff charges for, over all rows.",
-                ),
-                Column(
-                    "billable memory",
-                    lambda row: row.get("billable_gb_s"),
-                    figure4,
-                    "GB-s",
-                    "The GB-seconds that the tariff charges for, over all rows.",
-                ),
-                Column(
-                    "CPU, billable / used",
-                    lambda row: row.get("inflation_vcpu"),
-                    times,
-                    explanation="vCPU-seconds charged for each second of CPU time used.",
-                ),
-                Column(
-                    "memory, billable / used",
-                    lambda row: row.get("inflation_memory"),
-                    times,
-                    explanation="GB-seconds charged for each GB-second of memory used.",
-                ),
-            ],
-            entries,
-            "Billable: time and allocation after the tariff's rules. Used: CPU time"
-            " (cpu_user + cpu_system), and average memory (memory_avg) over the execution. A"
-            " dash: the tariff does not bill for it, or its use was not measured.",
-            "Billable against used",
-        )
-    )
     by_experiment = money.cost_per_million(rows)
     if len(by_experiment) > 1:
         blocks.append(_matrix(by_experiment, order))
@@ -152,6 +73,98 @@ def section(run: RunData, rows: pa.Table) -> Section:
         blocks,
         "The same rows, priced as each platform would: what a request costs depends on how time is"
         " rounded and which resources are counted, as much as on the price. No free tiers.",
+    )
+
+
+def _without_prices(tariffs: Mapping[str, Any]) -> Section:
+    """Say why there is no bill."""
+    reason = (
+        "No tariff could price these rows: a bill needs durations and allocations that the"
+        " platform reports (execution, allocated_memory, allocated_cpu)."
+        if tariffs
+        else "This run was not priced yet (uncia bill RUN)."
+    )
+    return Section("bills", "Bills", [Note(reason, "warning")])
+
+
+def _chart(split: Mapping[str, Mapping[str, float]], used: list[str]) -> Chart:
+    """Show the parts of each tariff's cost as a bar."""
+    return Chart(
+        "bills",
+        plots.stacked(
+            [
+                {"name": name, "part": part, "value": value}
+                for name, parts in split.items()
+                for part, value in _drawn(parts).items()
+            ],
+            used,
+            "US dollars per million of these requests",
+            palette=[_PARTS[part] for part in used],
+            form="$,.4~g",
+            cut=True,
+        ),
+        "Cost per million requests under each tariff, in parts; bars marked » are longer",
+        "Cost per million requests",
+    )
+
+
+def _inflation_chart(entries: list[dict[str, Any]]) -> list[Chart]:
+    """Show billable resources over used ones; nothing where no use is known."""
+    inflated = [
+        {"name": row["name"], "kind": kind, "value": row[key], "low": None, "high": None}
+        for row in entries
+        for kind, key in (("CPU", "inflation_vcpu"), ("memory", "inflation_memory"))
+        if row.get(key)
+    ]
+    if not inflated:
+        return []
+    return [
+        Chart(
+            "inflation",
+            plots.ratios(inflated, "billable / used (logarithmic)", 1.0, ["CPU", "memory"]),
+            "Billable resources divided by used ones, under each tariff; the line stands at 1",
+            "Billed for each unit used",
+        )
+    ]
+
+
+def _inflation_table(entries: list[dict[str, Any]]) -> Table:
+    """Show what each tariff bills for, against what was used."""
+    return Table(
+        [
+            Column("tariff", "name"),
+            Column(
+                "billable CPU",
+                lambda row: row.get("billable_vcpu_s"),
+                figure4,
+                "vCPU-s",
+                "The vCPU-seconds that the tariff charges for, over all rows.",
+            ),
+            Column(
+                "billable memory",
+                lambda row: row.get("billable_gb_s"),
+                figure4,
+                "GB-s",
+                "The GB-seconds that the tariff charges for, over all rows.",
+            ),
+            Column(
+                "CPU, billable / used",
+                lambda row: row.get("inflation_vcpu"),
+                times,
+                explanation="vCPU-seconds charged for each second of CPU time used.",
+            ),
+            Column(
+                "memory, billable / used",
+                lambda row: row.get("inflation_memory"),
+                times,
+                explanation="GB-seconds charged for each GB-second of memory used.",
+            ),
+        ],
+        entries,
+        "Billable: time and allocation after the tariff's rules. Used: CPU time"
+        " (cpu_user + cpu_system), and average memory (memory_avg) over the execution. A"
+        " dash: the tariff does not bill for it, or its use was not measured.",
+        "Billable against used",
     )
 
 

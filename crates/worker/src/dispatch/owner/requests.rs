@@ -10,7 +10,9 @@ use uncia_policy::{Event, Rejection, RequestId};
 use super::{Owner, Refusal};
 use crate::dispatch::events::{AttemptEnd, Delayed, NextAttempt, QueuedEvent};
 use crate::dispatch::host::{InstanceHost, Log};
+use crate::dispatch::message::Answered;
 use crate::dispatch::requests::{PendingRequest, Source};
+use crate::dispatch::row::Execution;
 use crate::dispatch::{Completion, Disposition, Submission, row};
 use crate::instance::Outcome;
 use crate::meterlog::Recorded;
@@ -149,7 +151,27 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         }
     }
 
-    /// Writes a request's row to the log, and then gives the client its answer.
+    /// Gives a client its answer, of which the row follows when extensions are done with the invocation, too.
+    pub(super) fn answer_early(&mut self, answered: Answered) {
+        let Answered { instance, request, reply, resume } = answered;
+        let Some(instance) = self.instances.get(&instance) else { return };
+        let Some(pending) = self.requests.get_mut(&request) else { return };
+        if !matches!(pending.source, Source::Client(_)) {
+            return;
+        }
+        let execution = Execution { instance, reply: &reply, resume, interruption: None };
+        let mut recorded = row::of_reply(pending, &execution);
+        // It is not over.
+        (recorded.row.ended, recorded.row.execution, recorded.row.billed) = (None, None, None);
+        if let Source::Client(answer) = std::mem::replace(&mut pending.source, Source::Answered) {
+            let disposition = Disposition::Ran(reply.outcome);
+            let recorded = Arc::new(recorded);
+            // Whoever asked may have gone away.
+            let _ = answer.send(Completion { disposition, recorded, log_tail: reply.log_tail });
+        }
+    }
+
+    /// Writes a request's row to the log, and then gives the client its answer, unless it has it.
     pub(super) fn answer(
         &self,
         source: Source,
@@ -157,8 +179,21 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         disposition: Disposition,
         log_tail: Bytes,
     ) {
-        let Source::Client(answer) = source else { return };
         let recorded = Arc::new(recorded);
+        let answer = match source {
+            Source::Client(answer) => answer,
+            Source::Answered => {
+                if let Err(error) = self.log.invocation(recorded.clone()) {
+                    let request = recorded.row.request_id.as_deref();
+                    tracing::warn!(
+                        request,
+                        "the row of an answered request cannot be written: {error}"
+                    );
+                }
+                return;
+            }
+            Source::Event(_) | Source::None => return,
+        };
         let disposition = match self.log.invocation(recorded.clone()) {
             Ok(()) => disposition,
             Err(error) => Disposition::NotLogged(error),

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from uncia.backends import Backend, connect
 from uncia.cli import build
 from uncia.cli.invocations import Printer
+from uncia.errors import UnciaError
 from uncia.tariffs import bill, get
 from uncia.tariffs.catalogue import billable, is_model
 from uncia.tariffs.common_rows import common_rows
@@ -108,6 +109,14 @@ def test_common_rows_are_those_that_every_tariff_can_price(mixed: Path) -> None:
     refused = invoke("bill", mixed, "--common", "--fit", "used-peak")
     assert refused.exit_code != 0
     assert "used-peak" in str(refused.exception)
+
+
+def test_common_rows_are_refused_where_allocations_are_replaced(mixed: Path) -> None:
+    refused = invoke("bill", mixed, "--common", "--fit", "used-peak")
+    assert refused.exit_code != 0
+    assert isinstance(refused.exception, UnciaError)
+    assert "not known under the fit used-peak" in refused.exception.message
+    assert "--fit allocated" in (refused.exception.hint or "")
 
 
 def test_bills_by_memory_are_in_the_order_of_numbers_and_add_up(mixed: Path) -> None:

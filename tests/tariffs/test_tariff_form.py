@@ -127,6 +127,70 @@ def test_the_good_file_is_good() -> None:
             " (the longest execution that the platform allows stands under limits)",
         ),
         ("requests: 1000", "requests: many", "free_tier.requests", "must be a valid integer"),
+        ("requests: 1000", "requests: -1", "free_tier.requests", "greater than or equal to 0"),
+        ("step: 64 MB", "step: 0 MB", "sizes.memory", "a step must be above zero"),
+        (
+            "step: 64 MB",
+            "step: 64 MB\n    values: [10 GB, 9 GB]",
+            "sizes.memory",
+            "values must rise, each once",
+        ),
+        (
+            "maximum: 8 GB\n    step: 64 MB",
+            "step: 64 MB\n    values: [10 GB]",
+            "sizes.memory",
+            "values above the steps need a maximum, where the steps end",
+        ),
+        (
+            "step: 64 MB",
+            "step: 64 MB\n    values: [8 GB]",
+            "sizes.memory",
+            "values must lie above the steps, which end at 8GB",
+        ),
+        (
+            "step: 64 MB",
+            "step: 64 MB\n  cpu_minimum:\n    - {memory_above: 4 GB, cpu: 2 vCPU}\n"
+            "    - {memory_above: 4 GB, cpu: 3 vCPU}",
+            "sizes.cpu_minimum",
+            "memory and vCPU must rise from step to step",
+        ),
+        (
+            "step: 64 MB",
+            "step: 64 MB\n  cpu_default:\n    - {memory_up_to: 4 GB, cpu: 2 vCPU}\n"
+            "    - {memory_up_to: 8 GB, cpu: 2 vCPU}",
+            "sizes.cpu_default",
+            "memory and vCPU must rise from step to step",
+        ),
+        (
+            "step: 64 MB",
+            "step: 64 MB\n  memory_per_vcpu: {minimum: 2 GB, maximum: 1 GB}",
+            "sizes.memory_per_vcpu",
+            "minimum must be above zero, maximum not below it and at most 4 GB",
+        ),
+        (
+            "minimum: 20 ms",
+            "minimum: 20 ms\n  minimum_for: all",
+            "time.minimum_for",
+            "only over instance time can a minimum be for all together",
+        ),
+        (
+            "minimum: 20 ms",
+            "minimum_for: all",
+            "time.minimum_for",
+            "there is no minimum that could be for all",
+        ),
+        (
+            "basis: used",
+            "basis: used\n    amount: 1 GB",
+            "charges[1].amount",
+            "only storage has a fixed amount",
+        ),
+        (
+            "resource: memory",
+            "resource: storage",
+            "charges[1].basis",
+            "storage is billed as allocated, not as used",
+        ),
     ],
 )
 def test_a_mistake_names_its_line_and_key(
@@ -151,6 +215,73 @@ def test_a_fixed_size_must_name_what_is_charged(tmp_path: Path) -> None:
     sizes = GOOD[GOOD.index("sizes:") : GOOD.index("free_tier:")]
     fixed = "sizes:\n  kind: fixed\n  cpu: null\n  memory: 1 GB\n  source: manual\n\n"
     assert "allocated cpu is charged" in told(tmp_path, sizes, fixed)
+
+
+def test_a_fixed_size_must_name_its_memory_too(tmp_path: Path) -> None:
+    sizes = GOOD[GOOD.index("sizes:") : GOOD.index("free_tier:")]
+    fixed = "sizes:\n  kind: fixed\n  cpu: 1 vCPU\n  memory: null\n  source: manual\n\n"
+    file = tmp_path / "own.yaml"
+    file.write_text(GOOD.replace(sizes, fixed).replace("basis: used", "basis: allocated"))
+    with pytest.raises(UnciaError, match="allocated memory is charged, so the fixed size must"):
+        read(file)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            "  cpu_default:\n    - {memory_up_to: 4 GB, cpu: 2 vCPU}\n"
+            "  memory_per_vcpu: {minimum: 1 GB, maximum: 4 GB}",
+            "cpu_default and memory_per_vcpu exclude each other",
+        ),
+        (
+            "    values: [10 GB]\n  memory_per_vcpu: {minimum: 1 GB, maximum: 4 GB}",
+            "memory_per_vcpu needs knobs with steps and a smallest vCPU",
+        ),
+        (
+            "  memory_per_vcpu: {minimum: 1 GB, maximum: 1 GB}",
+            "memory_per_vcpu leaves no size at the smallest vCPU",
+        ),
+    ],
+)
+def test_a_ratio_of_memory_to_vcpu_can_be_met(tmp_path: Path, more: str, message: str) -> None:
+    assert f": sizes: {message}" in told(tmp_path, "step: 64 MB", f"step: 64 MB\n{more}")
+
+
+def test_storage_is_only_billed_over_instance_time(tmp_path: Path) -> None:
+    memory = "resource: memory\n    basis: used"
+    text = told(tmp_path, memory, "resource: storage\n    basis: allocated")
+    line = line_of("charges:")
+    assert text == f"own.yaml:{line}: charges: storage is only billed over instance time"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ("[{memory: 2 GB, cpu: 1 vCPU}, {memory: 1 GB, cpu: 2 vCPU}]", "must rise by memory"),
+        ("[{memory: 1 GB, cpu: 1 vCPU}, {memory: 1 GB, cpu: 1 vCPU}]", "each once"),
+        ("[{memory: 1 GB, cpu: null}, {memory: 2 GB, cpu: 1 vCPU}]", "either all combinations"),
+        ("[]", "needs at least 1, not 0"),
+    ],
+)
+def test_combinations_rise_and_are_of_a_kind(tmp_path: Path, pairs: str, message: str) -> None:
+    sizes = GOOD[GOOD.index("sizes:") : GOOD.index("free_tier:")]
+    combinations = f"sizes:\n  kind: combinations\n  combinations: {pairs}\n  source: manual\n\n"
+    text = told(tmp_path, sizes, combinations)
+    assert f"own.yaml:{line_of('sizes:') + 2}: sizes.combinations: " in text
+    assert message in text
+
+
+def test_over_cpu_time_rules_stand_under_time(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    charges = GOOD[GOOD.index("charges:") : GOOD.index("fee:")]
+    used = (
+        'charges:\n  - resource: cpu\n    basis: used\n    price: "0.00002"\n'
+        "    per: vCPU-second\n    granularity: 1 ms\n    source: prices\n\n"
+    )
+    file.write_text(GOOD.replace(charges, used).replace("kind: turnaround", "kind: cpu"))
+    with pytest.raises(UnciaError, match="over CPU time, granularity and minimum stand under time"):
+        read(file)
 
 
 def test_cpu_time_can_only_bill_cpu_used(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ _RATE: Final[dict[str, int]] = {"/s": 1, "/min": 60, "/h": 3_600}
 
 _NUMBER = r"(?:0|[1-9][0-9_]*)(?:\.[0-9]+)?"
 _QUANTITY: Final = re.compile(rf"({_NUMBER})\s*(/?)\s*([A-Za-zµ]+)")
+_DAYS: Final = re.compile(r"([0-9]+)\s*d(.*)")
 _DURATION_PART: Final = re.compile(rf"({_NUMBER})\s*([A-Za-zµ]+)\s*")
 
 
@@ -86,6 +87,19 @@ def parse_duration(text: object) -> int:
     total = sum(_parse(part, "a duration", _DURATION, "5s", "nanosecond") for part in parts)
     if total > INT64_MAX:
         raise UnitError(f"{text!r} is beyond the range of a 64-bit nanosecond count")
+    return total
+
+
+def parse_interval(text: str) -> int:
+    """Parse ``"7d"`` or ``"1d12h"`` to nanoseconds: a duration that may begin with days, above 0.
+
+    :raises UnitError: as `parse_duration`, or 0.
+    """
+    match = _DAYS.fullmatch(text.strip())
+    days, rest = (int(match[1]), match[2].strip()) if match else (0, text)
+    total = days * 24 * NS_PER_H + (parse_duration(rest) if rest else 0)
+    if not 0 < total <= INT64_MAX:
+        raise UnitError(f"{text!r} is no interval: write one above 0, for example '7d' or '12h'")
     return total
 
 

@@ -333,3 +333,21 @@ def test_reasons_write_numbers_without_exponents() -> None:
     (finding,) = judged("warm.p50>10%", changed(runs(base), runs(change)))
     assert "95 % interval" in finding.reason
     assert "e+" not in finding.reason
+
+
+def test_one_run_beside_enough_of_the_baseline_is_judged_by_how_those_differ() -> None:
+    level = [1.0, 1.02, 0.98, 1.01, 0.99]
+    for candidate, wanted in ((1.01, "holds"), (1.4, "violated"), (1.1, "not judged")):
+        change = changed(runs(level), runs([candidate]), paired=False)
+        assert verdict("p50>10%", change) == wanted
+    # Its own value is judged too, with the same spread.
+    change = changed(runs(level), runs([1.4]), paired=False)
+    assert verdict("p50>1.2ms", change) == "violated"
+    assert verdict("p50>1.41ms", change) == "not judged"
+    # Student's interval of a further observation: s is 0.0158 here, n 5, t 2.776.
+    assert change.interval is not None
+    half = (math.log(change.interval[1]) - math.log(change.interval[0])) / 2
+    spread = float(np.log(np.array(level)).std(ddof=1))
+    assert half == pytest.approx(2.776 * spread * math.sqrt(1 + 1 / 5), rel=1e-3)
+    # Of three it is not known.
+    assert verdict("p50>10%", changed(runs(level[:3]), runs([1.4]), paired=False)) == "not judged"

@@ -1,6 +1,6 @@
 """Sets of runs: several runs of one experiment, as one side of a comparison."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -109,10 +109,15 @@ def noise(baseline: Sequence[RunData], candidate: Sequence[RunData]) -> Noise:
 
     A side counts as the worse one if it lost more CPU time by as much as impairs results.
     """
+    return noise_between(taken(baseline), taken(candidate))
+
+
+def noise_between(baseline: Mapping[str, float], candidate: Mapping[str, float]) -> Noise:
+    """As `noise`, of what `taken` says of both sides."""
     sentences = []
     worse: Side | None = None
     for counter, limit, words in _KINDS:
-        before, after = _mean(baseline, counter), _mean(candidate, counter)
+        before, after = baseline.get(counter), candidate.get(counter)
         if before is None or after is None or max(before, after) <= limit:
             continue
         shares = f"{before:.1f} % (baseline) and {after:.1f} % (candidate)"
@@ -120,6 +125,12 @@ def noise(baseline: Sequence[RunData], candidate: Sequence[RunData]) -> Noise:
         if abs(after - before) > limit:
             worse = worse or ("candidate" if after > before else "baseline")
     return Noise(" and ".join(sentences), worse)
+
+
+def taken(runs: Sequence[RunData]) -> dict[str, float]:
+    """How much CPU time others took on average, in percent, by counter; without those unknown."""
+    means = {counter: _mean(runs, counter) for counter, _, _ in _KINDS}
+    return {counter: mean for counter, mean in means.items() if mean is not None}
 
 
 def disturbance(runs: Sequence[RunData]) -> str:

@@ -79,6 +79,8 @@ class Figure:
         count: of shares, how many rows have the property.
         why: the reason for a missing value.
         runs: the figures of several runs that this one is of (`uncia.stats.repeats.pool`).
+        variances: what its rows alone let it vary, by scale (`uncia.stats.repeats.Scale`), where
+            the draws were not kept.
     """
 
     value: float | None
@@ -88,6 +90,7 @@ class Figure:
     count: int | None = None
     why: str = ""
     runs: tuple["Figure", ...] = ()
+    variances: Mapping[str, float] | None = None
 
     @property
     def few(self) -> bool:

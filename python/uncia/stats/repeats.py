@@ -11,6 +11,8 @@ and its neighbours differ. So the run is what is repeated, and one figure a run 
   chance, and the variance within the runs, known from many rows, is a lower bound.
 * The interval is Student's, with one degree of freedom less than repeats. Runs that were not
   interleaved are compared by Welch's formula instead.
+* A single run beside several of the baseline shows no spread. It is taken to vary as those do, so
+  the interval is the one in which a further run of the baseline would lie, around its difference.
 
 A percentile bootstrap that draws runs, then rows, covers far less than it says with five runs a
 side, because five runs drawn from five vary less than five new ones (docs/explanation/gates.md).
@@ -51,6 +53,7 @@ class Estimate:
         repeats: runs on the side that has fewer.
         freedom: degrees of freedom of the spread.
         counts: of shares, all hits of all rows of each side.
+        is_single: the candidate is one run, and its spread that of the baseline.
     """
 
     scale: Scale
@@ -59,6 +62,7 @@ class Estimate:
     repeats: int
     freedom: float
     counts: tuple[shares.Share, shares.Share] | None = None
+    is_single: bool = False
 
     def interval(self, level: Fraction = LEVEL, repeats: int | None = None) -> tuple[float, float]:
         """The confidence interval: a ratio, or a difference in points or in the unit.
@@ -79,8 +83,10 @@ class Estimate:
 
         Returns:
             The fewest that decide in four of five cases, if mean and spread are what they seem;
-            None if more than `MAX_REPEATS`.
+            None if more than `MAX_REPEATS`, or if the candidate is a single run.
         """
+        if self.is_single:
+            return None
         if self.scale == "ratio":
             bound = math.log(bound) if bound > 0 else -math.inf
 
@@ -197,6 +203,8 @@ def estimate(
         None where the runs do not show a spread: fewer than two a side, a missing value, or a value
         of 0, which has no ratio.
     """
+    if baseline is not None and len(candidate.runs) == 1 and len(baseline.runs) > 1:
+        return _estimate_single(baseline, candidate, scale)
     after = _sample(candidate, scale)
     before = None if baseline is None else _sample(baseline, scale)
     if baseline is not None and scale == "ratio" and _is_free(baseline) and _is_free(candidate):
@@ -222,12 +230,55 @@ def estimate(
             freedom = total**2 / sum(part**2 / degrees for part, degrees in parts)
         variance = total * n
     if scale == "points" and baseline is not None:
-        first, second = baseline.share, candidate.share
-        assert first is not None
-        assert second is not None
-        counts = (first, second)
-        mean = 100.0 * (second.hits / second.rows - first.hits / first.rows)
+        counts, mean = _counted(baseline, candidate)
     return Estimate(scale, mean, math.sqrt(variance), n, freedom, counts)
+
+
+def level(baseline: Figure, candidate: Figure) -> Estimate | None:
+    """Estimate the figure of a single run itself, which varies as the baseline's runs do.
+
+    Args:
+        baseline: a pooled figure of several runs.
+        candidate: the pooled figure of one run.
+
+    Returns:
+        Its logarithm; None where a value is missing or 0.
+    """
+    before = _sample(baseline, "ratio")
+    if before is None or candidate.value is None or candidate.value <= 0:
+        return None
+    count = before[0].size
+    variance = max(_variance(*before), row_variance(candidate.runs[0], "ratio"))
+    spread = math.sqrt(variance * count)
+    return Estimate("ratio", math.log(candidate.value), spread, count, count - 1.0, is_single=True)
+
+
+def _estimate_single(baseline: Figure, candidate: Figure, scale: Scale) -> Estimate | None:
+    """The change from several runs to one."""
+    count = len(baseline.runs)
+    if scale == "ratio" and _is_free(baseline) and candidate.value == 0:
+        return Estimate(scale, 0.0, 0.0, count, count - 1.0, is_single=True)
+    before, value = _sample(baseline, scale), candidate.value
+    if before is None or value is None or (scale == "ratio" and value <= 0):
+        return None
+    mean = (math.log(value) if scale == "ratio" else value) - float(before[0].mean())
+    of_run = _variance(*before)
+    total = of_run / count + max(of_run, row_variance(candidate.runs[0], scale))
+    counts = None
+    if scale == "points":
+        counts, mean = _counted(baseline, candidate)
+    spread = math.sqrt(total * count)
+    return Estimate(scale, mean, spread, count, count - 1.0, counts, is_single=True)
+
+
+def _counted(
+    baseline: Figure, candidate: Figure
+) -> tuple[tuple[shares.Share, shares.Share], float]:
+    """The counts of two shares, and their difference in points."""
+    first, second = baseline.share, candidate.share
+    assert first is not None
+    assert second is not None
+    return (first, second), 100.0 * (second.hits / second.rows - first.hits / first.rows)
 
 
 def _sample(figure: Figure, scale: Scale) -> tuple[Floats, Floats] | None:
@@ -240,7 +291,7 @@ def _sample(figure: Figure, scale: Scale) -> tuple[Floats, Floats] | None:
         if scaled.min() <= 0:
             return None
         scaled = np.log(scaled)
-    return scaled, np.array([_row_variance(run, scale) for run in figure.runs], np.float64)
+    return scaled, np.array([row_variance(run, scale) for run in figure.runs], np.float64)
 
 
 def _is_free(figure: Figure) -> bool:
@@ -248,7 +299,10 @@ def _is_free(figure: Figure) -> bool:
     return len(figure.runs) > 1 and all(run.value == 0 for run in figure.runs)
 
 
-def _row_variance(run: Figure, scale: Scale) -> float:
+def row_variance(run: Figure, scale: Scale) -> float:
+    """The variance of a run's value on the scale, as far as its rows alone go."""
+    if run.variances is not None:
+        return run.variances.get(scale, 0.0)
     if run.count is not None:
         share = run.count / run.rows
         return 1e4 * share * (1 - share) / run.rows

@@ -4,7 +4,8 @@ The interval of a change is compared with the bound: a condition is *violated* w
 interval is beyond it, *holds* where none is, and is *not judged* where the bound lies within, with
 the number of repeats that would decide. It is not judged either where the interval cannot be
 trusted: one run a side (how runs differ is unknown), too few runs or rows, or a machine that was
-noisier on the side that looks worse. Counts (``failed>0``) have no interval by their nature; their
+noisier on the side that looks worse. One run beside enough of the baseline is judged by how those
+differ. Counts (``failed>0``) have no interval by their nature; their
 value decides. What cannot be computed is not judged.
 """
 
@@ -189,6 +190,8 @@ def _judge_change(
             reason = f"{text}; {rows} are too few for a {gate.metric}, {side.needed} are needed"
             return finding("not judged", reason)
     runs = min(max(1, len(side.runs)) for side in sides)
+    if _is_single(change):
+        runs = len(baseline.runs)
     if not (rows_only and all(len(side.runs) < 2 for side in sides)):
         if runs < MIN_REPEATS:
             which = "one run" if runs == 1 else f"{runs} runs"
@@ -210,6 +213,11 @@ def _judge_change(
     return _undecided(finding, gate, text, measured, judgements, noise)
 
 
+def _is_single(change: Change) -> bool:
+    """Whether one run stands beside several, which show how runs differ."""
+    return len(change.candidate.runs) == 1 and len(change.baseline.runs) >= MIN_REPEATS
+
+
 def _undecided(
     finding: partial[Finding],
     gate: Gate,
@@ -228,7 +236,7 @@ def _undecided(
         reason = f"{text}; {rows:,} rows a side are too few to exclude {gate.bound:g} %"
     elif noise.sentence:
         reason += f"; noisy: {noise.sentence}"
-    if measured.estimate is None:
+    if measured.estimate is None or measured.estimate.is_single:
         return finding("not judged", reason)
     level = 1 - (1 - LEVEL) / judgements
     needed = measured.estimate.repeats_to_decide(_bound(gate, measured.estimate), level)
@@ -289,7 +297,11 @@ def _measure(gate: Gate, change: Change, level: Fraction) -> _Measurement:
     if gate.measure == "value":
         if gate.metric in SHARES:
             return _Measurement(float(candidate.count or 0), None, None)
-        estimate = repeats.estimate(None, candidate, "ratio", paired=change.paired)
+        estimate = (
+            repeats.level(baseline, candidate)
+            if _is_single(change)
+            else repeats.estimate(None, candidate, "ratio", paired=change.paired)
+        )
         draws = candidate.draws
     elif gate.measure == "difference":
         assert baseline.value is not None

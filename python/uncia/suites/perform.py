@@ -260,16 +260,16 @@ def _execute(
 
 def _is_whole(state: State, entry: SuiteEntry, name: str) -> bool:
     """Whether a run needs not be made again."""
-    run = run_state(state, entry, name)
+    run = run_state(state, entry.name, name)
     # What was heard is written last.
     is_heard = entry.form.runs[name].listener is None or (run.folder / FILE).is_file()
     return run.status == "whole" and is_heard
 
 
-def run_state(state: State, entry: SuiteEntry, name: str) -> RunState:
-    """What there is of a run, by its folder."""
-    key = f"{entry.name}/{name}"
-    folder = state.folder / entry.name / name
+def run_state(state: State, entry: str, name: str) -> RunState:
+    """What there is of a run of the entry of this name, by its folder."""
+    key = f"{entry}/{name}"
+    folder = state.folder / entry / name
     if key in state.errors:
         return RunState(name, folder, "failed", state.errors[key])
     description = read_run(folder)
@@ -290,7 +290,7 @@ def run_now(state: State, entry: SuiteEntry, name: str) -> RunState:
 
     One of another file says nothing of the claims, which may have changed with it.
     """
-    run = run_state(state, entry, name)
+    run = run_state(state, entry.name, name)
     carried_out = state.files.get(f"{entry.name}/{name}")
     if run.status != "whole" or carried_out is None:
         return run

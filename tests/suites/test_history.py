@@ -1,0 +1,182 @@
+"""Histories of a suite: what is planted is found, what failed is no number, a kill is survived."""
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from history_rows import add, make, rows
+
+from uncia.errors import UnciaError
+from uncia.report import page as pages
+from uncia.suites import catalogue
+from uncia.suites.history import dashboard, folders, index, repeat
+from uncia.suites.history.judging import Judged
+
+TARIFFS = ("aws-lambda-x86",)
+LEVEL = (12.0, 12.1, 11.9, 12.05, 11.95, 12.0)
+
+
+def judged(history: Path) -> list[Judged]:
+    return repeat.update(history, TARIFFS)
+
+
+def test_a_planted_regression_is_found_and_does_not_become_the_norm(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    for latency in (*LEVEL, 15.0, 15.1, 12.0):
+        add(history, rows(latency))
+    found = judged(history)
+    assert [bool(item.violated) for item in found] == [False] * 6 + [True, True, False]
+    assert {finding.subject for finding in found[6].violated} >= {"fig1.slow.p50"}
+    # Too few before them: that is said, and is no verdict.
+    assert {finding.verdict for finding in found[3].findings} == {"not judged"}
+    assert found[6].compared == {"fig1/only": [item.time.name for item in found[:6]]}
+    # The regression is not among what later times are compared with.
+    assert found[8].compared == {"fig1/only": [item.time.name for item in found[:6]]}
+
+
+def test_a_change_that_stays_becomes_the_level(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    for latency in (*LEVEL, *(value + 3 for value in LEVEL), 18.9):
+        add(history, rows(latency), conditions=["p50>10%"])
+    found = judged(history)
+    assert [bool(item.violated) for item in found[6:]] == [True] * 4 + [False, False, True]
+
+
+def test_what_failed_is_never_a_number(tmp_path: Path) -> None:
+    mine, history = make(tmp_path)
+    for latency in LEVEL:
+        add(history, rows(latency))
+    add(history, rows(77.7), status="failed", failures=["slow: 9 of 320 timeout"])
+    partial = add(history, rows(88.8))
+    (partial / "fig1" / "only" / "invocations.parquet").unlink()
+    damaged = add(history, rows(99.9))
+    (damaged / "fig1" / "only" / "invocations.parquet").write_bytes(b"PAR1 not")
+    killed = add(history, rows(66.6))
+    shutil.rmtree(killed / "fig1")
+    add(history, rows(12.0))
+    found = judged(history)
+    assert [item.time.status for item in found[6:]] == ["failed"] * 4 + ["whole"]
+    assert "9 of 320 timeout" in found[6].time.reason
+    assert "no rows" in found[7].time.reason
+    assert "invocations.parquet" in found[8].time.reason
+    assert "was ended before this was run" in found[9].time.reason
+    assert not any(item.time.entries or item.findings for item in found[6:10])
+    assert found[10].compared == {"fig1/only": [item.time.name for item in found[:6]]}
+    html = pages.html(dashboard.page(catalogue.find(str(mine)), found, "../history/"))
+    assert "9 of 320 timeout" in html
+    for number in ("77.", "88.", "99.9", "66."):
+        assert f",{number}" not in html
+    written = json.loads((history / index.INDEX).read_text())
+    assert [item["status"] for item in written["times"]][6:10] == ["failed"] * 4
+
+
+def test_a_foreign_folder_is_a_sentence_and_keeps_nothing_from_being_read(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    add(history, rows(12.0))
+    shutil.copytree(history / judged(history)[0].time.name, history / "holiday")
+    other = add(history, rows(12.0))
+    text = (other / folders.REPEAT).read_text()
+    (other / folders.REPEAT).write_text(text.replace(folders.suite_of(history), "cost-paper"))
+    broken = add(history, rows(12.0))
+    (broken / folders.REPEAT).write_text("{")
+    found = judged(history)
+    assert [item.time.status for item in found] == ["whole", "foreign", "foreign", "foreign"]
+    assert "of the suite cost-paper, not of" in found[1].time.reason
+    assert "repeat.json is damaged" in found[2].time.reason
+    assert "its name is not that of a time" in found[3].time.reason
+
+
+def test_the_index_is_derived_and_what_it_keeps_is_not_trusted(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    for latency in LEVEL:
+        add(history, rows(latency))
+    first = judged(history)
+    text = (history / index.INDEX).read_text()
+    (history / index.INDEX).unlink()
+    kept = sorted((history / ".figures").glob("*.json"))
+    kept[0].write_text("{")
+    shutil.rmtree(history / ".figures") if len(kept) < 2 else kept[1].unlink()
+    assert [item.findings for item in judged(history)] == [item.findings for item in first]
+    assert (history / index.INDEX).read_text() == text
+    # Rows that change are read again.
+    last = add(history, rows(12.0))
+    assert not judged(history)[-1].violated
+    shutil.rmtree(last / "fig1")
+    assert judged(history)[-1].time.status == "failed"
+
+
+def test_another_experiment_file_is_not_compared(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    for latency in LEVEL:
+        add(history, rows(latency))
+    changed = add(history, rows(20.0))
+    state = json.loads((changed / "suite.json").read_text())
+    state["files"] = {"fig1/only": "another"}
+    (changed / "suite.json").write_text(json.dumps(state))
+    last = judged(history)[-1]
+    assert (last.violated, last.compared) == ([], {"fig1/only": []})
+    assert all("no time before it" in finding.reason for finding in last.findings)
+
+
+def test_clocks_that_jump_change_no_order(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    paths = []
+    for jump in (0, 400, -900, 0):
+        moment = folders.utc_now() + timedelta(days=jump)
+        described = folders.Repeat(folders.suite_of(history), "x", False, [], [])
+        paths.append(folders.begin(history, described, moment))
+    assert folders.numbered(history) == paths
+    week = 7 * 24 * 3600 * 10**9
+    now = datetime(2026, 1, 8, tzinfo=UTC)
+    assert repeat.remaining_ns(None, week, now) == 0
+    assert repeat.remaining_ns(now - timedelta(days=3), week, now) == week * 4 // 7
+    assert repeat.remaining_ns(now - timedelta(days=400), week, now) == 0
+    # The last one is in the future, as the clock was set back: not longer than an interval.
+    assert repeat.remaining_ns(now + timedelta(days=400), week, now) == week
+
+
+def test_a_history_is_of_one_suite_and_of_one_process(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    with pytest.raises(UnciaError, match="is the history of"):
+        folders.open_history(history, "cost-paper")
+    with pytest.raises(UnciaError, match="holds no history"):
+        folders.open_history(tmp_path / "mine", "cost-paper")
+    with (
+        folders.locked(history),
+        pytest.raises(UnciaError, match="another `uncia suite repeat` goes on"),
+        folders.locked(history),
+    ):
+        pass
+    (history / ".new-000001-x").mkdir()
+    add(history, rows(12.0, count=20))
+    assert not list(history.glob(".new-*"))
+
+
+def test_the_dashboard_marks_changes_and_links_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNCIA_CHECK_CHARTS", "1")
+    mine, history = make(tmp_path)
+    for latency in (*LEVEL, 15.0):
+        last = add(history, rows(latency))
+    path = dashboard.write(
+        catalogue.find(str(mine)), history, judged(history), tmp_path / "site" / "deep"
+    )
+    html = path.read_text()
+    assert f'href="../../history/{last.name}/report.html"' in html
+    made = dashboard.page(catalogue.find(str(mine)), judged(history), "../history/")
+    charts = {chart.name: chart.spec for chart in pages.charts(made)}
+    assert set(charts) == {
+        "fig1-p50",
+        "fig1-p99",
+        "fig1-tmr",
+        "fig1-cold",
+        "fig1-cost-aws-lambda-x86",
+    }
+    lines = charts["fig1-p50"]["data"]["values"].splitlines()
+    assert [line.rsplit(",", 1)[1] for line in lines[1:]] == [""] * 6 + ["true"]
+    number, _, _, value, low, high, _ = lines[-1].split(",")
+    assert (number, round(float(value))) == ("7", 15)
+    assert float(low) <= float(value) <= float(high)

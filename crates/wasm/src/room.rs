@@ -11,6 +11,15 @@ const MB: usize = 1 << 20;
 /// next.
 const OWN_BYTES: u64 = 512 << 20;
 
+/// What the functions of requests may have together.
+const FUNCTIONS_BYTES: u64 = HOST_BYTES - OWN_BYTES;
+
+/// What a function has of a memory limit, in bytes: no more than there is room for, which one alone would end the host
+/// by using up.
+pub(crate) fn possible(limit_bytes: u64) -> usize {
+    usize::try_from(limit_bytes.min(FUNCTIONS_BYTES)).unwrap_or(usize::MAX)
+}
+
 /// Room for requests, who come first enter first: beyond their memory the kernel would end the host, and all
 /// that is in it.
 pub(crate) struct Room {
@@ -28,13 +37,13 @@ pub(crate) struct Inside<'a> {
 
 impl Room {
     pub(crate) fn new() -> Self {
-        let most = ((HOST_BYTES - OWN_BYTES) >> 20) as u32;
+        let most = (FUNCTIONS_BYTES >> 20) as u32;
         let megabytes = Semaphore::new(most as usize);
         Self { instances: Semaphore::new(INSTANCES as usize), megabytes, most }
     }
 
-    /// Waits until there is room for a request whose function may have so many bytes; one that may have more
-    /// than all runs alone.
+    /// Waits until there is room for a request whose function may have so many bytes, of which
+    /// [`possible`] are no more than all.
     ///
     /// # Errors
     /// Never: nobody closes it.
@@ -66,11 +75,13 @@ mod tests {
         assert!(two.iter().all(Option::is_some));
         assert!(enter(1).is_none());
         drop(two);
-        let all = enter(usize::MAX);
+        let all = enter(possible(u64::MAX));
         assert!(all.is_some() && enter(1).is_none());
         drop(all);
         let many: Vec<_> = (0..INSTANCES).map(|_| enter(MB)).collect();
         assert!(many.iter().all(Option::is_some));
         assert!(enter(MB).is_none());
+        assert_eq!(possible(128 << 20), 128 << 20);
+        assert_eq!(possible(10 << 30), 3584 << 20);
     }
 }

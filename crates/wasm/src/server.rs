@@ -23,7 +23,7 @@ use crate::component;
 use crate::engine::{engine, linker};
 use crate::exchange::{AnswerBody, Running, strip};
 use crate::isolate::{Function, Host, State, run};
-use crate::room::Room;
+use crate::room::{Room, possible};
 use crate::ticker::Ticker;
 use crate::usage::Usage;
 
@@ -144,7 +144,7 @@ impl Server {
         let component = unsafe { component::load(self.engine(), &self.linker, &path) }?;
         Ok(Function {
             component,
-            memory_bytes: usize::try_from(load.memory_bytes).unwrap_or(usize::MAX),
+            memory_bytes: possible(load.memory_bytes),
             cpu: load.cpu_ms.map(Duration::from_millis),
             environment: load.environment.clone().into_iter().collect(),
         })

@@ -5,13 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from patience import scaled
 
 from uncia import cli, engine
+from uncia.platforms import embedded
 from uncia.report.checks import CHECK
 
 # How long an example takes says nothing here: machines are noisy.
@@ -24,6 +26,15 @@ gc.set_threshold(50_000)
 # A shell tells its background processes to ignore it, and what a test starts inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def slow_machine() -> Iterator[None]:
+    """Platforms have more time to start and stop where everything takes longer."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("_START_TIMEOUT_S", "_STOP_TIMEOUT_S"):
+            patched.setattr(embedded, name, scaled(getattr(embedded, name)))
+        yield
 
 
 @pytest.fixture(scope="session")

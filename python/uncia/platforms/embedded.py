@@ -62,8 +62,9 @@ CAPABILITIES: Final = Capabilities(
     payload_limits=lambda options: options.payload_limits(),
 )
 
-# The engine verifies its sandbox and sweeps what an earlier one left before it listens.
-_START_TIMEOUT_S: Final = 30.0
+# The engine verifies its sandbox, sweeps what an earlier one left and copies its runtimes before it
+# listens, on however busy a machine. One that cannot start ends before.
+_START_TIMEOUT_S: Final = 120.0
 # Stopping ends every instance; each gets its grace time, then is killed.
 _STOP_TIMEOUT_S: Final = 30.0
 # Above the longest time limit that a function can have on Lambda, 15 minutes.

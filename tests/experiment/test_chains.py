@@ -123,6 +123,9 @@ def test_every_kind_of_chain_has_its_rows(uncia: Uncia, state_home: Path, tmp_pa
     assert totals["experiments"]["nested"]["latency_rows"] == 4
     page = (out / "report.html").read_text()
     assert "What was billed twice" in page
+    all_hops = sum(it["hop_rows"] for it in totals["experiments"].values())
+    sent = f"All {len(table) - all_hops:,} requests with {all_hops:,} hops were sent"
+    assert f"{sent} and ended as expected." in page
 
 
 def refusal(text: str) -> str:

@@ -111,6 +111,11 @@ def test_what_is_not_shown_or_not_believed_is_said(
     monkeypatch.setenv("UNCIA_TOKEN", TOKEN)
     code, _, err = command("ps")
     assert "AWS_CA_BUNDLE: /nowhere has no certificates" in err
+    monkeypatch.delenv("AWS_CA_BUNDLE")
+    code, _, err = command("ps")
+    assert code == 1
+    assert "the certificate of" in err
+    assert "AWS_CA_BUNDLE" in err
 
 
 def test_an_address_may_be_a_socket() -> None:

@@ -55,6 +55,7 @@ def servers(folder: Path) -> list[int]:
 def test_a_run_has_a_store_of_its_own(tmp_path: Path, uncia: Uncia, state_home: Path) -> None:
     out, err = (process := uncia("run", written(tmp_path), "--out", tmp_path / "out")).communicate()
     assert process.returncode == 0, out + err
+    assert "UserWarning" not in err
     rows = pyarrow.parquet.read_table(tmp_path / "out" / "invocations.parquet")
     assert rows["outcome"].to_pylist() == ["ok"] * 10
     assert "not removed" not in (tmp_path / "out" / "run.yaml").read_text()

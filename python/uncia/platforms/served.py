@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import ssl
 import urllib.error
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -135,6 +136,11 @@ class Served:
             if isinstance(error, ValueError):
                 raise self._stranger() from error
             reason = getattr(error, "reason", error)
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise RunFailedError(
+                    f"the certificate of {self.address} is not believed: {reason.verify_message}",
+                    "Name a file with its authority's certificate (PEM) in AWS_CA_BUNDLE.",
+                ) from error
             raise RunFailedError(
                 f"no platform answers at {self.address}: {getattr(reason, 'strerror', reason)}",
                 "Start one with `uncia serve`, or name another with --endpoint.",
@@ -144,9 +150,11 @@ class Served:
         return health
 
     def _stranger(self) -> RunFailedError:
+        secure = self.address.startswith("https:")
         return RunFailedError(
             f"what answers at {self.address} is no platform of Uncia's",
-            "Start one with `uncia serve`, or name another with --endpoint.",
+            "Start one with `uncia serve`, or name another with --endpoint"
+            + ("." if secure else "; one that speaks TLS with https:// before it."),
         )
 
     def functions(self) -> list[dict[str, Any]]:

@@ -41,14 +41,17 @@ def _verdict(run: RunData) -> tuple[str, bool]:
     summaries = run.all_summaries
     rows = sum(summary["invocations"] for summary in summaries.values())
     sent = sum(summary["sent"] for summary in summaries.values())
+    # Functions or the platform caused them: no client was to send them.
+    hops = sum(summary["hop_rows"] for summary in summaries.values())
     failed = sum(summary["failed"] for summary in summaries.values())
     idle = [name for name, summary in summaries.items() if summary["invocations"] == 0]
     status = str(run.meta.get("status") or run.stored.get("status") or "complete")
     problems = [f"No request was made in {', '.join(idle)}"] if idle and rows else []
     if rows == 0:
         problems.append("No request was made")
-    if sent < rows:
-        problems.append(f"{rows - sent:,} of {rows:,} requests were never sent")
+    requests = rows - hops
+    if sent < requests:
+        problems.append(f"{requests - sent:,} of {requests:,} requests were never sent")
     if failed:
         problems.append(f"{failed:,} of {rows:,} requests failed")
     if status != "complete":
@@ -61,7 +64,8 @@ def _verdict(run: RunData) -> tuple[str, bool]:
         declared.update({k: v for k, v in summary["outcomes"].items() if k != "ok"})
     tail = ", ".join(f"{count:,} {outcome}" for outcome, count in declared.items())
     tail = f", {tail} as declared" if tail else ""
-    return f"All {rows:,} requests were sent and ended as expected{tail}.", True
+    following = f" with {hops:,} hops" if hops else ""
+    return f"All {requests:,} requests{following} were sent and ended as expected{tail}.", True
 
 
 def _facts(run: RunData) -> Iterator[tuple[str, str]]:

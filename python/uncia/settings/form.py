@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, create_model
 
 from uncia.forms import Form
 from uncia.settings import POLICIES, UINT64_MAX, Choice, Setting
@@ -66,6 +66,8 @@ def _type(setting: Setting) -> Any:
             list[Literal[setting.choices]],  # type: ignore[name-defined]
             BeforeValidator(lambda value: value.split() if isinstance(value, str) else value),
             AfterValidator(" ".join),
+            # What is kept is the text that the engine reads, and no list any more.
+            PlainSerializer(str, return_type=str),
         ]
     if setting.type == "boolean":
         return bool

@@ -36,7 +36,8 @@ import pyarrow.compute as pc
 from greedy import CALM, FUNCTIONS, RATE_PER_S, create, latencies
 
 from uncia import record
-from uncia.platforms import embedded
+from uncia.platforms import boto
+from uncia.platforms.server import Server
 from uncia.units import MIB, NS_PER_S
 from uncia.workload.client import ClosedLoop, Load, Stream, drive
 
@@ -53,14 +54,14 @@ WAIT = "import time\n\ndef handler(event, context):\n    time.sleep(event['secon
 Figures = dict[str, float]
 
 
-class Platform(embedded.Server):
+class Platform(Server):
     """An embedded platform on a state folder of its own."""
 
     def __init__(self, work: Path, max_instances: int) -> None:
         config = {"max_instances": max_instances, "keep_alive_ms": KEEP_ALIVE_MS}
         self.group = "uncia-" + hashlib.sha256(str((work / "state").resolve()).encode()).hexdigest()
         super().__init__(work / "state", config | {"shutdown_grace_ms": 100})
-        self.client = embedded.client(self.address)
+        self.client = boto.client(self.address)
 
     def invoke(self, name: str, event: object = None) -> None:
         answer = self.client.invoke(FunctionName=name, Payload=json.dumps(event or {}).encode())

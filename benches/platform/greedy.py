@@ -34,7 +34,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from uncia import record
-from uncia.platforms import embedded
+from uncia.platforms import boto
+from uncia.platforms.server import Server
 from uncia.units import MIB
 from uncia.workload.arrivals import constant
 from uncia.workload.client import Load, Stream, drive
@@ -241,9 +242,9 @@ def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:
     """One kind of greed on a platform of its own."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
         # Nobody waits in vain for events that go on for ever.
-        server = embedded.Server(Path(work) / "state", {"shutdown_grace_ms": 100})
+        server = Server(Path(work) / "state", {"shutdown_grace_ms": 100})
         try:
-            client = embedded.client(server.address)
+            client = boto.client(server.address)
             create(client, "calm", CALM, 1769)
             tags = {"network": "platform" if kind in NEEDS_PLATFORM else "none"}
             if kind != "self-invocation" or options.instances is not None:

@@ -35,7 +35,8 @@ from greedy import (
     watch,
 )
 
-from uncia.platforms import embedded
+from uncia.platforms import boto
+from uncia.platforms.server import Server
 
 IDLE = 1_000
 SLOW = 200
@@ -148,7 +149,7 @@ HANDLERS = {
 
 
 @contextlib.contextmanager
-def attack(kind: str, server: embedded.Server) -> Iterator[None]:
+def attack(kind: str, server: Server) -> Iterator[None]:
     if kind in CLIENTS:
         with CLIENTS[kind](server.address):
             yield
@@ -160,9 +161,9 @@ def attack(kind: str, server: embedded.Server) -> Iterator[None]:
 def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:
     """One attack on a platform of its own."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
-        server = embedded.Server(Path(work) / "state", {"shutdown_grace_ms": 100})
+        server = Server(Path(work) / "state", {"shutdown_grace_ms": 100})
         try:
-            client = embedded.client(server.address)
+            client = boto.client(server.address)
             create(client, "calm", CALM, 1769)
             if kind in HANDLERS:
                 host, port = server.address.split(":")

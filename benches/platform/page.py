@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from uncia import functions
-from uncia.platforms import embedded
+from uncia.platforms import boto
 
 VIEWERS = (0, 1, 50)
 SETTLE_S = 3.0
@@ -102,7 +102,7 @@ def serving(folder: Path) -> Iterator[tuple[int, dict[str, object]]]:
 
 def deploy(address: object) -> str:
     """Deploy the function `hello` in Python; return its URL."""
-    client = embedded.client(str(address))
+    client = boto.client(str(address))
     package = functions.package("hello", "python")
     client.create_function(
         FunctionName="hello",

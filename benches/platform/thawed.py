@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 from greedy import CALM, FUNCTIONS, create
 
-from uncia.platforms import embedded
+from uncia.platforms import boto
+from uncia.platforms.server import Server
 
 PAUSE_AFTER_MS = 5
 REST_S = 0.03
@@ -72,9 +73,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
-        server = embedded.Server(Path(work) / "state", {"pause_after_ms": PAUSE_AFTER_MS})
+        server = Server(Path(work) / "state", {"pause_after_ms": PAUSE_AFTER_MS})
         try:
-            client = embedded.client(server.address)
+            client = boto.client(server.address)
             for name, behaviour in BEHAVIOURS.items():
                 create(client, name, CALM, 1769, keep_alive_cpu=behaviour)
             measure(server.address, 20)

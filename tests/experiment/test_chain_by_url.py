@@ -11,7 +11,9 @@ from run_helpers import Uncia, finish, rows
 from uncia import functions
 from uncia.errors import UnciaError
 from uncia.functions import golang
-from uncia.platforms.embedded import Server, client, fetch_page
+from uncia.platforms.boto import client
+from uncia.platforms.inquiries import fetch_page
+from uncia.platforms.server import Server
 
 ROLE = "arn:aws:iam::000000000000:role/any"
 

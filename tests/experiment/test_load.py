@@ -13,8 +13,8 @@ from run_helpers import Uncia, finish, wait_until
 import uncia as package
 from uncia import functions
 from uncia.errors import UnciaError
-from uncia.platforms import embedded
-from uncia.platforms.embedded import Server
+from uncia.platforms import boto
+from uncia.platforms.server import Server
 from uncia.workload.load import process
 
 
@@ -23,7 +23,7 @@ def url(engine_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """The URL of a function on an embedded platform."""
     server = Server(tmp_path_factory.mktemp("platform") / "state", {})
     try:
-        client = embedded.client(server.address)
+        client = boto.client(server.address)
         made = functions.package("hello", "python")
         client.create_function(
             FunctionName="hello",

@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pytest
 from botocore.exceptions import ClientError
 from patience import scaled
 
-from uncia.platforms import embedded
+from uncia.platforms import inquiries
 
 from .conftest import OK, Platform, Serve, cgroups, package
 
@@ -227,10 +226,7 @@ def test_the_log_comes_in_pages(serve: Serve) -> None:
             fetch(platform, f"invocations?{wrong}")
 
 
-def test_pages_are_put_together(
-    engine_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_pages_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = iter(
         [
             (pa.table({"instance": ["a", "b"], "ended": [None, 2]}), 2, True),
@@ -244,11 +240,8 @@ def test_pages_are_put_together(
         asked.append(after)
         return next(pages)
 
-    monkeypatch.setattr(embedded, "fetch_page", page)
-    platform = embedded.EmbeddedPlatform.__new__(embedded.EmbeddedPlatform)
-    monkeypatch.setattr(platform, "_running", lambda: SimpleNamespace(address=""))
-    platform._log = lambda message: None  # type: ignore[misc]
-    rows, last = platform._fetch("instances", 0)
+    monkeypatch.setattr(inquiries, "fetch_page", page)
+    rows, last = inquiries.fetch_rows("", "instances", 0, lambda message: None)
     assert (asked, last) == ([0, 2, 3], 5)
     assert rows.to_pylist() == [
         {"instance": "b", "ended": 2},

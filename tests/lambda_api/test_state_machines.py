@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from patience import scaled
 
-from uncia.platforms.embedded import fetch_page
+from uncia.platforms.inquiries import fetch_page
 
 from .conftest import ROLE, Platform, Serve
 

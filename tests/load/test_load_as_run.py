@@ -19,8 +19,8 @@ import yaml
 from load_helpers import OK, Inside, Server, engines, finish, wait_until
 
 from uncia import record
-from uncia.platforms.embedded import Server as Platform
-from uncia.platforms.embedded import client
+from uncia.platforms.boto import client
+from uncia.platforms.server import Server as Platform
 from uncia.units import MIB
 
 Uncia = Callable[..., "Popen[str]"]

@@ -8,7 +8,7 @@ import urllib.request
 import zipfile
 from typing import Any, Final
 
-from uncia.platforms import embedded
+from uncia.platforms import boto
 
 HOSTILE: Final = "<img src=x onerror=\"document.title='owned'\">\u2028</script>"
 SOURCES: Final = {
@@ -26,7 +26,7 @@ class Serving:
         line = process.stdout.readline()
         assert line, process.communicate()[1]
         self.address: str = json.loads(line)["address"]
-        self.client = embedded.client(self.address)
+        self.client = boto.client(self.address)
 
     def create(self, name: str, source: str, memory_mb: int = 256) -> None:
         package = io.BytesIO()

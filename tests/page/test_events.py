@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from events import Stream
 
-from uncia.platforms import embedded, wire
+from uncia.platforms import inquiries, wire
+from uncia.platforms.server import Server
 from uncia.tariffs import bill, bill_with_total, billable
 
 MAX_VIEWERS = 64
@@ -50,11 +51,11 @@ def test_the_first_event_has_all_and_the_next_what_is_new(serving: Any) -> None:
 
 def test_bills_are_those_of_the_rows_of_the_log(serving: Any, tmp_path: Path) -> None:
     with Stream(serving.address) as stream:
-        rows, _, _ = embedded.fetch_page(serving.address, "invocations", 0, print)
+        rows, _, _ = inquiries.fetch_page(serving.address, "invocations", 0, print)
         bills = stream.wait("bills", has_billed(rows.num_rows))
         serving.invoke("fails", 3)
         bills = stream.wait("bills", has_billed(rows.num_rows + 3))
-    rows, _, _ = embedded.fetch_page(serving.address, "invocations", 0, print)
+    rows, _, _ = inquiries.fetch_page(serving.address, "invocations", 0, print)
     pq.write_table(rows, tmp_path / "rows.parquet")
     total, of_each = bill_with_total(tmp_path / "rows.parquet", None, ["function"])
     assert {tariff["id"] for tariff in bills["tariffs"]} == set(billable())
@@ -83,7 +84,7 @@ def test_only_rows_since_the_start_are_billed(start_serving: Any) -> None:
     first.stop()
     second = start_serving("--state", state, "--tariff", "spfu")
     second.invoke("f", 2)
-    rows, _, _ = embedded.fetch_page(second.address, "invocations", 0, print)
+    rows, _, _ = inquiries.fetch_page(second.address, "invocations", 0, print)
     assert rows.num_rows == 5
     with Stream(second.address) as stream:
         bills = stream.wait("bills", has_billed(2))
@@ -98,7 +99,7 @@ def test_without_the_command_the_page_says_that_there_are_no_bills(
 ) -> None:
     path = tmp_path / "socket"
     socket = f"unix:{path}"
-    server = embedded.Server(tmp_path / "s", {}, options=["--socket", str(path)])
+    server = Server(tmp_path / "s", {}, options=["--socket", str(path)])
     try:
         with Stream(server.address) as stream:
             assert stream.wait("state")["has_biller"] is False

@@ -9,7 +9,7 @@ from browser import Browser
 from events import Stream
 from serving import HOSTILE
 
-from uncia.platforms import embedded
+from uncia.platforms import inquiries
 
 pytestmark = pytest.mark.skipif(browser.find() is None, reason="needs Chromium")
 
@@ -87,7 +87,7 @@ def test_names_and_errors_are_text(page: Browser) -> None:
 
 def test_the_meter_shows_the_bills_as_they_were_computed(page: Browser, serving: Any) -> None:
     with Stream(serving.address) as stream:
-        rows, _, _ = embedded.fetch_page(serving.address, "invocations", 0, print)
+        rows, _, _ = inquiries.fetch_page(serving.address, "invocations", 0, print)
         bills = stream.wait("bills", lambda bills: bills["rows"] == rows.num_rows)
     note = "document.querySelector('#meter-note').textContent"
     page.wait(f"{note}.startsWith('What the {bills['rows']} invocations')")

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from uncia.platforms import embedded
+from uncia.platforms import inquiries
 
 HISTOGRAMS = {
     "uncia_execution_seconds": "execution",
@@ -42,7 +42,7 @@ def scraped(serving: Any) -> dict[str, Metric]:
 
 @pytest.fixture(scope="module")
 def rows(serving: Any) -> list[dict[str, Any]]:
-    table, _, _ = embedded.fetch_page(serving.address, "invocations", 0, print)
+    table, _, _ = inquiries.fetch_page(serving.address, "invocations", 0, print)
     return list(table.to_pylist())
 
 

@@ -10,7 +10,7 @@ import pytest
 from collector import Collector, collecting
 from serving import SOURCES, Serving
 
-from uncia.platforms import embedded
+from uncia.platforms import inquiries
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -70,7 +70,7 @@ def test_an_invocation_is_a_span_with_its_phases(traced: Serving, collector: Col
     }
     assert [phase["name"] for phase in phases] == ["queue", "initialization", "execution"]
     assert {phase["traceId"] for phase in phases} == {TRACE}
-    table, _, _ = embedded.fetch_page(traced.address, "invocations", 0, print)
+    table, _, _ = inquiries.fetch_page(traced.address, "invocations", 0, print)
     (row,) = [row for row in table.to_pylist() if row["request_id"] == request_id]
     lengths = [phase["end"] - phase["start"] for phase in phases]
     assert lengths == [row["queued"], row["initialization"], row["execution"]]

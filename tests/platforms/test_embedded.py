@@ -16,9 +16,10 @@ import pytest
 from uncia import functions, yamlio
 from uncia.cli.new import new_function
 from uncia.errors import RunFailedError
-from uncia.platforms import Context, FunctionSpec, embedded, journal, processes
-from uncia.platforms.embedded import EmbeddedPlatform, Options, Server
+from uncia.platforms import Context, FunctionSpec, boto, embedded, journal, processes
+from uncia.platforms.embedded import EmbeddedPlatform, Options
 from uncia.platforms.journal import Journal
+from uncia.platforms.server import Server
 from uncia.settings import POLICIES
 from uncia.units import MIB
 
@@ -27,12 +28,12 @@ from uncia.units import MIB
 def platform(engine_binary: Path, state_home: Path) -> Iterator[EmbeddedPlatform]:
     del engine_binary, state_home
     opened = Journal("run-1", None)
-    found = embedded.connect(Options(kind="embedded"), Context("run-1", opened))
+    connected = embedded.connect(Options(kind="embedded"), Context("run-1", opened))
     try:
-        found.start()
-        yield found
+        connected.start()
+        yield connected
     finally:
-        found.close()
+        connected.close()
         opened.close()
 
 
@@ -126,7 +127,7 @@ def test_nothing_of_the_user_s_aws_configuration_is_read(
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     assert platform._server is not None
-    client = embedded.client(platform._server.address)
+    client = boto.client(platform._server.address)
     assert client.list_functions()["Functions"] == []
     assert platform.collect().invocations is not None
 

@@ -22,8 +22,10 @@ from uncia.cli import deploy
 from uncia.errors import RunFailedError, UnciaError
 from uncia.functions.dependencies import Target
 from uncia.platforms import FunctionSpec, served
-from uncia.platforms.embedded import Server, client, fetch_page
+from uncia.platforms.boto import client
+from uncia.platforms.inquiries import fetch_page
 from uncia.platforms.served import Served
+from uncia.platforms.server import Server
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -16,7 +16,7 @@ import pytest
 
 from uncia import functions, profiles, yamlio
 from uncia.errors import UnciaError
-from uncia.platforms import Context, embedded
+from uncia.platforms import Context, boto, embedded
 from uncia.platforms.embedded import Options
 from uncia.platforms.journal import Journal
 from uncia.profiles.cpu import LAMBDA, PLATFORMS, sold
@@ -165,7 +165,7 @@ def test_what_runs_while_idle_is_the_providers(
     try:
         address = json.loads(process.stdout.readline())["address"]
         assert health(address)["policies"].items() >= profiles.get(name).policy_names().items()
-        client = embedded.client(address)
+        client = boto.client(address)
         package = functions.package("hello", "python")
         client.create_function(
             FunctionName="hello",
@@ -227,7 +227,7 @@ def test_servers_serve_several_requests_at_a_time_as_on_the_provider(
     )
     assert process.stdout is not None
     try:
-        client = embedded.client(json.loads(process.stdout.readline())["address"])
+        client = boto.client(json.loads(process.stdout.readline())["address"])
 
         def create(name: str, handler: str, source: str, **tags: str) -> dict[str, str]:
             created = client.create_function(

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from uncia import functions
-from uncia.platforms import embedded, processes
-from uncia.platforms.embedded import Server
+from uncia.platforms import boto, inquiries, processes
+from uncia.platforms.server import Server
 from uncia.tariffs import bill
 
 Uncia = Callable[..., "subprocess.Popen[str]"]
@@ -40,15 +40,15 @@ def test_serve_in_the_foreground(uncia: Uncia, tmp_path: Path) -> None:
     # The functions are still there after a restart.
     server = Server(tmp_path / "deep" / "s", {})
     try:
-        found = embedded.client(server.address).list_functions()["Functions"]
-        assert [function["FunctionName"] for function in found] == ["hello"]
+        functions = boto.client(server.address).list_functions()["Functions"]
+        assert [function["FunctionName"] for function in functions] == ["hello"]
     finally:
         server.stop()
 
 
 def create(address: str, name: str = "hello") -> Any:
     """A client of a platform, on which there is a function now."""
-    client = embedded.client(address)
+    client = boto.client(address)
     package = functions.package("hello", "python")
     client.create_function(
         FunctionName=name,
@@ -104,7 +104,7 @@ def test_the_json_of_serve_has_the_costs_of_a_bill(uncia: Uncia, tmp_path: Path)
     entry = json.loads(process.stdout.readline())
     assert (entry["event"], entry["function"], entry["outcome"]) == ("invocation", "hello", "ok")
     assert entry["allocated_memory_bytes"] == 512 * 2**20
-    page, _, _ = embedded.fetch_page(address, "invocations", 0, print)
+    page, _, _ = inquiries.fetch_page(address, "invocations", 0, print)
     file = tmp_path / "rows.parquet"
     pq.write_table(page, file)
     (line,) = bill(str(file), ["spfu"])

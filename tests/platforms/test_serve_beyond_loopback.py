@@ -14,7 +14,7 @@ from lambda_api.certificates import Certificate
 
 from uncia.errors import UnciaError
 from uncia.platforms import wire
-from uncia.platforms.embedded import client
+from uncia.platforms.boto import client
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from uncia.errors import RunFailedError, UnciaError
-from uncia.platforms.embedded import fetch_page
+from uncia.platforms.inquiries import fetch_page
 from uncia.platforms.page import show_bills, wait_for_viewers
 from uncia.report.numbers import count, usd
 

@@ -133,8 +133,8 @@ def register(app: typer.Typer) -> None:
         invocation is a line with its function, start, duration and cost.
         """
         from uncia.cli.meter import Meter
-        from uncia.platforms.embedded import list_functions
         from uncia.platforms.foreground import Foreground, become_worker
+        from uncia.platforms.inquiries import list_functions
         from uncia.platforms.journal import state_home
         from uncia.tariffs.catalogue import resolve
 

@@ -7,15 +7,9 @@ invocations, spans and instances is fetched as Arrow.
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import shutil
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from uncia import engine, profiles, settings
+from uncia import profiles, settings
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import (
     Capabilities,
@@ -36,9 +30,10 @@ from uncia.platforms import (
     SequenceSpec,
     ServiceEndpoint,
     Target,
+    boto,
     processes,
-    wire,
 )
+from uncia.platforms.inquiries import fetch_rows, fetch_warnings
 from uncia.platforms.journal import Journal, Resource, state_home
 from uncia.platforms.lambda_api import (
     IDENTIFIERS,
@@ -48,6 +43,7 @@ from uncia.platforms.lambda_api import (
     LambdaApi,
     mistakes,
 )
+from uncia.platforms.server import Server
 from uncia.platforms.step_functions import DATA_LIMIT, StatesApi
 from uncia.profiles import Profile
 from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setting, form
@@ -62,20 +58,6 @@ CAPABILITIES: Final = Capabilities(
     payload_limits=lambda options: options.payload_limits(),
 )
 
-# The engine verifies its sandbox, sweeps what an earlier one left and copies its runtimes before it
-# listens, on however busy a machine. One that cannot start ends before.
-_START_TIMEOUT_S: Final = 120.0
-# Stopping ends every instance; each gets its grace time, then is killed.
-_STOP_TIMEOUT_S: Final = 30.0
-# Above the longest time limit that a function can have on Lambda, 15 minutes.
-_INVOKE_TIMEOUT_S: Final = 960
-_FETCH_TIMEOUT_S: Final = 60.0
-_LOG_TAIL_CHARACTERS: Final = 2_000
-# The folder and its files are the user's own, as the engine's are.
-_PRIVATE_FOLDER: Final = 0o700
-_PRIVATE_FILE: Final = 0o600
-# The API wants an account's role; this platform checks its form and uses none.
-_ROLE: Final = "arn:aws:iam::000000000000:role/uncia"
 # Kinds of resources that are in the state folder and nowhere else.
 _IN_STATE: Final = ("function", "sequence")
 
@@ -173,149 +155,6 @@ def service_config(services: Mapping[str, ServiceEndpoint]) -> dict[str, Any]:
     }
 
 
-class Server:
-    """A running ``uncia-engine serve``."""
-
-    def __init__(
-        self,
-        state: Path,
-        config: dict[str, Any],
-        listen: str = "127.0.0.1:0",
-        options: Sequence[str] = (),
-        on_start: Callable[[Server], None] | None = None,
-    ) -> None:
-        """Start the engine on ``state`` and wait until it listens.
-
-        Args:
-            state: its state folder, created if missing.
-            config: of ``uncia-engine serve``.
-            listen: the address to listen on.
-            options: more of ``uncia-engine serve``.
-            on_start: receives this server once its process runs, before it listens.
-
-        Raises:
-            RunFailedError: it does not start; the message ends with its log.
-        """
-        _make_state_folder(state)
-        file = state / "serve.json"
-        with open(file, "w", encoding="utf-8", opener=_open_private) as text:
-            json.dump(config, text)
-        self.log: Final = state / "serve.log"
-        with open(self.log, "ab", opener=_open_private) as errors:
-            self.process: Final = subprocess.Popen(
-                [
-                    str(engine.binary()),
-                    "serve",
-                    "--listen",
-                    listen,
-                    "--state",
-                    str(state),
-                    "--config",
-                    str(file),
-                    *options,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                # Out of reach of the terminal's Ctrl-C: the run ends it, after collecting.
-                start_new_session=True,
-            )
-        self._is_ready = False
-        try:
-            if on_start is not None:
-                on_start(self)
-            ready = self._wait_ready()
-        except BaseException:
-            self.stop()
-            raise
-        self._is_ready = True
-        self.address: Final[str] = ready["address"]
-        self.warnings: Final[list[str]] = list(ready.get("warnings", []))
-
-    def stop(self) -> bool:
-        """Ask the engine to end, and wait; kill it if it does not.
-
-        Returns:
-            Whether it ended cleanly, that is, removed itself what it had made.
-        """
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                pass
-            finally:
-                self.process.kill()
-                self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        # An engine that refuses to start says so by its exit code, and leaves nothing.
-        refused = not self._is_ready and self.process.returncode > 0
-        return self.process.returncode == 0 or refused
-
-    def _wait_ready(self) -> dict[str, Any]:
-        stdout = self.process.stdout
-        assert stdout is not None, "stdout is a pipe"
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        line = b""
-        while not line.endswith(b"\n"):
-            if not select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise RunFailedError(
-                    f"the embedded platform did not start within {_START_TIMEOUT_S:.0f} s"
-                    f"{self._log_tail()}"
-                )
-            read = os.read(stdout.fileno(), 65_536)
-            if not read:
-                self.process.wait()
-                raise RunFailedError(f"the embedded platform did not start{self._log_tail()}")
-            line += read
-        ready: dict[str, Any] = json.loads(line)
-        return ready
-
-    def _log_tail(self) -> str:
-        """The end of the engine's log, its error event first."""
-        text = self.log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL_CHARACTERS:]
-        for line in reversed(text.splitlines()):
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and event.get("event") == "error":
-                return f": {event.get('message')}"
-        return f": {text.strip()}" if text.strip() else ", and said nothing"
-
-
-def _make_state_folder(folder: Path) -> None:
-    """Make a state folder that is closed to others whatever the umask; one that exists stays."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        folder.mkdir(_PRIVATE_FOLDER)
-    except FileExistsError:
-        return
-    folder.chmod(_PRIVATE_FOLDER)
-
-
-def _open_private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read, whatever the umask was when it was created.
-
-    Raises:
-        RunFailedError: it cannot be written, or belongs to another user.
-    """
-    try:
-        descriptor = os.open(path, flags, _PRIVATE_FILE)
-        try:
-            os.fchmod(descriptor, _PRIVATE_FILE)
-        except OSError:
-            os.close(descriptor)
-            raise
-    except OSError as error:
-        raise RunFailedError(
-            f"{path} cannot be written: {error.strerror}",
-            hint="Make it your own file, or choose another state folder.",
-        ) from error
-    return descriptor
-
-
 def _copy_layout(layout: Path, to: Path) -> None:
     """Copy a layout, without copying its bytes where both are on one file system."""
 
@@ -356,9 +195,9 @@ class EmbeddedPlatform:
         self._is_started = True
         server = Server(self._state, self._config, on_start=self._adopt)
         self._api = LambdaApi(
-            client(server.address),
+            boto.client(server.address),
             platform="embedded",
-            role=_ROLE,
+            role=boto.ROLE,
             journal=self._journal,
             runtimes={**IDENTIFIERS, "python": f"python3.{sys.version_info.minor}"},
         )
@@ -368,13 +207,7 @@ class EmbeddedPlatform:
     def _new_warnings(self) -> tuple[str, ...]:
         """Return what the engine warns of and has not warned of before."""
         server = self._running()
-        try:
-            with wire.open_path(server.address, "/uncia/v1/health", _FETCH_TIMEOUT_S) as answer:
-                warnings = json.load(answer)["warnings"]
-        except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
-            raise RunFailedError(
-                f"the embedded platform's warnings cannot be fetched: {error}"
-            ) from error
+        warnings = fetch_warnings(server.address)
         new = tuple(warning for warning in warnings if warning not in server.warnings)
         server.warnings.extend(new)
         return new
@@ -452,10 +285,10 @@ class EmbeddedPlatform:
         address = f"http://{self._running().address}"
         if self._machines is None:
             self._machines = StatesApi(
-                client(self._running().address, "stepfunctions"),
+                boto.client(self._running().address, "stepfunctions"),
                 address,
                 platform="embedded",
-                role=_ROLE,
+                role=boto.ROLE,
                 journal=self._journal,
             )
         return self._machines
@@ -475,147 +308,12 @@ class EmbeddedPlatform:
         return self._server
 
     def _fetch(self, table: str, after: int) -> tuple[Any, int]:
-        """Return the rows of a platform's table after ``after``, and the last row's id."""
-        import pyarrow as pa
-
-        pages: list[pa.Table] = []
-        has_more = True
-        while has_more:
-            page, after, has_more = fetch_page(self._running().address, table, after, self._log)
-            pages.append(page)
-        rows = pages[0] if len(pages) == 1 else pa.concat_tables(pages).unify_dictionaries()
-        # An instance that ended between two pages is on both.
-        return (_last_of_each(rows, "instance") if table == "instances" else rows), after
-
-
-def fetch_page(
-    address: str,
-    table: str,
-    after: int | Literal["newest"],
-    log: Callable[[str], object],
-    limit: int | None = None,
-    living: bool = False,
-) -> tuple[Any, int, bool]:
-    """Return a page of a platform's table, the id of its last row, and whether another follows.
-
-    Args:
-        address: where the platform listens.
-        table: ``invocations``, ``spans`` or ``instances``.
-        after: the id of the row before the page; ``newest``: the newest row's, so that none comes.
-        log: is told of rows that are missing because the disk is full.
-        limit: the most rows of the page; None: as many as fit.
-        living: of ``instances``, the rows of those that live now, all of them, and no others.
-
-    Raises:
-        RunFailedError: the platform does not answer.
-    """
-    import pyarrow as pa
-
-    path = f"/uncia/v1/{table}?after={after}"
-    if limit is not None:
-        path += f"&limit={limit}"
-    if living:
-        path += "&living=true"
-    try:
-        with wire.open_path(address, path, _FETCH_TIMEOUT_S) as answer:
-            last = int(answer.headers["x-uncia-last-rowid"])
-            has_more = answer.headers.get("x-uncia-more") == "true"
-            held_up = answer.headers.get("x-uncia-held-up", "0")
-            if held_up != "0":
-                log(f"the disk is full: {held_up} rows are missing from the {table}")
-            with pa.ipc.open_stream(answer.read()) as reader:
-                return reader.read_all(), last, has_more
-    except (urllib.error.URLError, TimeoutError, ConnectionError, pa.ArrowInvalid) as error:
-        raise RunFailedError(
-            f"the embedded platform's {table} cannot be fetched: {error}"
-        ) from error
-
-
-def list_functions(address: str) -> list[dict[str, Any]]:
-    """Return the configurations of the functions of a platform, as Lambda's API lists them.
-
-    Raises:
-        RunFailedError: the platform does not answer.
-    """
-    functions: list[dict[str, Any]] = []
-    marker: str | None = ""
-    while marker is not None:
-        query = f"?Marker={urllib.parse.quote(marker)}" if marker else ""
         try:
-            path = f"/2015-03-31/functions/{query}"
-            with wire.open_path(address, path, _FETCH_TIMEOUT_S) as answer:
-                page = json.load(answer)
-        except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
-            raise RunFailedError(
-                f"the embedded platform's functions cannot be listed: {error}"
-            ) from error
-        functions += page["Functions"]
-        marker = page.get("NextMarker")
-    return functions
-
-
-def _last_of_each(rows: Any, column: str) -> Any:
-    """Keep the last of the rows that share a value in a column, in the order of the rows."""
-    indices = {name: index for index, name in enumerate(rows.column(column).to_pylist())}
-    return rows if len(indices) == rows.num_rows else rows.take(sorted(indices.values()))
-
-
-def client(address: str, service: str = "lambda") -> Any:
-    """Return a boto3 client of a service for the embedded platform at ``address``.
-
-    It ignores the user's AWS configuration, so that no region, credentials or profile of a real
-    account reach a local test. At an address over TLS it shows what the environment has: see
-    `wire`.
-
-    Raises:
-        UnciaError: the address is over TLS, and there are no credentials to show; or it is a unix
-            socket, which boto3 cannot connect to.
-    """
-    if address.startswith(wire.UNIX):
-        raise UnciaError(f"boto3 speaks to no unix socket such as {address}", "Name its address.")
-    import boto3.session
-    import botocore.session
-    from botocore import UNSIGNED
-    from botocore.config import Config
-
-    known, pair = (wire.token(), wire.keys()) if address.startswith(wire.HTTPS) else (None, None)
-    if address.startswith(wire.HTTPS) and known is None and pair is None:
-        raise wire.no_credentials(address)
-
-    nowhere = (None, None, os.devnull, None)
-    base = botocore.session.Session(
-        session_vars={
-            "profile": (None, None, None, None),
-            "config_file": nowhere,
-            "credentials_file": nowhere,
-        }
-    )
-    key, secret, token = pair or ("uncia", "uncia", None)
-    # Typed stubs know a client for each service, and none for its name.
-    session: Any = boto3.session.Session(botocore_session=base)
-    made = session.client(
-        service,
-        endpoint_url=wire.url_of(address),
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
-        aws_session_token=token,
-        region_name=wire.REGION,
-        config=Config(
-            retries={"total_max_attempts": 1},
-            read_timeout=_INVOKE_TIMEOUT_S,
-            proxies={},
-            # Else StartSyncExecution goes to a host of another name.
-            inject_host_prefix=False,
-            signature_version=UNSIGNED if known else None,
-        ),
-    )
-    if known is not None:
-
-        def authorize(request: Any, **_: object) -> None:
-            request.headers["Authorization"] = f"Bearer {known}"
-
-        made.meta.events.register("before-send", authorize)
-    return made
+            return fetch_rows(self._running().address, table, after, self._log)
+        except RunFailedError:
+            # Of a platform that has ended meanwhile, how it ended says more.
+            self._running()
+            raise
 
 
 def connect(options: Options, context: Context) -> EmbeddedPlatform:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NoReturn, Self
 
 from uncia import engine
 from uncia.platforms import wire
-from uncia.platforms.embedded import fetch_page
+from uncia.platforms.inquiries import fetch_page
 
 _CONTROL: Final = "control.sock"
 """The socket in the state folder: whoever may use that shows no credentials here."""

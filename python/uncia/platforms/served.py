@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 from urllib.parse import urlencode, urlsplit
 
 from uncia.errors import RunFailedError, UnciaError
-from uncia.platforms import FunctionSpec, wire
-from uncia.platforms.embedded import client, fetch_page, list_functions
+from uncia.platforms import FunctionSpec, boto, wire
+from uncia.platforms.inquiries import fetch_page, list_functions
 from uncia.platforms.lambda_api import IDENTIFIERS, create_request, delete, translated
 from uncia.units import MIB, NS_PER_S
 
@@ -25,7 +25,6 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:9001"
 _SCHEMES: Final = ("http", "https")
 _REFUSED: Final = (401, 403)
 _PLATFORM: Final = "embedded"
-_ROLE: Final = "arn:aws:iam::000000000000:role/uncia"
 _TIMEOUT_S: Final = 10.0
 _PAGE_ROWS: Final = 10_000
 _LEAST_SPAN: Final = 1_000
@@ -100,7 +99,7 @@ class Served:
             )
         is_secure = parts.scheme == "https"
         self.address: Final = f"{wire.HTTPS}{parts.netloc}" if is_secure else parts.netloc
-        self._client = client(self.address)
+        self._client = boto.client(self.address)
         self._health: Final = self.health()
 
     @property
@@ -187,7 +186,7 @@ class Served:
         runtimes = {**IDENTIFIERS}
         if self.python_version is not None:
             runtimes["python"] = f"python{self.python_version}"
-        request = create_request(function, _ROLE, runtimes)
+        request = create_request(function, boto.ROLE, runtimes)
         with translated(_PLATFORM, f"cannot deploy the function {function.name}"):
             try:
                 now = self._client.get_function(FunctionName=function.name)

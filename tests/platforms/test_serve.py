@@ -123,6 +123,25 @@ def children(pid: int) -> list[int]:
     return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--capacity", "2vCPU"], "--capacity: CPU/MEMORY, such as 2vCPU/2GB, not '2vCPU'"),
+        (["--capacity", "2/2GB"], "2"),
+        (["--capacity", "1vCPU/1GB", "--capacity-cpu", "1vCPU"], "give only one of them"),
+        (["--capacity-memory", "0B"], "must be at least 1B, not 0B"),
+    ],
+)
+def test_serve_refuses_a_capacity_that_is_none(
+    uncia: Uncia, tmp_path: Path, options: list[str], sentence: str
+) -> None:
+    process = uncia("serve", "--state", tmp_path / "s", *options)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert sentence in err
+    assert not (tmp_path / "s").exists()
+
+
 def test_serve_refuses_a_tariff_that_bills_no_requests(uncia: Uncia, tmp_path: Path) -> None:
     for tariff in ("gcp-run-instance", "nothing"):
         process = uncia("serve", "--state", tmp_path / "s", "--tariff", tariff)

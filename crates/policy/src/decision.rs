@@ -7,8 +7,10 @@ use crate::{CpuSet, FunctionId, InstanceId, Nanos, Pause, RequestId, WorkerId};
 pub enum Rejection {
     /// As many requests of the function are in flight as it may have.
     FunctionLimit,
-    /// As many requests are in flight as the workers take, or no worker is large enough.
+    /// As many requests are in flight as the workers take.
     WorkerLimit,
+    /// No worker is large enough for an instance of the function.
+    TooLarge,
     /// The instance that was started for the request failed to start.
     StartFailed(InstanceId),
     /// The function does not exist (any more).

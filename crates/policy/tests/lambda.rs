@@ -230,7 +230,7 @@ fn what_no_worker_can_ever_hold_is_rejected() {
     driver.join(0, Resources { cpu: 1, memory: 4 }, 99);
     driver.configure(0, FunctionSettings { allocation, ..SETTINGS });
     let request = driver.arrive(0, false);
-    assert_eq!(driver.rejected[&request], Rejection::WorkerLimit);
+    assert_eq!(driver.rejected[&request], Rejection::TooLarge);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value as Json;
-use uncia_policy::{Parameters, Policies, PolicyNames, UnknownPolicy};
+use uncia_policy::{Parameters, Policies, PolicyNames, Resources, UnknownPolicy};
 
 use crate::instance::{Located, Runtime, Services};
 use crate::json::UniqueKeys;
@@ -23,6 +23,8 @@ pub struct Config {
     pub function_defaults: Overrides,
     /// Instances, and requests in flight, on the whole platform; 1 or more.
     pub max_instances: u32,
+    /// What instances may be allocated together.
+    pub capacity: Resources,
     /// Processes and threads in an instance; 2 or more.
     pub pids_max: u64,
     /// How long an initialization may take, in ms; above zero.
@@ -66,6 +68,7 @@ impl Default for Config {
         let mut config = Self {
             function_defaults: Overrides::default(),
             max_instances: 0,
+            capacity: Resources::UNBOUNDED,
             pids_max: 0,
             init_timeout_ms: 0,
             stop_grace_ms: 0,

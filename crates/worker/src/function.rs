@@ -288,6 +288,34 @@ impl Function {
         settings.allocation.cpu
     }
 
+    /// Why no instance of it can ever start here, if none can: a sentence.
+    pub(crate) fn refusal(&self, config: &Config) -> Option<String> {
+        let Resources { cpu, memory } = config.capacity;
+        let (own_cpu, own_memory) = match config.capacity {
+            Resources::UNBOUNDED => return None,
+            _ => (self.cpu_micro(), self.memory_bytes()),
+        };
+        let less = |key: &str| format!("give it less ({key}), or the platform more");
+        if own_memory > memory {
+            return Some(format!(
+                "An instance of {} has {} MB of memory, and the platform {} MB (capacity_memory): {}",
+                self.name,
+                own_memory / MIB,
+                memory / MIB,
+                less("MemorySize")
+            ));
+        }
+        (own_cpu > cpu).then(|| {
+            format!(
+                "An instance of {} has {} vCPU, and the platform {} vCPU (capacity_cpu): {}",
+                self.name,
+                own_cpu as f64 / MICRO_VCPU as f64,
+                cpu as f64 / MICRO_VCPU as f64,
+                less("MemorySize, or the tag uncia:cpu-micro")
+            )
+        })
+    }
+
     pub(crate) fn ephemeral_bytes(&self) -> u64 {
         self.configuration.ephemeral_mb * MIB
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use uncia_policy::{PolicyNames, Resources, UnknownPolicy};
+use uncia_policy::{PolicyNames, UnknownPolicy};
 
 use crate::api::machines::invoker;
 use crate::api::{ARN_PREFIX, Api, ApiError};
@@ -131,7 +131,7 @@ impl Worker {
                 output.clone(),
             )),
             policies,
-            (!controller).then_some(Resources::UNBOUNDED),
+            (!controller).then_some(config.capacity),
         );
         for function in registry.all().iter().flat_map(Function::versions) {
             dispatcher.configure(function);

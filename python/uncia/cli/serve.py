@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uncia.platforms.embedded import Options
     from uncia.profiles import Profile
 
-_STRING_TYPES: Final = ("duration", "cpu", "choice")
+_STRING_TYPES: Final = ("duration", "cpu", "size", "choice")
 _SERVICES: Final = ", ".join(FUNCTION_SETTINGS["reach"].choices)
 _POLICY_HELP: Final = "The policy that makes a choice; may be repeated. " + " ".join(
     f"{choice.name}: {', '.join(choice.policies)}.".replace(
@@ -99,6 +99,13 @@ def register(app: typer.Typer) -> None:
             metavar="CHOICE=POLICY",
             help=_POLICY_HELP,
         ),
+        capacity: str | None = typer.Option(
+            None,
+            metavar="CPU/MEMORY",
+            help="CPU and memory that instances may be allocated together, such as 2vCPU/2GB: short"
+            " for --capacity-cpu and --capacity-memory. Default: not counted.",
+            show_default=False,
+        ),
         images: list[str] = typer.Option(
             [],
             metavar="FOLDER",
@@ -139,7 +146,12 @@ def register(app: typer.Typer) -> None:
         from uncia.tariffs.catalogue import resolve
 
         options = _options(
-            {**settings, "like": like, "images": images, "policies": _policies(policy)}
+            {
+                **_with_capacity(settings, capacity),
+                "like": like,
+                "images": images,
+                "policies": _policies(policy),
+            }
         )
         folder = state_home() / ("worker" if join else "serve") if state is None else state
         profile = options.profile()
@@ -158,6 +170,8 @@ def register(app: typer.Typer) -> None:
             become_worker(join, name, folder, config, credentials, messages)
         if name is not None:
             raise UnciaError("--name: it is a worker's, which --join makes of this platform")
+        if controller and ("capacity_cpu_micro" in config or "capacity_memory_bytes" in config):
+            raise UnciaError("--controller and a capacity: it is each worker's (--join) own")
         listening = ["--controller"] if controller else []
         listening += [word for path in socket for word in ("--socket", str(path))]
         for option, file in (
@@ -225,6 +239,25 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     return inspect.Parameter(
         setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=annotation
     )
+
+
+def _with_capacity(settings: dict[str, Any], capacity: str | None) -> dict[str, Any]:
+    """Return the settings with a capacity such as ``2vCPU/2GB`` in its two parts.
+
+    Raises:
+        UnciaError: it has another form, or one of its parts is given, too.
+    """
+    if capacity is None:
+        return settings
+    cpu, slash, memory = capacity.partition("/")
+    if not (cpu and slash and memory):
+        raise UnciaError(f"--capacity: CPU/MEMORY, such as 2vCPU/2GB, not {capacity!r}")
+    parts = {"capacity_cpu": cpu, "capacity_memory": memory}
+    for name in parts:
+        if settings.get(name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise UnciaError(f"--capacity and {option} say the same; give only one of them")
+    return {**settings, **parts}
 
 
 def _policies(options: list[str]) -> dict[str, str] | None:

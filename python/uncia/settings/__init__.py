@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from uncia.errors import UnciaError
-from uncia.units import NS_PER_MS, NS_PER_US, format_cpu, format_duration
+from uncia.units import NS_PER_MS, NS_PER_US, format_cpu, format_duration, format_size
 
 Value = int | str | bool
-"""A setting's value: times in nanoseconds, CPU in micro-vCPU, services with blanks between."""
+"""A setting's value: times in nanoseconds, CPU in micro-vCPU, sizes in bytes, services with blanks
+between."""
 
 # Of the numbers that the engine reads; those of a quantity in int64 are narrower still.
 UINT64_MAX: Final = (1 << 64) - 1
@@ -33,7 +34,8 @@ class Setting:
     Attributes:
         name: its key in experiment files and options.
         scope: ``function`` or ``platform``.
-        type: ``duration``, ``cpu``, ``integer``, ``boolean``, ``choice`` or ``services``.
+        type: ``duration``, ``cpu``, ``size``, ``integer``, ``boolean``, ``choice`` or
+            ``services``.
         unit: of the engine's numbers: of ``minimum``, ``maximum`` and ``default``, and of values in
             tags and in the engine's configuration.
         minimum: the smallest number, if it is one.
@@ -81,14 +83,13 @@ class Setting:
         return f"a whole number of {_UNIT_NAMES[self.unit]}"
 
     def from_engine(self, value: int) -> int:
-        """Convert a number from the engine's unit to nanoseconds, micro-vCPU, or itself."""
+        """Convert a number from the engine's unit to nanoseconds, micro-vCPU, bytes, or itself."""
         return value * _NS.get(self.unit, 1)
 
     def text(self, number: int) -> str:
         """Write a number in base units for people: ``5min``, ``0.5vCPU``, ``7``."""
-        if self.type == "duration":
-            return format_duration(number)
-        return format_cpu(number) if self.type == "cpu" else str(number)
+        formats = {"duration": format_duration, "cpu": format_cpu, "size": format_size}
+        return formats.get(self.type, str)(number)
 
     def default_text(self) -> str:
         """Return the default as people write it, or what it depends on."""
@@ -107,7 +108,7 @@ class Setting:
 
     @property
     def _zero(self) -> str:
-        return {"duration": self.unit, "cpu": "vCPU"}.get(self.type, "")
+        return {"duration": self.unit, "cpu": "vCPU", "size": "B"}.get(self.type, "")
 
 
 @dataclass(frozen=True)

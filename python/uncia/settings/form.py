@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, cr
 
 from uncia.forms import Form
 from uncia.settings import POLICIES, UINT64_MAX, Choice, Setting
-from uncia.units import Cpu, Duration
+from uncia.units import Cpu, Duration, Size
 
 
 def make(
@@ -74,7 +74,7 @@ def _type(setting: Setting) -> Any:
     if setting.type == "integer":
         maximum = UINT64_MAX if setting.maximum is None else setting.maximum
         return Annotated[int, Field(ge=setting.minimum, le=maximum)]
-    quantity = {"duration": Duration, "cpu": Cpu}[setting.type]
+    quantity = {"duration": Duration, "cpu": Cpu, "size": Size}[setting.type]
     return Annotated[quantity, AfterValidator(lambda value: _in_range(setting, value))]
 
 

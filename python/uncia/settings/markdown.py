@@ -84,7 +84,7 @@ def _values(setting: Setting) -> str:
     choices = _choices(setting)
     if choices:
         return f"a list of {choices}" if setting.type == "services" else choices
-    kinds = {"duration": "duration", "cpu": "CPU", "integer": "number"}
+    kinds = {"duration": "duration", "cpu": "CPU", "size": "size", "integer": "number"}
     return kinds[setting.type] + _range(
         setting, lambda number: setting.text(setting.from_engine(number))
     )

@@ -310,6 +310,7 @@ fn rejected(reason: Rejection) -> &'static str {
     match reason {
         Rejection::FunctionLimit => "as many requests of the function are in flight as may be",
         Rejection::WorkerLimit => "no worker takes it",
+        Rejection::TooLarge => "no worker is large enough",
         Rejection::StartFailed(_) => "its instance did not start",
         Rejection::NoFunction => "there is no such function",
         Rejection::ShuttingDown => "the platform is shutting down",

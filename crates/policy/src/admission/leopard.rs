@@ -52,7 +52,7 @@ impl Admission for Leopard {
             return Ruling::Admit;
         }
         if !view.could_ever_hold(settings.allocation) {
-            return Ruling::Reject(Rejection::WorkerLimit);
+            return Ruling::Reject(Rejection::TooLarge);
         }
         if settings.qos == Qos::Batch && view.is_interactive_waiting() {
             return Ruling::Wait(WaitFor::Class);

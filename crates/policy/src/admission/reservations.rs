@@ -33,7 +33,7 @@ impl Admission for Reservations {
         if function.free_slots() > 0 {
             Ruling::Admit
         } else if !view.could_ever_hold(function.settings().allocation) {
-            Ruling::Reject(Rejection::WorkerLimit)
+            Ruling::Reject(Rejection::TooLarge)
         } else if view.with_room_after_eviction(function.room()).next().is_none() {
             Ruling::Wait(WaitFor::Cluster)
         } else if function.instances() >= function.settings().max_instances {

@@ -37,7 +37,7 @@ impl Admission for TwoClass {
             return Ruling::Admit;
         }
         if !view.could_ever_hold(function.settings().allocation) {
-            return Ruling::Reject(Rejection::WorkerLimit);
+            return Ruling::Reject(Rejection::TooLarge);
         }
         if function.settings().qos == Qos::Batch && view.is_interactive_waiting() {
             // The room may be too little for the one that waits, but it is the beginning of enough.

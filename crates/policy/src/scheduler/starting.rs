@@ -116,7 +116,7 @@ impl Scheduler {
     fn reject_unbound(&mut self, slot: usize, out: &mut Vec<Decision>) {
         while let Some(request) = self.state.pop_unbound(slot) {
             self.leave(slot, request.key);
-            let reason = Rejection::WorkerLimit;
+            let reason = Rejection::TooLarge;
             out.push(Decision::Reject { request: request.id, reason });
         }
     }

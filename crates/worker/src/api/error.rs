@@ -149,6 +149,9 @@ impl From<Rejection> for ApiError {
             Rejection::WorkerLimit => Self::throttled(
                 "Rate Exceeded: as many requests are in flight as the platform takes",
             ),
+            Rejection::TooLarge => {
+                Self::invalid("An instance of the function is larger than the platform's capacity")
+            }
             Rejection::NoFunction => Self::not_found("The function was deleted"),
             Rejection::StartFailed(_) => Self::service("The instance could not be started"),
             Rejection::ShuttingDown => Self::unavailable("The platform is shutting down"),

@@ -94,8 +94,16 @@ pub(super) fn change_published(
     }
     let mut function = (*old).clone();
     edit(&mut function)?;
+    if old.refusal(&api.config).is_none() {
+        check_capacity(api, &function)?;
+    }
     let function = changes.put(function, |version| api.dispatcher.configure(version))?;
     Ok(function)
+}
+
+/// Refuses a function that is larger than the platform.
+fn check_capacity(api: &Api, function: &Function) -> Result<(), ApiError> {
+    function.refusal(&api.config).map_or(Ok(()), |refusal| Err(ApiError::invalid(refusal)))
 }
 
 /// Gives a changed function a new revision.
@@ -179,6 +187,7 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     }
     let mut function = api.registry.new_function(&name, configuration, tags, overrides, code);
     function.layers = layers;
+    check_capacity(api, &function)?;
     let version = form.Publish.unwrap_or_default().then(|| versions::add(api, &mut function, None));
     let version = version.transpose()?;
     let function = changes.put(function, |function| api.dispatcher.configure(function))?;

@@ -166,6 +166,10 @@ pub(super) async fn answer(
         }
         "Event" if function.broken.is_some() => Err(ApiError::broken(&function)),
         "Event" => {
+            if let Some(refusal) = function.refusal(&api.config) {
+                // Nobody would learn of it later.
+                return Err(ApiError::invalid(refusal));
+            }
             let request_id = call.names.request_id.clone();
             events::accept(api, &function, call.names, call.payload, call.client_context).await?;
             let mut accepted = empty_answer(StatusCode::ACCEPTED);

@@ -86,8 +86,8 @@ impl Agent {
         let about = Introduction {
             name: settings.name,
             version: wire::engine_version(),
-            cpu: None,
-            memory: None,
+            cpu: counted(config.capacity.cpu),
+            memory: counted(config.capacity.memory),
             max_instances: config.max_instances,
         };
         let lock = StateLock::take(&state)?;
@@ -343,6 +343,11 @@ impl std::fmt::Debug for Agent {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Agent").field("about", &self.about).finish_non_exhaustive()
     }
+}
+
+/// An amount, if it is counted at all.
+fn counted(amount: u64) -> Option<u64> {
+    (amount != u64::MAX).then_some(amount)
 }
 
 /// Passes Invoke requests of instances on to the controller.

@@ -70,6 +70,8 @@ pub(super) enum NextAttempt {
 pub(super) enum AttemptEnd<'a> {
     Ran(&'a Outcome),
     NotReady(&'a StartError),
+    /// It can never run here.
+    Refused,
 }
 
 impl QueuedEvent {
@@ -87,6 +89,7 @@ impl QueuedEvent {
             AttemptEnd::Ran(outcome) if outcome.is_success() => {
                 (EventUpdate::Done { id }, NextAttempt::None)
             }
+            AttemptEnd::Refused => (EventUpdate::Done { id }, NextAttempt::None),
             AttemptEnd::NotReady(StartError::Sandbox(_)) => {
                 (EventUpdate::Attempted { id, attempt }, NextAttempt::AfterMs(self.defer()))
             }

@@ -132,7 +132,7 @@ pub(crate) struct EventSlot {
 }
 
 impl Dispatcher {
-    /// Starts the owner. `resources` are the machine's; without any it runs nothing itself.
+    /// Starts the owner. `resources` are what there is for instances; without any it runs nothing itself.
     pub(crate) fn start<H: InstanceHost, L: Log>(
         config: Arc<Config>,
         host: H,

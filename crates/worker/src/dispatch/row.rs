@@ -229,6 +229,9 @@ pub(super) fn rejected(request: &PendingRequest, reason: Rejection) -> Recorded 
     let (outcome, error) = match reason {
         Rejection::FunctionLimit => ("throttled", "the function's concurrency limit is reached"),
         Rejection::WorkerLimit => ("throttled", "the platform's concurrency limit is reached"),
+        Rejection::TooLarge => {
+            ("transport_error", "its instances are larger than the platform's capacity")
+        }
         Rejection::StartFailed(_) => ("transport_error", "the instance could not be started"),
         Rejection::NoFunction => ("transport_error", "the function was deleted"),
         Rejection::ShuttingDown => ("transport_error", "the platform is shutting down"),

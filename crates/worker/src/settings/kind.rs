@@ -24,6 +24,7 @@ pub(crate) enum Unit {
     Milliseconds,
     Microseconds,
     MicroVcpu,
+    Bytes,
 }
 
 /// A word, and what sets it.
@@ -50,6 +51,7 @@ impl Kind {
             Self::Number { unit: Unit::Milliseconds, .. } => "ms",
             Self::Number { unit: Unit::Microseconds, .. } => "us",
             Self::Number { unit: Unit::MicroVcpu, .. } => "micro",
+            Self::Number { unit: Unit::Bytes, .. } => "bytes",
             _ => "",
         }
     }

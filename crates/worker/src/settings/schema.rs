@@ -72,6 +72,7 @@ fn describe(setting: &Setting) -> Description {
                 Unit::Milliseconds => ("duration", "ms"),
                 Unit::Microseconds => ("duration", "us"),
                 Unit::MicroVcpu => ("cpu", "micro-vCPU"),
+                Unit::Bytes => ("size", "bytes"),
             };
             description.minimum = Some(*range.start());
             description.maximum = Some(*range.end()).filter(|end| *end != u64::MAX);

@@ -119,6 +119,11 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     fn refuse_event(&mut self, event: QueuedEvent, request: &PendingRequest, refusal: &Refusal) {
         match refusal {
             Refusal::Rejected(Rejection::NoFunction) => self.dropped.push(event.id),
+            // Accepted by an earlier worker with more room; there will be none here.
+            Refusal::Rejected(reason @ Rejection::TooLarge) => {
+                let recorded = row::rejected(request, *reason);
+                self.end_attempt(event, request.attempt, recorded, &AttemptEnd::Refused);
+            }
             // It is in the log, and the next worker's.
             _ if self.shutting_down => {}
             Refusal::NotReady(failed) => {

@@ -70,6 +70,11 @@ impl Interface for V1 {
         write_if_present(&folder.join("memory.kmem.tcp.limit_in_bytes"), &tcp)
     }
 
+    fn reclaim(&self, folder: &Path) -> Result<(), Error> {
+        // It tries some times, and tells nobody what is left.
+        write(&folder.join("memory.force_empty"), "0")
+    }
+
     fn freezer(&self, frozen: bool) -> (&'static str, &'static str) {
         ("freezer.state", if frozen { "FROZEN" } else { "THAWED" })
     }

@@ -1,5 +1,6 @@
 //! Version 2: one tree for all controllers.
 
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -57,6 +58,15 @@ impl Interface for V2 {
         // Buffers of sockets count as memory.
         write(&folder.join("memory.max"), &bytes.to_string())?;
         write_if_present(&folder.join("memory.swap.max"), "0")
+    }
+
+    fn reclaim(&self, folder: &Path) -> Result<(), Error> {
+        let used = read(&folder.join("memory.current"))?;
+        match write(&folder.join("memory.reclaim"), used.trim()) {
+            // It gave up less than that: memory of its own cannot be had again without swap.
+            Err(Error::Write { source, .. }) if source.kind() == ErrorKind::WouldBlock => Ok(()),
+            other => other,
+        }
     }
 
     fn freezer(&self, frozen: bool) -> (&'static str, &'static str) {

@@ -405,6 +405,7 @@ impl Function {
             sandbox: Sandbox::default(),
             start_from: StartFrom::default(),
             architecture: Architecture::default(),
+            reclaim_memory: false,
             init_throttled: false,
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));

@@ -183,6 +183,8 @@ pub struct InstanceSpec {
     pub sandbox: Sandbox,
     /// What it is started from.
     pub start_from: StartFrom,
+    /// Whether the kernel is to have the memory back, as far as it can, that a frozen instance has.
+    pub reclaim_memory: bool,
     /// Whether the CPU quota holds during initialization too.
     pub init_throttled: bool,
     /// How long the initialization may take.
@@ -218,6 +220,7 @@ impl InstanceSpec {
             enforcement: Enforcement::Kernel,
             sandbox: Sandbox::Process,
             start_from: StartFrom::Fresh,
+            reclaim_memory: false,
             init_throttled: false,
             init_timeout: Duration::from_secs(10),
         }

@@ -81,6 +81,16 @@ impl Group {
         Ok(())
     }
 
+    /// Has the kernel give up the memory of a paused group that it can have again: pages of files, and with
+    /// swap all. Blocks while it does; none of it is done for a group that runs.
+    ///
+    /// # Errors
+    /// There is no controller of memory, or the kernel cannot (version 2: before Linux 5.19).
+    pub fn reclaim(&self) -> Result<(), Error> {
+        let folder = self.folder(Controller::Memory).ok_or(Error::NotMounted("memory"))?;
+        if self.stopped().paused { self.interface().reclaim(folder) } else { Ok(()) }
+    }
+
     /// Undoes [`Self::freeze`]. What has no CPU time left is held on until it has.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::socket::MsgFlags;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -64,6 +64,8 @@ pub(super) struct Inner {
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,
     pub limits: Limits,
+    /// Whether its memory is given back while it is frozen.
+    pub reclaims: bool,
     /// Set if it is a container.
     pub contained: Option<Contained>,
     /// Given back with it.
@@ -502,7 +504,25 @@ impl Instance {
         if let Some(watched) = &inner.watched {
             watched.pause();
         }
+        if inner.reclaims {
+            self.reclaim();
+        }
         Ok(())
+    }
+
+    /// Has the kernel take what it can of the memory, some time soon; a request does not wait for it.
+    fn reclaim(&self) {
+        /// Each holds a thread, for a second at worst; others wait for such threads, too.
+        static AT_A_TIME: Semaphore = Semaphore::const_new(8);
+        let inner = self.inner.clone();
+        tokio::spawn(async move {
+            // Nobody closes it.
+            let _turn = AT_A_TIME.acquire().await;
+            let reclaim = move || inner.group.as_ref().map(|group| group.reclaim());
+            if let Ok(Some(Err(error))) = tokio::task::spawn_blocking(reclaim).await {
+                tracing::debug!("memory of a frozen instance is not given back: {error}");
+            }
+        });
     }
 
     /// Lets them go on.

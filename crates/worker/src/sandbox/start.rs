@@ -322,6 +322,7 @@ impl Host {
             log: log.clone(),
             group,
             limits,
+            reclaims: spec.reclaim_memory,
             contained,
             _user: user,
             _part: part,

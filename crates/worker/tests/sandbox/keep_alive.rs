@@ -14,6 +14,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         test("idle_cpu_is_not_an_invocations", Needs::CpuAccounting, background),
         test("idle_cpu_of_children_is_not_an_invocations", Needs::CpuAccounting, children),
         test("a_frozen_instance_has_no_idle_cpu", Needs::Freezer, frozen),
+        test("a_frozen_instance_gives_memory_back_if_it_is_to", Needs::Freezer, reclaimed),
     ]
 }
 
@@ -92,6 +93,59 @@ async fn stop_scaled_down() {
         instance.stop(Duration::ZERO).await;
         assert!(processes(&function.spec.id).is_empty());
         assert!(control_groups(&function.spec.id).is_empty());
+    }
+}
+
+/// What an instance has in memory of a file of its package is had again from there.
+async fn reclaimed() {
+    const FILE_BYTES: u64 = 48 << 20;
+    let reads = "
+        def handler(event, context):
+            with open('large.bin', 'rb') as file:
+                return sum(len(piece) for piece in iter(lambda: file.read(1 << 20), b''))
+        ";
+    for reclaims in [false, true] {
+        let function = Function::python(reads).with(|spec| {
+            spec.memory_bytes = 256 << 20;
+            spec.reclaim_memory = reclaims;
+        });
+        let path = function.spec.code.join("large.bin");
+        std::fs::write(&path, vec![7; FILE_BYTES as usize]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        // What this process has written is in its own account, until somebody else reads it from the disk.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let instance = function.start().await;
+        let read = instance.invoke(request("1")).await;
+        assert_eq!(answer(&read).as_u64(), Some(FILE_BYTES));
+        let used = || {
+            let groups = control_groups(&function.spec.id);
+            let files = ["memory.usage_in_bytes", "memory.current"];
+            let mut paths = groups.iter().flat_map(|group| files.map(|file| group.join(file)));
+            let text = paths.find_map(|path| std::fs::read_to_string(path).ok()).unwrap();
+            text.trim().parse::<u64>().unwrap()
+        };
+        let before = used();
+        if before < FILE_BYTES {
+            // Its files are in memory alone (tmpfs), and there is nothing to be had again.
+            instance.stop(Duration::ZERO).await;
+            return;
+        }
+        instance.freeze().await.unwrap();
+        if reclaims {
+            let began = Instant::now();
+            while used() > before - FILE_BYTES / 2 {
+                assert!(began.elapsed() < patience(), "{} of {before} bytes are left", used());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        } else {
+            tokio::time::sleep(REST / 4).await;
+            assert!(used() > FILE_BYTES, "it keeps what it has");
+        }
+        instance.thaw().await.unwrap();
+        let again = instance.invoke(request("1")).await;
+        assert_eq!(answer(&again).as_u64(), Some(FILE_BYTES));
+        instance.stop(Duration::ZERO).await;
     }
 }
 

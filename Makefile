@@ -5,7 +5,7 @@
 # make docs   the pages' commands that take minutes too, and the figures of the reproduced chapter: half an hour
 # make dist   wheels and source distributions, in dist/
 # make services  the servers of services beside functions, such as the store
-# make test-suites  tests on real services: it makes them first
+# make test-suites  tests on real services, which it makes first, and every entry of every suite in miniature
 # make wasm   the host of WebAssembly components, for functions in wasm: minutes, and a GB
 # make test-wasm  its tests
 # make test-v2  tests on version 2 of control groups, under kernels 6.1 and 6.12 in an emulated machine: half an hour each
@@ -75,7 +75,7 @@ services: install-dev
 	$(BIN)/python -m uncia.services
 
 test-suites: services
-	$(BIN)/pytest -q tests/services
+	UNCIA_TEST_SUITES=1 $(BIN)/pytest -q tests/services
 
 docs: install-dev
 	DOCS_WHOLE=1 $(BIN)/pytest -q tests/docs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.report import plots, theme
@@ -105,28 +106,31 @@ def section(run: RunData, rows: pa.Table) -> Section:
                 " and first byte is one part: waiting for the answer."
             )
         )
-    blocks.append(
-        Table(
-            [
-                Column("experiment", 0),
-                Column("n", lambda row: row[1].rows, count, explanation=SAMPLES),
-                Column("mean latency", lambda row: row[1].mean_ns / NS_PER_MS, figure, "ms"),
-                *(_part(part) for part in used),
-            ],
-            labelled,
-            "Means in ms over rows of invocations with outcome ok; the parts of a row add up to its"
-            " mean latency. generator lag = sent − scheduled; connect = connected − sent, 0 on a"
-            " reused connection; platform queue = queued; initialization and execution as the"
-            " platform reports them, initialization counting 0 in requests that caused no start;"
-            " answer transfer = received − first_byte; network and platform = the rest.",
-        )
-    )
+    blocks.append(_table(labelled, used))
     return Section(
         "breakdown",
         "Where time goes",
         blocks,
         "The mean latency of each experiment in parts. Means, because only means add up; each part "
         "is a duration by one clock, so the clocks need not agree.",
+    )
+
+
+def _table(labelled: Sequence[tuple[str, parts_of.Breakdown]], used: Sequence[str]) -> Table:
+    """Show the mean of every part."""
+    return Table(
+        [
+            Column("experiment", 0),
+            Column("n", lambda row: row[1].rows, count, explanation=SAMPLES),
+            Column("mean latency", lambda row: row[1].mean_ns / NS_PER_MS, figure, "ms"),
+            *(_part(part) for part in used),
+        ],
+        labelled,
+        "Means in ms over rows of invocations with outcome ok; the parts of a row add up to its"
+        " mean latency. generator lag = sent − scheduled; connect = connected − sent, 0 on a"
+        " reused connection; platform queue = queued; initialization and execution as the"
+        " platform reports them, initialization counting 0 in requests that caused no start;"
+        " answer transfer = received − first_byte; network and platform = the rest.",
     )
 
 

@@ -39,13 +39,41 @@ def section(run: RunData, ok: pa.Table) -> Section | None:
     }
     if not several:
         return None
-    ideal = []
+    ideal = _ideal(several)
+    flat = [row for sizes in several.values() for row in sizes]
+    return Section(
+        "memory",
+        "Duration against memory",
+        [
+            Chart(
+                "memory",
+                _durations(flat, ideal),
+                "Execution time against memory size on logarithmic axes, with the ideal reciprocal",
+            ),
+            Note(
+                "Points and line: medians. Bars: p5 to p95. Dashed: the ideal, with which half the"
+                " CPU takes twice as long."
+            ),
+            _table(flat),
+        ],
+        "CPU scales with memory. A function that is bound by CPU should take longer in proportion"
+        " as its memory shrinks; if it is faster than that, the platform gave more CPU than was"
+        " allocated, and if it is slower, less.",
+    )
+
+
+def _ideal(several: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The curve of each function's ideal, which its sizes get as ``ideal`` as well.
+
+    The ideal is the median at the largest size, in inverse proportion to the vCPU.
+    """
+    curves = []
     for name, sizes in several.items():
         largest = sizes[-1]
         work = largest["p50"] * largest["vcpu"]
         per_mb = largest["allocated_vcpu"] / largest["memory"]
         for size in np.geomspace(sizes[0]["memory"], largest["memory"], _IDEAL_POINTS):
-            ideal.append(
+            curves.append(
                 {
                     "function": name,
                     "memory": float(size),
@@ -54,8 +82,12 @@ def section(run: RunData, ok: pa.Table) -> Section | None:
             )
         for row in sizes:
             row["ideal"] = work / row["vcpu"]
-    flat = [row for sizes in several.values() for row in sizes]
-    table = Table(
+    return curves
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    """Show the quantiles of each size beside the ideal."""
+    return Table(
         [
             Column("function", "function"),
             Column("experiment", "experiment"),
@@ -79,30 +111,11 @@ def section(run: RunData, ok: pa.Table) -> Section | None:
                 explanation="Below 1, the platform gave more CPU than was allocated.",
             ),
         ],
-        flat,
+        rows,
         "Execution time is the column execution over rows of invocations with outcome ok; memory"
         f" is allocated_memory, vCPU is allocated_cpu (where that is null: memory / {LAMBDA_MB}"
         " MB). Ideal: the median at the largest size times its vCPU, divided by this size's vCPU,"
         " neither counted above 1 because one thread cannot use more.",
-    )
-    return Section(
-        "memory",
-        "Duration against memory",
-        [
-            Chart(
-                "memory",
-                _durations(flat, ideal),
-                "Execution time against memory size on logarithmic axes, with the ideal reciprocal",
-            ),
-            Note(
-                "Points and line: medians. Bars: p5 to p95. Dashed: the ideal, with which half the"
-                " CPU takes twice as long."
-            ),
-            table,
-        ],
-        "CPU scales with memory. A function that is bound by CPU should take longer in proportion"
-        " as its memory shrinks; if it is faster than that, the platform gave more CPU than was"
-        " allocated, and if it is slower, less.",
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from patience import scaled
 
 from uncia import cli, engine
-from uncia.platforms import embedded
+from uncia.platforms import server
 from uncia.report.checks import CHECK
 
 # How long an example takes says nothing here: machines are noisy.
@@ -33,7 +33,7 @@ def slow_machine() -> Iterator[None]:
     """Platforms have more time to start and stop where everything takes longer."""
     with pytest.MonkeyPatch.context() as patched:
         for name in ("_START_TIMEOUT_S", "_STOP_TIMEOUT_S"):
-            patched.setattr(embedded, name, scaled(getattr(embedded, name)))
+            patched.setattr(server, name, scaled(getattr(server, name)))
         yield
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from suite_rows import ENTRY, HEADER, claim, suite
 
+from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.paths import data
-from uncia.suites import catalogue
+from uncia.suites import catalogue, perform
 from uncia.suites.shorten import shorten
+from uncia.suites.target import Target
 
 CLAIMS = {"it": claim("slow.p50 < 1s")}
 
@@ -162,3 +164,22 @@ def test_what_the_machine_lacks_is_said_and_not_run(
     (item,) = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert item["verdict"] == "cannot be checked here"
     assert "4096 are needed" in item["why"]
+
+
+def test_a_suite_elsewhere_than_its_files_say(tmp_path: Path) -> None:
+    document = yamlio.load(data("experiments") / "stellar" / "fig3.yaml")
+    changed = Target(like="gcp").apply(document).data["platform"]
+    assert changed == {**document.data["platform"], "like": "gcp"}
+    assert Target(platform="http").apply(document).data["platform"] == {"kind": "http"}
+    assert Target(platform="embedded").apply(document).data == document.data
+    for wrong in (Target("moon"), Target(like="moon"), Target("http", "gcp")):
+        with pytest.raises(UnciaError, match=r"moon|is like itself"):
+            wrong.check()
+
+    # Results of one are not mixed with those of another.
+    folder = tmp_path / "out"
+    perform.begin(folder, "stellar", quick=True, resume=False, target=Target(like="gcp"))
+    taken_up = perform.begin(folder, "stellar", quick=True, resume=True, target=Target(like="gcp"))
+    assert taken_up.target == Target(like="gcp")
+    with pytest.raises(UnciaError, match="with --quick --like gcp"):
+        perform.begin(folder, "stellar", quick=True, resume=True)

@@ -27,6 +27,7 @@ from uncia.runs.folder import check_over, read_run
 from uncia.suites.catalogue import SuiteEntry, experiment_file
 from uncia.suites.listener import FILE, VARIABLE, Listener
 from uncia.suites.shorten import shorten
+from uncia.suites.target import Target
 
 STATE: Final = "suite.json"
 _STATE_FORM: Final = 1
@@ -64,6 +65,7 @@ class State:
         quick: whether experiments are shortened.
         files: digest of the experiment file that each run (``ENTRY/RUN``) is of.
         errors: why a run that left no folder could not be carried out.
+        target: where it is carried out, if not where its files say.
     """
 
     folder: Path
@@ -71,6 +73,7 @@ class State:
     quick: bool = False
     files: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    target: Target = field(default_factory=Target)
 
     def write(self) -> None:
         """Write the file atomically.
@@ -82,6 +85,8 @@ class State:
             "form": _STATE_FORM,
             "suite": self.suite,
             "quick": self.quick,
+            "platform": self.target.platform,
+            "like": self.target.like,
             "files": self.files,
             "errors": self.errors,
         }
@@ -107,6 +112,7 @@ class State:
                 bool(content["quick"]),
                 dict(content["files"]),
                 dict(content["errors"]),
+                Target(content.get("platform"), content.get("like")),
             )
         except FileNotFoundError as error:
             raise UnciaError(
@@ -117,7 +123,9 @@ class State:
             raise UnciaError(f"{path} is damaged: {error!r}") from error
 
 
-def begin(folder: Path, suite: str, *, quick: bool, resume: bool) -> State:
+def begin(
+    folder: Path, suite: str, *, quick: bool, resume: bool, target: Target | None = None
+) -> State:
     """Make the folder of the results, or take up the results in it.
 
     Args:
@@ -125,10 +133,12 @@ def begin(folder: Path, suite: str, *, quick: bool, resume: bool) -> State:
         suite: its name, or its folder.
         quick: whether experiments are shortened.
         resume: whether there may be results.
+        target: where it is carried out, if not where its files say.
 
     Raises:
         UnciaError: the folder holds something else, or results that may not or cannot be taken up.
     """
+    target = target or Target()
     if (folder / STATE).is_file():
         if not resume:
             raise UnciaError(
@@ -136,10 +146,10 @@ def begin(folder: Path, suite: str, *, quick: bool, resume: bool) -> State:
                 hint="Add --resume to go on with them, or choose another folder with --out.",
             )
         state = State.read(folder)
-        if (state.suite, state.quick) != (suite, quick):
-            mode = "with" if state.quick else "without"
+        if (state.suite, state.quick, state.target) != (suite, quick, target):
+            mode = f"{'with' if state.quick else 'without'} --quick {state.target}".rstrip()
             raise UnciaError(
-                f"{folder} holds results of {state.suite}, run {mode} --quick",
+                f"{folder} holds results of {state.suite}, run {mode}",
                 hint="Resume with the same suite and options, or choose another folder with --out.",
             )
         return state
@@ -152,7 +162,7 @@ def begin(folder: Path, suite: str, *, quick: bool, resume: bool) -> State:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnciaError(f"cannot write to {folder}: {error.strerror or error}") from error
-    state = State(folder, suite, quick)
+    state = State(folder, suite, quick, target=target)
     state.write()
     return state
 
@@ -323,7 +333,7 @@ def _document(state: State, entry: SuiteEntry, name: str) -> tuple[Path, yamlio.
     """The experiment file of a run, shortened if it is to be quick."""
     run = entry.form.runs[name]
     path = experiment_file(run.file, entry.document)
-    document = yamlio.load(path)
+    document = state.target.apply(yamlio.load(path))
     if state.quick:
         document = document.with_data(shorten(document.data, run.quick.only, run.quick.share))
     return path, document

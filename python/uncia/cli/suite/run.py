@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from uncia.cli.options import AsJson, Quiet
 from uncia.cli.suite.report import emit
+
+if TYPE_CHECKING:
+    from uncia.suites.perform import State
 
 _EXIT_FAILED: Final = 1
 
@@ -27,6 +30,21 @@ def register(app: typer.Typer) -> None:
         ),
         resume: bool = typer.Option(
             False, "--resume", help="Go on with the results in --out; what is whole stays."
+        ),
+        platform: str | None = typer.Option(
+            None,
+            "--platform",
+            metavar="KIND",
+            help="Carry it out on this kind of platform, instead of that of the files.",
+            show_default=False,
+        ),
+        like: str | None = typer.Option(
+            None,
+            "--like",
+            metavar="NAME",
+            help="Let the embedded platform be like this provider, as far as the files leave it"
+            " open.",
+            show_default=False,
         ),
         out: Path | None = typer.Option(
             None,
@@ -63,15 +81,14 @@ def register(app: typer.Typer) -> None:
         read = results.read(state, definition)
         emit(read, as_json=as_json)
         if interrupted is not None:
-            typer.echo(
-                f"Interrupted. To go on: {_resumption(suite, only, quick, state.folder)}", err=True
-            )
+            typer.echo(f"Interrupted. To go on: {_resumption(suite, only, state)}", err=True)
             raise typer.Exit(interrupted)
         if read.failures:
             raise typer.Exit(_EXIT_FAILED)
 
 
-def _resumption(suite: str, only: list[str], quick: bool, folder: Path) -> str:
+def _resumption(suite: str, only: list[str], state: State) -> str:
     words = ["uncia suite run", suite, *(f"--only {name}" for name in only)]
-    words += ["--quick"] if quick else []
-    return " ".join([*words, f"--resume --out {folder}"])
+    words += ["--quick"] if state.quick else []
+    words += [str(state.target)] if str(state.target) else []
+    return " ".join([*words, f"--resume --out {state.folder}"])

@@ -248,6 +248,37 @@ def test_a_ratio_of_memory_to_vcpu_can_be_met(tmp_path: Path, more: str, message
     assert f": sizes: {message}" in told(tmp_path, "step: 64 MB", f"step: 64 MB\n{more}")
 
 
+@pytest.mark.parametrize(
+    ("ratio", "step", "key", "message"),
+    [
+        ("5 GB", "64 MB", "memory_per_vcpu", "must be above zero and at most 4 GB"),
+        ("0 GB", "64 MB", "memory_per_vcpu", "must be above zero and at most 4 GB"),
+        ("1769 MB", "65 GB", "memory", "a step is at most 64 GB"),
+    ],
+)
+def test_a_share_of_memory_is_one_that_can_be_computed(
+    tmp_path: Path, ratio: str, step: str, key: str, message: str
+) -> None:
+    sizes = GOOD[GOOD.index("sizes:") : GOOD.index("free_tier:")]
+    proportional = (
+        f"sizes:\n  kind: proportional\n  memory_per_vcpu: {ratio}\n"
+        f"  memory:\n    step: {step}\n  source: manual\n\n"
+    )
+    assert f": sizes.{key}: {message}" in told(tmp_path, sizes, proportional)
+
+
+def test_an_instance_is_billed_whole(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    memory = GOOD[GOOD.index("  - resource: memory") : GOOD.index("fee:")]
+    instance = (
+        '  - resource: instance\n    basis: allocated\n    price: "0.01"\n'
+        "    per: instance-hour\n    granularity: 1 GB\n    source: prices\n\n"
+    )
+    file.write_text(GOOD.replace(memory, instance).replace("kind: turnaround", "kind: instance"))
+    with pytest.raises(UnciaError, match=r"charges\[1\]\.granularity: an instance is billed whole"):
+        read(file)
+
+
 def test_storage_is_only_billed_over_instance_time(tmp_path: Path) -> None:
     memory = "resource: memory\n    basis: used"
     text = told(tmp_path, memory, "resource: storage\n    basis: allocated")

@@ -1,0 +1,64 @@
+"""What analyses of costs refuse, and how they say so; rows that have no price."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cost_rows import row, table
+from typer.testing import CliRunner
+
+from uncia.cli import build
+from uncia.costs.breakeven import break_even
+from uncia.costs.inflation import inflation
+from uncia.costs.instances import resolve
+from uncia.costs.prices import prices
+from uncia.errors import UnciaError
+
+LAMBDA = "aws-lambda-x86"
+
+
+def test_a_tariff_is_named_once() -> None:
+    with pytest.raises(UnciaError, match=f"the tariff {LAMBDA} is named twice"):
+        prices([LAMBDA, LAMBDA])
+    with pytest.raises(UnciaError, match="the tariff gcp-run-instance is named twice"):
+        resolve(["gcp-run-instance", "azure-premium", "gcp-run-instance"])
+
+
+def test_distributions_are_not_of_groups() -> None:
+    with pytest.raises(UnciaError, match="of the whole table, not of groups"):
+        inflation(table([row()]), [LAMBDA], group_by=["function"], cdf=True)
+
+
+def test_a_function_is_chosen_where_functions_are_named() -> None:
+    nameless = table([row()]).drop_columns(["function"])
+    with pytest.raises(UnciaError, match="the table has no column function"):
+        break_even(nameless, [LAMBDA], function="f")
+
+
+def test_rows_that_cannot_be_priced_have_no_rate() -> None:
+    (pair,) = break_even(
+        table([row(allocated_memory=None, memory_avg=None)]), [LAMBDA], ["gcp-run-instance"]
+    ).to_dict("records")
+    assert pair["usd_per_request"] is None
+    assert pair["rate_per_s"] is None
+    assert f"{LAMBDA} can price none of the rows" in pair["note"]
+
+
+def test_prices_are_of_the_size_that_most_rows_have(tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    rows = [row(allocated_cpu=500_000, allocated_memory=512 << 20)] * 3 + [row()]
+    pq.write_table(table(rows), file)
+    run = CliRunner().invoke(build(), ["cost", "prices", "-t", LAMBDA, str(file)])
+    assert run.exit_code == 0, run.output
+    assert "0.5vCPU/512MB" in run.output
+
+
+def test_a_table_without_allocations_has_no_usual_size(tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"execution": [1]}), file)
+    run = CliRunner().invoke(build(), ["cost", "prices", str(file)])
+    assert isinstance(run.exception, UnciaError)
+    assert "allocated" in run.exception.message

@@ -241,7 +241,11 @@ def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
         (STELLAR, {"SubExperiments": sub(SnapStartEnabled=True)}, "lacks snapshots"),
         (STELLAR, {"SubExperiments": sub(CPUBoostEnabled=True)}, "lacks more CPU during a start"),
         (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["1"])}, "DesiredServiceTimes"),
-        (STELLAR, {"SubExperiments": sub(DataTransferChainLength=2)}, "lacks chains in which"),
+        (
+            STELLAR,
+            {"SubExperiments": sub(DataTransferChainLength=2, PayloadLengthBytes=1024)},
+            "lacks a function that hands a payload on",
+        ),
         (
             STELLAR,
             {"SubExperiments": sub(Function="chameleon")},
@@ -413,10 +417,42 @@ def test_a_plan_of_many_replicas_fits_a_screen(write: Callable[..., Path], tmp_p
     assert len(words) < 300
 
 
+def test_a_chain_is_nested_and_of_as_many_functions(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    from uncia.experiment import checks
+    from uncia.experiment.planning import plan
+    from uncia.experiment.sources import Sources
+
+    changed = sub(
+        Function="hellogo",
+        Runtime="go1.x",
+        DataTransferChainLength=8,
+        BurstSizes=[1],
+        Parallelism=2,
+    )
+    imported = importers.convert(write(STELLAR, SubExperiments=changed))
+    chains = imported.data["chains"]
+    assert [chain["stages"]["link"]["repeat"] for chain in chains.values()] == [8, 8]
+    streams = imported.data["experiments"]["warm"]["mix"]
+    assert [stream["chain"] for stream in streams] == list(chains)
+    assert {stream["kind"] for stream in streams} == {"nested"}
+    assert {function["runtime"] for function in imported.data["functions"].values()} == {"go"}
+    document = yamlio.load(yamlio.dump(imported.data), "e.yaml")
+    planned = plan(checks.check(document), Sources(document, tmp_path))
+    assert planned.experiments[0].name == "warm"
+
+    spinning = sub(DataTransferChainLength=2, BurstSizes=[1], DesiredServiceTimes=["10ms"])
+    imported = importers.convert(write(STELLAR, SubExperiments=spinning))
+    (chain,) = imported.data["chains"].values()
+    assert chain["stages"]["link"]["parameters"] == {"cpu": "10ms"}
+    assert imported.data["experiments"]["warm"]["wait"] == "20ms"
+
+
 def test_what_is_not_to_be_had_can_be_skipped(write: Callable[..., Path]) -> None:
-    chain = {**STELLAR["SubExperiments"][0], "Title": "chain", "DataTransferChainLength": 2}
-    path = write(STELLAR, SubExperiments=[*sub(), chain])
-    with pytest.raises(UnciaError, match="lacks chains") as refused:
+    storing = {**STELLAR["SubExperiments"][0], "Title": "storing", "StorageTransfer": True}
+    path = write(STELLAR, SubExperiments=[*sub(), storing])
+    with pytest.raises(UnciaError, match="lacks stores") as refused:
         importers.convert(path)
     assert "--skip-unsupported" in str(refused.value.hint)
     imported = importers.convert(path, options=importers.Options(skip=True))

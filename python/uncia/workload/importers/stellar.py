@@ -26,6 +26,7 @@ DESCRIPTION: Final = "STeLLAR's experiment configurations (JSON)"
 
 _SEED: Final = 1
 _DEFAULT_MEMORY_MB: Final = 128
+_CHAIN_TIMEOUT: Final = "60s"
 # The languages of STeLLAR that functions of the catalogue may have too, by how their names begin.
 _LANGUAGES: Final = {
     "python": "python",
@@ -121,6 +122,7 @@ def convert(document: yamlio.Document, options: Options) -> Imported:
         "seed": _SEED,
         "platform": {"kind": options.platform},
         "functions": builder.functions,
+        **({"chains": builder.chains} if builder.chains else {}),
         "experiments": builder.experiments,
     }
     return imported
@@ -183,6 +185,7 @@ class _Builder:
         self.options = options
         self.imported = imported
         self.functions: dict[str, Any] = {}
+        self.chains: dict[str, Any] = {}
         self.experiments: dict[str, Any] = {}
         self._names: dict[tuple[object, ...], str] = {}
 
@@ -225,11 +228,10 @@ class _Builder:
         for key, feature in _LACKING.items():
             if getattr(sub, key):
                 raise refuse((*key_path, key), f"Uncia lacks {feature}")
-        if sub.DataTransferChainLength > 1:
+        if sub.DataTransferChainLength > 1 and sub.PayloadLengthBytes:
             raise refuse(
-                (*key_path, "DataTransferChainLength"),
-                "Uncia lacks chains in which a function invokes the next; those that the load"
-                " generator drives (docs/how-to/chain-requests.md) measure something else",
+                (*key_path, "PayloadLengthBytes"),
+                "Uncia lacks a function that hands a payload on to the next of a chain",
             )
         if sub.Bursts == 0:
             raise refuse((*key_path, "Bursts"), "no bursts: nothing would be sent")
@@ -345,18 +347,32 @@ class _Builder:
         service: Sequence[int],
     ) -> dict[str, Any]:
         replicas = max(1, sub.Parallelism)
-        in_turn = replicas > 1 and set(sub.BurstSizes) == {1} and not self._is_random(sub)
+        is_chain = sub.DataTransferChainLength > 1
+        in_turn = (
+            replicas > 1
+            and not is_chain
+            and set(sub.BurstSizes) == {1}
+            and not self._is_random(sub)
+        )
         description = {"description": f"STeLLAR's {sub.Title}"} if sub.Title else {}
         wait = (
-            {"wait": format_duration(service[0])} if len(set(service)) == 1 and service[0] else {}
+            {"wait": format_duration(service[0] * max(1, sub.DataTransferChainLength))}
+            if len(set(service)) == 1 and service[0]
+            else {}
         )
         streams: list[dict[str, Any]] = []
+        if sub.IATSeconds == 0 and is_chain and replicas > 1:
+            raise self.document.error(
+                (*key_path, "Parallelism"),
+                "Uncia lacks chains back to back (IATSeconds 0) of one replica after another",
+            )
         if sub.IATSeconds == 0:
             streams = [self._back_to_back(sub, runtime, service[0], replicas)]
         elif in_turn and len(set(service)) == 1:
             interval = sub.IATSeconds / replicas
             streams = [
                 self._stream(
+                    sub,
                     self._function(sub, runtime, service[0], replicas),
                     self._bursts(sub, [1], sub.Bursts, interval),
                     service[0],
@@ -381,7 +397,7 @@ class _Builder:
             if replicas > 1:
                 closed["one_replica"] = True
         function = self._function(sub, runtime, service_ns, replicas)
-        return self._stream(function, {"closed": closed}, service_ns)
+        return self._stream(sub, function, {"closed": closed}, service_ns)
 
     def _replica(
         self,
@@ -405,6 +421,7 @@ class _Builder:
                 sub.BurstSizes[(turn + k * len(turns)) % len(sub.BurstSizes)] for k in range(cycle)
             ]
             stream = self._stream(
+                sub,
                 self._function(sub, runtime, time, 1, replica),
                 self._bursts(sub, sizes, bursts, sub.IATSeconds, len(turns)),
                 time,
@@ -414,10 +431,25 @@ class _Builder:
                 stream["start"] = duration(start)
             yield stream
 
-    def _stream(self, function: str, loop: dict[str, Any], service_ns: int) -> dict[str, Any]:
+    def _stream(
+        self, sub: SubExperiment, function: str, loop: dict[str, Any], service_ns: int
+    ) -> dict[str, Any]:
         """Return a stream; ``loop`` is its ``arrivals`` or ``closed``."""
         parameters = {"parameters": {"cpu": format_duration(service_ns)}} if service_ns else {}
+        if sub.DataTransferChainLength > 1:
+            stage = {"function": function, "repeat": sub.DataTransferChainLength, **parameters}
+            return {"chain": self._chain(function, stage), "kind": "nested", **loop}
         return {"function": function, **loop, **parameters}
+
+    def _chain(self, function: str, stage: dict[str, Any]) -> str:
+        """Return the name of a chain of one repeated stage; adds it if it is new."""
+        chain = {"stages": {"link": stage}}
+        for name, known in self.chains.items():
+            if known == chain:
+                return name
+        name = name_of(f"{function}-chain", self.chains)
+        self.chains[name] = chain
+        return name
 
     @staticmethod
     def _is_random(sub: SubExperiment) -> bool:
@@ -462,6 +494,9 @@ class _Builder:
             "runtime": runtime,
             "memory": f"{memory}MB",
         }
+        if sub.DataTransferChainLength > 1:
+            # A function waits for those after it, which may have to start first.
+            function["timeout"] = _CHAIN_TIMEOUT
         if sub.FunctionImageSizeMB:
             size = round(sub.FunctionImageSizeMB * (1 << 20))
             function["filler"] = f"{size}B"

@@ -1,10 +1,15 @@
-"""Signals: SIGINT, SIGTERM and SIGHUP all end a run the same way, once and cleanly."""
+"""Signals: SIGINT, SIGTERM and SIGHUP all end a run the same way, once and cleanly.
+
+A child is told by a signal too, that its parent is gone.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
@@ -12,6 +17,30 @@ from typing import Final
 _SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def end_with_parent(parent: int, number: int = signal.SIGINT) -> Callable[[], None]:
+    """Make a function that asks the kernel to signal a child when its parent dies.
+
+    It is for ``preexec_fn``, and the thread that starts the child must outlive it: to the kernel
+    that is the parent.
+
+    Args:
+        parent: the process that starts the child.
+        number: of the signal.
+    """
+    # Only Linux has prctl; elsewhere an orphan goes on to its end.
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+
+    def ask() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, number)
+        if os.getppid() != parent:
+            os._exit(128 + number)
+
+    return ask
 
 
 class Interruption:

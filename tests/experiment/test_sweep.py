@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import uncia
-from uncia import yamlio
+from uncia import record, yamlio
 from uncia.errors import UnciaError
-from uncia.experiment import sweep
+from uncia.experiment import progress, sweep
+from uncia.record.schema import conform
 
 FILE: dict[str, Any] = {
     "name": "grid",
@@ -128,6 +135,130 @@ def test_a_point_that_fails_is_a_row_and_the_others_finish(tmp_path: Path) -> No
     assert (point / "simulation.json").read_bytes() == expected
     after = (out / "point-00000/simulation.json").stat()
     assert (before.st_mtime_ns, before.st_ino) == (after.st_mtime_ns, after.st_ino)
+
+
+def _trace(path: Path, requests: int) -> None:
+    rows = pa.table(
+        {
+            "function": ["f"] * requests,
+            "invocation": [f"i{number}" for number in range(requests)],
+            "attempt": [1] * requests,
+            "outcome": ["ok"] * requests,
+            "scheduled": list(range(requests)),
+            "execution": [10**6] * requests,
+            "cpu_user": [10**6] * requests,
+            "memory_peak": [1] * requests,
+        }
+    )
+    record.write(conform(rows, "invocations"), path)
+
+
+def test_what_a_point_is_made_from_is_part_of_what_is_kept(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder / "in").mkdir(parents=True)
+        _trace(tmp_path / folder / "in/invocations.parquet", 3)
+    file = {key: value for key, value in FILE.items() if key != "functions"}
+    for keys in (
+        {"trace": {"path": "in"}},
+        {"trace": {"path": "in/invocations.parquet"}},
+        {"functions": FILE["functions"], "starts": {"run": "in"}},
+    ):
+        (point,) = sweep.points(_document(file | keys | {"sweep": {"seed": [1]}}))
+        versions = {"engine": "1"}
+        before = point.digest(tmp_path / "a", versions)
+        assert point.digest(tmp_path / "a", versions) == before
+        assert point.digest(tmp_path / "b", versions) != before, "another folder"
+        assert point.digest(tmp_path / "a", {"engine": "2"}) != before
+        _trace(tmp_path / "a/in/invocations.parquet", 4)
+        assert point.digest(tmp_path / "a", versions) != before, "other rows"
+        _trace(tmp_path / "a/in/invocations.parquet", 3)
+
+
+def test_a_folder_of_another_sweep_is_refused_or_replaced(tmp_path: Path) -> None:
+    def execute(content: dict[str, Any], **options: bool) -> list[dict[str, Any]]:
+        reporter = progress.reporter(quiet=True)
+        return sweep.execute(
+            sweep.points(_document(content)), tmp_path / "out", reporter, **options
+        )
+
+    content = FILE | {"sweep": {"seed": [1, 2]}}
+    execute(content)
+    for other, words in (
+        (content | {"name": "other"}, "another sweep: 'grid', over seed"),
+        (FILE | {"sweep": {"cluster.workers": [1, 2]}}, "another sweep"),
+        (FILE | {"sweep": {"seed": [1]}}, "points that this sweep does not have: point-00001"),
+    ):
+        with pytest.raises(UnciaError, match=words):
+            execute(other, resume=True)
+    with pytest.raises(UnciaError, match="is not empty"):
+        execute(content)
+    assert (tmp_path / "out/point-00001/simulation.json").exists()
+    rows = execute(FILE | {"sweep": {"cluster.workers": [2]}}, overwrite=True, with_report=True)
+    assert [row["values"] for row in rows] == [{"cluster.workers": 2}]
+    assert (tmp_path / "out/point-00000/report.html").exists()
+    assert not (tmp_path / "out/point-00001").exists()
+    # What is none of a sweep is kept.
+    for name in ("grid.json", "sweep.json"):
+        (tmp_path / "out" / name).unlink()
+    for options in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(UnciaError, match="does not hold a sweep"):
+            execute(content, **options)
+    assert (tmp_path / "out/point-00000/report.html").exists()
+
+
+def _processes(words: str) -> set[int]:
+    """Processes with words in their command line, and the children of those."""
+    found, parents = set(), {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        # Any may end meanwhile.
+        with contextlib.suppress(OSError):
+            *_, fields = (folder / "stat").read_text().rpartition(")")
+            state, parent = fields.split()[:2]
+            if state != "Z":
+                parents[int(folder.name)] = int(parent)
+                if words.encode() in (folder / "cmdline").read_bytes():
+                    found.add(int(folder.name))
+    return found | {pid for pid, parent in parents.items() if parent in found}
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a kernel tells children only on Linux")
+def test_points_end_with_a_sweep_that_is_killed(tmp_path: Path) -> None:
+    # It would take hours, of workers that fail and come back.
+    phases = [{"duration": "1us", "memory": "64MB"}]
+    functions = {"api": FILE["functions"]["api"] | {"phases": phases}}
+    long = {
+        "functions": functions,
+        "failures": {"works": "1ms", "lasts": "1ms"},
+        "until": "10000h",
+        "interval": "10000h",
+    }
+    file, out = tmp_path / "grid.yaml", tmp_path / "out"
+    file.write_text(yamlio.dump(FILE | long | {"sweep": {"seed": [1, 2]}}))
+    command = [sys.executable, "-m", "uncia", "simulate", str(file), "--out", str(out)]
+    first = subprocess.Popen([*command, "--processes", "1"], stderr=subprocess.DEVNULL)
+    point: set[int] = set()
+    try:
+        _wait(lambda: len(_processes(f"{out}/point-")) > 1)
+        point = _processes(f"{out}/point-")
+        again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
+        assert again.returncode == 2
+        assert "is still going on" in again.stderr
+        first.kill()
+        first.wait()
+        _wait(lambda: not point & _processes(""))
+    finally:
+        first.kill()
+        first.wait()
+        for pid in point:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_sweep_that_is_interrupted_leaves_no_process(tmp_path: Path) -> None:

@@ -21,8 +21,14 @@ def register(app: typer.Typer) -> None:
         seed: int | None = typer.Option(
             None, min=0, max=2**64 - 1, help="Seed, instead of the file's."
         ),
-        overwrite: bool = typer.Option(False, help="Replace an earlier run in the folder."),
-        report: bool = typer.Option(True, help="Write report.html."),
+        overwrite: bool = typer.Option(
+            False, help="Replace an earlier run, or an earlier sweep, in the folder."
+        ),
+        report: bool | None = typer.Option(
+            None,
+            "--report/--no-report",
+            help="Write report.html. Default: of a simulation, but not of the points of a sweep.",
+        ),
         resume: bool = typer.Option(
             False, help="Of a sweep in the folder, keep the points that were simulated already."
         ),
@@ -56,6 +62,8 @@ def register(app: typer.Typer) -> None:
             grid = sweep.points(document)
         elif resume or processes is not None:
             raise UnciaError(f"{file} has no sweep, which --resume and --processes are for")
+        if resume and overwrite:
+            raise UnciaError("--resume keeps what --overwrite deletes: give one of them")
         reporter = progress.reporter(quiet=quiet)
         try:
             if grid is not None:
@@ -68,6 +76,8 @@ def register(app: typer.Typer) -> None:
                     base=base or file.parent,
                     processes=processes,
                     resume=resume,
+                    overwrite=overwrite,
+                    with_report=report is True,
                 )
             else:
                 checked, _ = simulation.load(file)
@@ -80,7 +90,7 @@ def register(app: typer.Typer) -> None:
                     reporter,
                     base=base or file.parent,
                     overwrite=overwrite,
-                    with_report=report,
+                    with_report=report is not False,
                 )
         finally:
             reporter.close()

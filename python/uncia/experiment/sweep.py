@@ -7,11 +7,13 @@ writes the folder of a run, so that one that fails or is killed takes no other a
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,15 +25,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from uncia import yamlio
+from uncia import locks, record, yamlio
 from uncia.errors import UnciaError
 from uncia.experiment.progress import Reporter
 from uncia.experiment.simulate import RESULT
 from uncia.experiment.simulation import SimulationFile
+from uncia.interrupt import end_with_parent
+from uncia.runs.versions import versions
 
 KEY: Final = "sweep"
 POINT: Final = "point.json"
 SUMMARY: Final = "sweep.json"
+IDENTITY: Final = "grid.json"
+"""Which sweep a folder holds: its name and parameters."""
+
+_WORK: Final = ".uncia-sweep-"
 _ZIP: Final = "zip"
 _MOST: Final = 100_000
 
@@ -55,10 +63,35 @@ class Point:
         """The name of its folder within the sweep's."""
         return f"point-{self.number:05d}"
 
-    def digest(self) -> str:
-        """Identifies what is simulated, for ``--resume``."""
-        text = json.dumps(self.data, sort_keys=True, default=str)
+    def digest(self, base: Path = Path(), versions: Mapping[str, str] | None = None) -> str:
+        """Identifies what is simulated, for ``--resume``.
+
+        Args:
+            base: the folder from which paths in the file go out.
+            versions: of what simulates it.
+        """
+        trace, starts = self.data.get("trace"), self.data.get("starts")
+        inputs = {
+            key: _stamp(base / part[name])
+            for key, part, name in (("trace", trace, "path"), ("starts", starts, "run"))
+            if isinstance(part, Mapping)
+        }
+        content = {"data": self.data, "inputs": inputs, "versions": dict(versions or {})}
+        text = json.dumps(content, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _stamp(path: Path) -> list[tuple[str, int, int]]:
+    """The tables at a path, by which a change of them shows: path, bytes, ns of the last change."""
+    files = [path]
+    if path.is_dir():
+        files = [file for suffix in record.SUFFIXES for file in path.rglob(f"*{suffix}")]
+    stamps = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            status = file.stat()
+            stamps.append((str(file.resolve()), status.st_size, status.st_mtime_ns))
+    return sorted(stamps)
 
 
 def points(document: yamlio.Document) -> list[Point]:
@@ -136,6 +169,8 @@ def execute(
     base: Path = Path(),
     processes: int | None = None,
     resume: bool = False,
+    overwrite: bool = False,
+    with_report: bool = False,
 ) -> list[dict[str, Any]]:
     """Simulate all points of a sweep.
 
@@ -145,29 +180,115 @@ def execute(
         reporter: receives progress updates.
         base: the folder from which paths in the file go out.
         processes: how many points at the same time; by default as many as there are CPUs.
-        resume: keep points in the folder that were simulated already with the same content.
+        resume: keep points in the folder that were simulated already with the same content, the
+            same input and the same versions.
+        overwrite: whether an earlier sweep in the folder may be deleted.
+        with_report: write ``report.html`` of each point.
 
     Returns:
         The content of ``sweep.json``: a row a point and experiment, with ``values``, ``error``
         (null if there was none) and what ``simulation.json`` says.
 
     Raises:
-        UnciaError: the folder holds another sweep, or cannot be written.
+        UnciaError: the folder holds another sweep, one that is going on, or something else, or
+            cannot be written.
     """
-    if out.exists() and not resume and any(out.iterdir()):
+    with _opened(grid, out, resume=resume, overwrite=overwrite):
+        return _execute(grid, out, reporter, base, processes, resume, with_report)
+
+
+@contextlib.contextmanager
+def _opened(grid: list[Point], out: Path, *, resume: bool, overwrite: bool) -> Iterator[None]:
+    """The folder of a sweep, which no other process writes to."""
+    identity = {"name": grid[0].data["name"], "parameters": list(grid[0].values)}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        folder = os.open(out, os.O_RDONLY)
+    except OSError as error:
+        raise UnciaError(f"cannot write to {out}: {error.strerror or error}") from error
+    try:
+        if locks.AVAILABLE:
+            try:
+                locks.lock(folder)
+            except BlockingIOError:
+                raise UnciaError(f"the sweep in {out} is still going on") from None
+        if any(out.iterdir()):
+            _check_earlier(grid, out, identity, resume=resume, overwrite=overwrite)
+        if overwrite:
+            _clear(out)
+        _write(out / IDENTITY, identity)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _check_earlier(
+    grid: list[Point], out: Path, identity: Mapping[str, Any], *, resume: bool, overwrite: bool
+) -> None:
+    """Check that what is in a folder may be gone on with, or deleted."""
+    elsewhere = "name another folder with --out"
+    known = _read(out / IDENTITY)
+    if known is None:
+        raise UnciaError(
+            f"{out} is not empty and does not hold a sweep",
+            hint=f"Nothing was deleted: {elsewhere}.",
+        )
+    if overwrite:
+        return
+    if not resume:
         raise UnciaError(
             f"{out} is not empty",
-            hint="Add --resume to go on with a sweep there, or name another folder.",
+            hint="Add --resume to go on with the sweep there, --overwrite to delete it, or"
+            f" {elsewhere}.",
         )
-    out.mkdir(parents=True, exist_ok=True)
-    todo = [point for point in grid if not (resume and _is_done(point, out))]
+    if known != identity:
+        words = f"{known.get('name')!r}, over {', '.join(known.get('parameters', []))}"
+        raise UnciaError(
+            f"{out} holds another sweep: {words}",
+            hint=f"Add --overwrite to delete it, or {elsewhere}.",
+        )
+    names = {point.folder for point in grid}
+    if more := sorted(path.name for path in out.glob("point-*") if path.name not in names):
+        raise UnciaError(
+            f"{out} holds points that this sweep does not have: {', '.join(more)}",
+            hint=f"Delete them, add --overwrite to delete all, or {elsewhere}.",
+        )
+
+
+def _clear(out: Path) -> None:
+    """Delete what sweeps write; the folder stays, as its lock does."""
+    for path in (*out.glob("point-*"), *out.glob(f"{_WORK}*")):
+        shutil.rmtree(path)
+    for name in (SUMMARY, IDENTITY):
+        (out / name).unlink(missing_ok=True)
+
+
+def _execute(
+    grid: list[Point],
+    out: Path,
+    reporter: Reporter,
+    base: Path,
+    processes: int | None,
+    resume: bool,
+    with_report: bool,
+) -> list[dict[str, Any]]:
+    # What was killed could not delete what it worked in.
+    for path in out.glob(f"{_WORK}*"):
+        shutil.rmtree(path)
+    (out / SUMMARY).unlink(missing_ok=True)
+    known = versions()
+    # Of inputs as they are now: what changes meanwhile is simulated again by --resume.
+    digests = {point.number: point.digest(base, known) for point in grid}
+    todo = [point for point in grid if not (resume and _is_done(point, out, digests))]
     if kept := len(grid) - len(todo):
         reporter.note(f"{kept:,} of {len(grid):,} points are there already.")
     errors: dict[int, str] = {}
-    running = _Running()
+    running = _Running(out, base, with_report=with_report)
     pool = ThreadPoolExecutor(max_workers=processes or os.cpu_count() or 1)
     try:
-        futures = {point.number: pool.submit(running.point, point, out, base) for point in todo}
+        futures = {
+            point.number: pool.submit(running.point, point, digests[point.number]) for point in todo
+        }
         for count, point in enumerate(todo, 1):
             error = futures[point.number].result()
             if error is not None:
@@ -185,20 +306,23 @@ def execute(
 class _Running:
     """The processes of the points that are being simulated."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: Path, base: Path, *, with_report: bool) -> None:
+        self._out: Final = out
+        self._base: Final = base
+        self._report: Final = "--report" if with_report else "--no-report"
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[str]] = set()
         self._is_stopped = False
 
-    def point(self, point: Point, out: Path, base: Path) -> str | None:
+    def point(self, point: Point, digest: str) -> str | None:
         """Simulate a point; why that failed, if it did."""
-        folder = out / point.folder
-        with tempfile.TemporaryDirectory(prefix=".uncia-sweep-", dir=out) as work:
+        folder = self._out / point.folder
+        with tempfile.TemporaryDirectory(prefix=_WORK, dir=self._out) as work:
             file = Path(work) / "simulation.yaml"
             file.write_text(yamlio.dump(point.data), encoding="utf-8")
             command = [sys.executable, "-m", "uncia", "simulate", str(file)]
-            command += ["--out", str(folder), "--base", str(base.resolve())]
-            command += ["--overwrite", "--no-report", "--quiet"]
+            command += ["--out", str(folder), "--base", str(self._base.resolve())]
+            command += ["--overwrite", self._report, "--quiet"]
             with self._lock:
                 if self._is_stopped:
                     return "not simulated"
@@ -210,6 +334,8 @@ class _Running:
                     text=True,
                     # A Ctrl-C reaches it by way of `stop`, once.
                     process_group=0,
+                    # Its parent is this thread, which waits for it.
+                    preexec_fn=end_with_parent(os.getpid(), signal.SIGTERM),
                 )
                 self._processes.add(process)
             _, words = process.communicate()
@@ -219,7 +345,7 @@ class _Running:
             return f"ended by {signal.Signals(-process.returncode).name}"
         if process.returncode:
             return words.strip() or f"ended with exit code {process.returncode}"
-        _write(folder / POINT, {"values": point.values, "digest": point.digest()})
+        _write(folder / POINT, {"values": point.values, "digest": digest})
         return None
 
     def stop(self) -> None:
@@ -230,12 +356,18 @@ class _Running:
                 process.send_signal(signal.SIGINT)
 
 
-def _is_done(point: Point, out: Path) -> bool:
+def _is_done(point: Point, out: Path, digests: Mapping[int, str]) -> bool:
+    known = _read(out / point.folder / POINT)
+    return known is not None and known.get("digest") == digests[point.number]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The content of a JSON file that a sweep wrote; None if there is none."""
     try:
-        known = json.loads((out / point.folder / POINT).read_text(encoding="utf-8"))
-        return bool(known["digest"] == point.digest())
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def _rows(point: Point, out: Path, error: str | None) -> Iterator[dict[str, Any]]:

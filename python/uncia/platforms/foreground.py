@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, Self
 
 from uncia import engine
+from uncia.interrupt import end_with_parent
 from uncia.platforms import wire
 from uncia.platforms.inquiries import fetch_page
 
@@ -20,7 +20,6 @@ _CONTROL: Final = "control.sock"
 
 _POLL_S: Final = 0.25
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def become_worker(
@@ -96,7 +95,6 @@ class Foreground:
         self._early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Final = log
-        libc = ctypes.CDLL(None)
         control = Path(state).absolute() / _CONTROL
         self.control: Final = f"{wire.UNIX}{control}"
         process = subprocess.Popen(
@@ -110,7 +108,7 @@ class Foreground:
             pass_fds=(file,),
             # Of the terminal's Ctrl-C it would hear twice: from there and from here.
             start_new_session=True,
-            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
+            preexec_fn=end_with_parent(os.getpid(), signal.SIGTERM),
         )
         os.close(file)
         self._process = process

@@ -6,7 +6,6 @@ them outlives this process.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import queue
@@ -20,13 +19,13 @@ from typing import Any, Final
 
 from uncia import engine
 from uncia.errors import UnciaError
+from uncia.interrupt import end_with_parent
 from uncia.workload import tally
 from uncia.workload.client import Load
 
 Event = dict[str, Any]
 
 _BAD_INPUT: Final = 2
-_PR_SET_PDEATHSIG: Final = 1
 _ENDED: Final = "process ended"
 
 
@@ -101,7 +100,7 @@ class _Process:
             text=True,
             # A Ctrl-C reaches it only once, through this process; the end of this process always.
             process_group=0,
-            preexec_fn=_end_with_parent(os.getpid()),
+            preexec_fn=end_with_parent(os.getpid()),
         )
         threading.Thread(target=self._read, name=f"uncia-events-{number}", daemon=True).start()
 
@@ -252,17 +251,3 @@ class _Fleet:
             if len(self._processes) > 1:
                 self._ended.done["processes"] = len(self._processes)
             self._on_event(self._ended.done)
-
-
-def _end_with_parent(parent: int) -> Callable[[], None]:
-    """Make a function that asks the kernel to interrupt a child when this process dies."""
-    # Only Linux has prctl; elsewhere an orphaned engine sends until the schedule's end.
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-
-    def ask() -> None:
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
-        if os.getppid() != parent:
-            os._exit(130)
-
-    return ask

@@ -99,6 +99,13 @@ pub fn discover(name: &str, unified: bool) -> Option<Layout> {
     Mounts::read().ok()?.discover(name, &Controller::ALL, unified)
 }
 
+/// The same where groups are to be pinned to CPUs ([`Group::set_cpus`](crate::Group::set_cpus)).
+#[must_use]
+pub fn discover_to_pin(name: &str, unified: bool) -> Option<Layout> {
+    let wanted: Vec<_> = Controller::ALL.into_iter().chain([Controller::CpuSet]).collect();
+    Mounts::read().ok()?.discover(name, &wanted, unified)
+}
+
 impl Mounts {
     /// [`discover`] for some of the controllers.
     #[must_use]
@@ -120,7 +127,7 @@ impl Mounts {
             layout.available.push(controller);
             let own = self.own_folder(tree).unwrap_or_else(|| tree.mount.clone());
             let parent = own.join(name);
-            if make(&parent) {
+            if make(&parent) && (controller != Controller::CpuSet || inherit_cpus(&own, &parent)) {
                 layout.parents.insert(controller, parent);
             } else {
                 layout.obstacle.get_or_insert(Obstacle::NotWritable(own));
@@ -167,6 +174,14 @@ impl Layout {
     fn new(version: Version) -> Self {
         Self { version, parents: BTreeMap::new(), available: Vec::new(), obstacle: None }
     }
+}
+
+/// Gives a group of version 1 the CPUs and memory nodes of the one above, and has those below it inherit
+/// them: without them, no process can be in it.
+fn inherit_cpus(own: &Path, parent: &Path) -> bool {
+    let copy = |file: &str| fs::write(parent.join(file), fs::read(own.join(file))?);
+    let inherits = || fs::write(parent.join("cgroup.clone_children"), "1");
+    copy("cpuset.cpus").and_then(|()| copy("cpuset.mems")).and_then(|()| inherits()).is_ok()
 }
 
 /// Makes a parent group; one that an earlier process left is fine.

@@ -133,6 +133,45 @@ impl Group {
         write_if_present(&folder.join(file), &weight.to_string())
     }
 
+    /// Gives it this weight among the groups beside it, in micro-vCPU: at least the least that there is.
+    /// Without the controller, nothing is divided.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn set_weight(&self, micro: u64) -> Result<(), Error> {
+        let Some(folder) = self.folder(Controller::Cpu) else { return Ok(()) };
+        let (file, weights) = self.interface().weights();
+        // What a whole CPU has, as the kernel's documentation has it.
+        let whole = self.interface().default_weight();
+        let weight = micro.saturating_mul(whole) / 1_000_000;
+        let weight = weight.clamp(*weights.start(), *weights.end());
+        write(&folder.join(file), &weight.to_string())
+    }
+
+    /// Has it run only where nobody else wants to (`cpu.idle`, which Linux has since 5.15), or not any
+    /// more; where the kernel has no such class, it has the least weight.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn set_idle(&self, idle: bool) -> Result<(), Error> {
+        let Some(folder) = self.folder(Controller::Cpu) else { return Ok(()) };
+        let file = folder.join("cpu.idle");
+        if file.exists() {
+            return write(&file, if idle { "1" } else { "0" });
+        }
+        if idle { self.set_weight(0) } else { Ok(()) }
+    }
+
+    /// Has it run on these CPUs alone.
+    ///
+    /// # Errors
+    /// There is no controller for it, or the kernel refuses them.
+    pub fn set_cpus(&self, cpus: &[usize]) -> Result<(), Error> {
+        let folder = self.folder(Controller::CpuSet).ok_or(Error::NotMounted("cpuset"))?;
+        let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
+        write(&folder.join("cpuset.cpus"), &list.join(","))
+    }
+
     /// Checks that no group above has less. Version 1 would refuse such a quota, with the EINVAL of
     /// every other mistake; version 2 would take it, and give what the group above has.
     fn check_above(&self, folder: &Path, quota_us: u64, period_us: u64) -> Result<(), Error> {

@@ -39,6 +39,8 @@ pub(crate) trait Interface: std::fmt::Debug + Send + Sync {
     fn quota(&self, folder: &Path) -> Option<(u64, u64)>;
     /// The file of a group's weight among others, and the weights that it takes.
     fn weights(&self) -> (&'static str, RangeInclusive<u64>);
+    /// The weight that a group has at first.
+    fn default_weight(&self) -> u64;
     /// Lets groups below this one have these controllers.
     fn pass_on(&self, folder: &Path, controllers: &[Controller]) -> Result<(), Error>;
     /// Limits all memory of a group, that of the kernel and of its sockets included, without
@@ -85,10 +87,12 @@ pub enum Controller {
     Pids,
     /// Stopping all processes of a group where they are.
     Freezer,
+    /// Which CPUs a group may run on.
+    CpuSet,
 }
 
 impl Controller {
-    /// All of them.
+    /// All that every worker uses; [`Self::CpuSet`] is for those that pin.
     pub const ALL: [Self; 5] =
         [Self::Cpu, Self::CpuAccounting, Self::Memory, Self::Pids, Self::Freezer];
 
@@ -101,6 +105,7 @@ impl Controller {
             Self::Memory => "memory",
             Self::Pids => "pids",
             Self::Freezer => "freezer",
+            Self::CpuSet => "cpuset",
         }
     }
 

@@ -13,6 +13,7 @@
 //! | [`delegation`] | version 2: switching controllers on, and undoing it |
 //! | [`group`] | one group: made, limited, frozen, removed |
 //! | [`share`] | several groups that have one group's share of the CPU |
+//! | [`per_cpu`] | CPU time by CPU |
 //! | [`counters`], [`threads`] | what the kernel counts of a group, and which threads run |
 //! | [`tree`] | clearing whole trees of groups |
 //! | [`owner`] | groups of which it can be told whether their maker lives |
@@ -28,6 +29,7 @@ mod interface;
 mod limits;
 pub mod mounts;
 pub mod owner;
+pub mod per_cpu;
 pub mod share;
 pub mod threads;
 pub mod tree;
@@ -36,13 +38,14 @@ mod v2;
 
 pub use bandwidth::{Bandwidth, Nanos};
 pub use counters::{Bursts, Counters, Cpu, Readings, Throttling};
-pub use discover::{Layout, Obstacle, discover};
+pub use discover::{Layout, Obstacle, discover, discover_to_pin};
 pub use error::Error;
 pub use group::Group;
 pub use interface::{Controller, Version};
 pub use limits::{Limits, PERIODS_US};
 pub use mounts::{Mounts, everywhere};
 pub use owner::{Leftover, hold, leftovers, own_name, worker_name};
+pub use per_cpu::PerCpu;
 pub use share::CpuShare;
 pub use threads::{Running, Thread, Threads};
 pub use tree::{clear_tree, thaw_tree};

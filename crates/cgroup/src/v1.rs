@@ -54,6 +54,10 @@ impl Interface for V1 {
         ("cpu.shares", 2..=262_144)
     }
 
+    fn default_weight(&self) -> u64 {
+        1_024
+    }
+
     /// Each tree has its controller everywhere.
     fn pass_on(&self, _folder: &Path, _controllers: &[Controller]) -> Result<(), Error> {
         Ok(())

@@ -48,6 +48,10 @@ impl Interface for V2 {
         ("cpu.weight", 1..=10_000)
     }
 
+    fn default_weight(&self) -> u64 {
+        100
+    }
+
     fn pass_on(&self, folder: &Path, controllers: &[Controller]) -> Result<(), Error> {
         let switched = controllers.iter().filter(|it| !it.is_always_in_v2());
         let words: Vec<_> = switched.map(|it| format!("+{}", it.name())).collect();

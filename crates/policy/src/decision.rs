@@ -49,13 +49,27 @@ pub enum CpuClass {
     Spot,
 }
 
-/// What an instance's threads run on.
+/// What an instance's threads run on. CPUs are numbered from 0 on each worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CpuAssignment {
     /// Any CPU, in this class.
-    Class(CpuClass),
-    /// These CPUs are its own.
-    Cpus(CpuSet),
+    Class {
+        /// Which class.
+        class: CpuClass,
+        /// Its weight among its class, in micro-vCPU.
+        weight: u64,
+        /// Whole CPUs that are reserved for it alone; none where its reservation is no whole number.
+        own: CpuSet,
+    },
+    /// These CPUs alone.
+    Cpus {
+        /// Which CPUs.
+        cpus: CpuSet,
+        /// Whether no other has them.
+        are_own: bool,
+    },
+    /// Any CPU, with this weight among all, in micro-vCPU.
+    Weight(u64),
 }
 
 /// What is to be done, in this order.

@@ -21,6 +21,7 @@
 pub mod admission;
 pub mod binding;
 mod budget;
+mod cores;
 pub mod cpu;
 mod decision;
 mod event;

@@ -4,8 +4,8 @@ mod driver;
 
 use driver::{Doing, Driver, Instance};
 use uncia_policy::{
-    Decision, End, Event, FunctionId, FunctionSettings, InstanceId, PolicyNames, Qos, RequestId,
-    Resources, WorkerId,
+    CpuAssignment, CpuClass, CpuSet, Decision, End, Event, FunctionId, FunctionSettings,
+    InstanceId, PolicyNames, Qos, RequestId, Resources, WorkerId,
 };
 
 const INTERACTIVE: u64 = 0;
@@ -158,24 +158,53 @@ fn memory_pressure_evicts_what_idles_and_then_preempts_what_may_be() {
 
 #[test]
 fn classes_of_cpus_follow_the_reservation() {
-    use uncia_policy::{CpuAssignment, CpuClass};
     let mut driver =
         Driver::new(&PolicyNames { cpu: "by-reservation".into(), ..PolicyNames::default() }, 0);
-    driver.join(0, Resources::UNBOUNDED, 9);
-    let allocation = Resources { cpu: 2, memory: 1 };
-    let settings = FunctionSettings { allocation, spot_cpu: 1, ..settings() };
+    driver.join(0, Resources { cpu: 4_000_000, memory: 9 }, 9);
+    let allocation = Resources { cpu: 2_000_000, memory: 1 };
+    let settings = FunctionSettings { allocation, spot_cpu: 1_000_000, ..settings() };
     driver.configure(0, settings);
-    driver.configure(1, FunctionSettings { spot_cpu: 2, ..settings });
+    driver.configure(1, FunctionSettings { spot_cpu: 2_000_000, ..settings });
     for function in [0, 1] {
         arrive(&mut driver, function, 1);
     }
-    let set = |index: usize, class| Decision::SetCpu {
-        instance: driver.starts[index],
-        assignment: CpuAssignment::Class(class),
+    let own: CpuSet = [0].into_iter().collect();
+    let reserved = CpuAssignment::Class { class: CpuClass::Reserved, weight: 1_000_000, own };
+    let own = CpuSet::default();
+    let spot = CpuAssignment::Class { class: CpuClass::Spot, weight: 0, own };
+    assert_eq!(assignments(&driver), [(driver.starts[0], reserved), (driver.starts[1], spot)]);
+    driver.finish();
+}
+
+fn assignments(driver: &Driver) -> Vec<(InstanceId, CpuAssignment)> {
+    let set = driver.log.iter().filter_map(|decision| match *decision {
+        Decision::SetCpu { instance, assignment } => Some((instance, assignment)),
+        _ => None,
+    });
+    set.collect()
+}
+
+#[test]
+fn pinned_instances_have_cores_while_they_serve() {
+    let mut driver =
+        Driver::new(&PolicyNames { cpu: "pinned".into(), ..PolicyNames::default() }, 0);
+    driver.join(0, Resources { cpu: 3_000_000, memory: 9 }, 9);
+    for (function, cpu) in [(0, 2_000_000), (1, 500_000), (2, 500_000)] {
+        let allocation = Resources { cpu, memory: 1 };
+        driver.configure(function, FunctionSettings { allocation, ..settings() });
+        arrive(&mut driver, function, 1);
+    }
+    let cpus = |cpus: &[usize], are_own| CpuAssignment::Cpus {
+        cpus: cpus.iter().copied().collect(),
+        are_own,
     };
-    let sets: Vec<Decision> =
-        driver.log.iter().filter(|d| matches!(d, Decision::SetCpu { .. })).copied().collect();
-    assert_eq!(sets, [set(0, CpuClass::Reserved), set(1, CpuClass::Spot)]);
+    let given: Vec<_> = assignments(&driver).into_iter().map(|(_, given)| given).collect();
+    assert_eq!(given, [cpus(&[0, 1], true), cpus(&[2], false), cpus(&[2], false)]);
+    // What it had is another's once it idles, and what it gets next are the first that are free.
+    let active = driver.nth(0, Instance::is_active).unwrap();
+    driver.end(active, 0, End::Survives);
+    arrive(&mut driver, 0, 1);
+    assert_eq!(assignments(&driver).last().unwrap().1, cpus(&[0, 1], true));
     driver.finish();
 }
 

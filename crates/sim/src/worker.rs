@@ -1,6 +1,6 @@
 //! A worker: what runs on it, at which rates, and what becomes of its cores and memory.
 
-use uncia_policy::sharing::{Claim, Grant, Sharing, divide};
+use uncia_policy::sharing::{Claim, Grant, Sharing, divide, lent_memory};
 use uncia_policy::{FunctionSettings, InstanceId, Nanos, Resources, Sample};
 
 use crate::running::Running;
@@ -220,10 +220,7 @@ impl Worker {
                 self.ends[position] = attempt.end(self.now, grant).unwrap_or(UNKNOWN);
             }
         }
-        // What preemptible invocations use beyond the memory that is nobody's is lent by those who have
-        // more reserved than they use, each in proportion to that.
-        let unreserved = self.capacity.memory.saturating_sub(self.reserved.memory);
-        let lent = self.preemptible_memory.saturating_sub(unreserved);
+        let lent = lent_memory(self.capacity.memory, self.reserved.memory, self.preemptible_memory);
         if lent > 0 || lent_before > 0 {
             rates.lent_memory = self.lend_memory(lent, parties);
         }

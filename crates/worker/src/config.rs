@@ -152,13 +152,17 @@ pub enum ConfigError {
     #[error("the configuration is not valid: {0}")]
     UnknownPolicy(#[from] UnknownPolicy),
     #[error(
-        "the configuration is not valid: `binding` and `policies.binding` are the same choice, so only one of them may be given"
+        "the configuration is not valid: `{setting}` and `policies.{choice}` are the same choice, so only one of them may be given"
     )]
-    BindingTwice,
+    ChoiceTwice { setting: &'static str, choice: &'static str },
 }
 
 /// Keys whose values have parts; those of [`Form`].
 const STRUCTURED: [&str; 5] = ["allowed_hosts", "images", "services", "runtimes", "policies"];
+
+/// Settings that choose a policy, each with what it chooses.
+const CHOICES_THAT_ARE_SETTINGS: [(&str, &str); 2] =
+    [("binding", "binding"), ("cpu_sharing", "cpu")];
 
 impl Config {
     /// Reads a configuration from JSON text.
@@ -176,8 +180,10 @@ impl Config {
         };
         let UniqueKeys(settings) = form.settings;
         let UniqueKeys(policies) = form.policies;
-        if settings.contains_key("binding") && policies.contains_key("binding") {
-            return Err(ConfigError::BindingTwice);
+        for (setting, choice) in CHOICES_THAT_ARE_SETTINGS {
+            if settings.contains_key(setting) && policies.contains_key(choice) {
+                return Err(ConfigError::ChoiceTwice { setting, choice });
+            }
         }
         for (key, value) in settings {
             config.set(key, value)?;
@@ -220,6 +226,38 @@ impl Config {
     /// The policies that it names.
     pub fn policies(&self) -> Result<Policies, UnknownPolicy> {
         Policies::from_names(&self.policies)
+    }
+
+    /// Whether what instances reserve is counted, and said in their rows.
+    pub(crate) fn counts_reservations(&self) -> bool {
+        self.capacity != Resources::UNBOUNDED
+    }
+
+    /// The memory that there is for instances, in bytes, where that is counted.
+    pub(crate) fn capacity_memory(&self) -> Option<u64> {
+        Some(self.capacity.memory).filter(|memory| *memory != u64::MAX)
+    }
+
+    /// Whether a policy decides whose the CPUs are.
+    pub(crate) fn shares_cpus(&self) -> bool {
+        self.policies.cpu != PolicyNames::default().cpu
+    }
+
+    /// Why the CPUs cannot be shared as it says, on a machine with so many, if they cannot: a sentence.
+    pub(crate) fn cpu_refusal(&self, cpus: usize) -> Option<String> {
+        let needs_cores = matches!(self.policies.cpu.as_str(), "pinned" | "by-reservation");
+        let most = cpus as u64 * 1_000_000;
+        if !needs_cores || self.capacity.cpu <= most {
+            return None;
+        }
+        let capacity = match self.capacity.cpu {
+            u64::MAX => "none".to_owned(),
+            micro => format!("{} vCPU", micro as f64 / 1e6),
+        };
+        Some(format!(
+            "cpu_sharing pinned and idle reserve cores, so they need a capacity_cpu of at most the {cpus} that this \
+             process may run on: it is {capacity}"
+        ))
     }
 
     pub(crate) fn stop_grace(&self) -> Duration {

@@ -407,6 +407,7 @@ impl Function {
             architecture: Architecture::default(),
             reclaim_memory: false,
             init_throttled: false,
+            preemptible: false,
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));
         spec.architecture = self.architecture(config);

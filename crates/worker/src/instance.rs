@@ -117,6 +117,10 @@ pub struct HostConfig {
     pub services: Services,
     /// Started runtimes that are kept, of each kind that functions ask for.
     pub pool: usize,
+    /// Whether the CPU is divided as [`Instance::set_cpu`] says, and not equally between functions.
+    pub shares_cpus: bool,
+    /// The memory that instances may be allocated together, in bytes, where that is counted.
+    pub capacity_memory: Option<u64>,
 }
 
 /// A root file system that a function brings, instead of a runtime's, and what is started in it.
@@ -187,6 +191,8 @@ pub struct InstanceSpec {
     pub reclaim_memory: bool,
     /// Whether the CPU quota holds during initialization too.
     pub init_throttled: bool,
+    /// Whether none of its memory is reserved for it.
+    pub preemptible: bool,
     /// How long the initialization may take.
     pub init_timeout: Duration,
 }
@@ -222,6 +228,7 @@ impl InstanceSpec {
             start_from: StartFrom::Fresh,
             reclaim_memory: false,
             init_throttled: false,
+            preemptible: false,
             init_timeout: Duration::from_secs(10),
         }
     }
@@ -401,6 +408,12 @@ pub struct Usage {
     pub throttled_count: Option<i64>,
     /// How long the CPU quota stopped the instance, in ns.
     pub throttled_ns: Option<i64>,
+    /// CPU time outside of what is reserved for the instance, in ns.
+    pub borrowed_ns: Option<i64>,
+    /// CPU time of others on what is reserved for it, in ns.
+    pub lent_ns: Option<i64>,
+    /// What others used on average of the memory that is reserved for the instance, in bytes.
+    pub lent_memory: Option<i64>,
 }
 
 /// An instance's answer to a [`Request`].

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use uncia_policy::{PolicyNames, UnknownPolicy};
+use uncia_policy::UnknownPolicy;
 
 use crate::api::machines::invoker;
 use crate::api::{ARN_PREFIX, Api, ApiError};
@@ -22,7 +22,7 @@ use crate::meterlog::{LogError, MeterLog, Retention};
 use crate::monitor::{Monitor, MonitoredLog};
 use crate::output::OutputLog;
 use crate::page::Page;
-use crate::sandbox::SeenAt;
+use crate::sandbox::{SeenAt, allowed_cpus};
 use crate::store::{DatabaseError, LockError, Registry, StateLock, StoreError};
 use crate::traces::Traces;
 
@@ -48,6 +48,8 @@ pub enum ServeError {
     Output(std::io::Error),
     #[error("the configuration is not valid: {0}")]
     Policy(#[from] UnknownPolicy),
+    #[error("the configuration is not valid: {0}")]
+    Cpus(String),
     #[error("instances cannot run here: {0}")]
     Host(#[from] HostError),
 }
@@ -73,6 +75,7 @@ impl Worker {
         controller: bool,
     ) -> Result<Self, ServeError> {
         listen.check()?;
+        check_cpus(&config, controller)?;
         // An instance's first process has another working folder.
         let state = &std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
         // Before anything is made in the state folder.
@@ -101,6 +104,8 @@ impl Worker {
             chain: chain(itself.clone()),
             services: config.services.clone(),
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),
+            shares_cpus: config.shares_cpus(),
+            capacity_memory: config.capacity_memory(),
         })
         .await?;
         for function in registry.all().iter().flat_map(Function::versions) {
@@ -109,10 +114,6 @@ impl Worker {
             }
         }
         let policies = config.policies()?;
-        if config.policies.cpu != PolicyNames::default().cpu {
-            let name = &config.policies.cpu;
-            tracing::warn!("the policy {name} for cpu has no effect: this host cannot assign CPUs");
-        }
         let output = Arc::new(OutputLog::open(state).map_err(ServeError::Output)?);
         let monitor = Arc::new(Monitor::new());
         let traces = config.traces.clone().map(Traces::start).map(Arc::new);
@@ -176,6 +177,7 @@ impl Worker {
     /// than the configuration says, a sentence each.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.api.warnings();
+        warnings.extend(self.api.host.cpu_warning(&self.api.config.policies.cpu));
         for function in self.api.registry.all() {
             let why = function.why_it_polls(&self.api.config);
             warnings.extend(why.map(|why| format!("the function {}: {why}", function.name)));
@@ -221,6 +223,15 @@ impl Worker {
         self.api.log.close();
         self.api.output.close();
     }
+}
+
+/// Whether the CPUs can be shared as the configuration says.
+fn check_cpus(config: &Config, controller: bool) -> Result<(), ServeError> {
+    if controller && config.shares_cpus() {
+        let refusal = "a controller shares no CPUs: workers that join do not assign them yet";
+        return Err(ServeError::Cpus(refusal.to_owned()));
+    }
+    config.cpu_refusal(allowed_cpus().len()).map_or(Ok(()), |it| Err(ServeError::Cpus(it)))
 }
 
 /// What the platform's addresses begin with: where it listens, or, if that is everywhere, the first name

@@ -58,6 +58,9 @@ CAPABILITIES: Final = Capabilities(
     payload_limits=lambda options: options.payload_limits(),
 )
 
+# Settings that choose a policy.
+_CHOICES_THAT_ARE_SETTINGS: Final = {"binding": "binding", "cpu_sharing": "cpu"}
+
 # Kinds of resources that are in the state folder and nowhere else.
 _IN_STATE: Final = ("function", "sequence")
 
@@ -85,12 +88,14 @@ class Options(_DeclaredOptions):
     policies: form.Policies | None = Field(None, description="Which policy makes which choice")
 
     @model_validator(mode="after")
-    def _binding_once(self) -> Self:
-        policies = {} if self.policies is None else form.given(self.policies, ["binding"])
-        if policies and form.given(self, ["binding"]):
-            raise ValueError(
-                "binding and the policy for binding are the same choice; give only one of them"
-            )
+    def _choices_once(self) -> Self:
+        for setting, choice in _CHOICES_THAT_ARE_SETTINGS.items():
+            policies = {} if self.policies is None else form.given(self.policies, [choice])
+            if policies and form.given(self, [setting]):
+                raise ValueError(
+                    f"{setting} and the policy for {choice} are the same choice; give only one of"
+                    " them"
+                )
         return self
 
     @field_validator("like")

@@ -1,16 +1,20 @@
-//! An instance that has reserved CPU is of the class reserved, any other of the class spot, from its
-//! first request on.
+//! An instance that has reserved CPU is of the class reserved, with that as its weight, any other of the
+//! class spot. What is reserved in whole cores are cores of its own while it serves: others that run on
+//! them borrow.
 
 use super::{Cpu, CpuEvent};
+use crate::cores::Cores;
 use crate::{CpuAssignment, CpuClass, InstanceId, InstanceView, Random, View};
 
 /// Assigns a class to each instance.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ByReservation;
+#[derive(Debug, Default)]
+pub struct ByReservation {
+    cores: Cores,
+}
 
 /// Makes the policy.
 pub fn policy() -> Box<dyn Cpu> {
-    Box::new(ByReservation)
+    Box::new(ByReservation::default())
 }
 
 impl Cpu for ByReservation {
@@ -22,10 +26,19 @@ impl Cpu for ByReservation {
         event: CpuEvent,
         out: &mut Vec<(InstanceId, CpuAssignment)>,
     ) {
-        if event == CpuEvent::Active && instance.served() == 0 {
-            let reserved = instance.reservation().cpu > 0;
-            let class = if reserved { CpuClass::Reserved } else { CpuClass::Spot };
-            out.push((instance.id(), CpuAssignment::Class(class)));
+        match event {
+            CpuEvent::Active => {
+                let own = self.cores.take(instance).filter(|taken| taken.are_whole);
+                let own = own.map(|taken| taken.cpus).unwrap_or_default();
+                let weight = instance.reservation().cpu;
+                // Its cores may be others each time; without a reservation the first assignment holds.
+                if instance.served() == 0 || weight > 0 {
+                    let class = if weight > 0 { CpuClass::Reserved } else { CpuClass::Spot };
+                    out.push((instance.id(), CpuAssignment::Class { class, weight, own }));
+                }
+            }
+            CpuEvent::Idle | CpuEvent::Gone => self.cores.give_back(instance.id()),
+            CpuEvent::Sampled => {}
         }
     }
 }

@@ -90,6 +90,13 @@ pub fn time_for(work: u128, rate: u64) -> Option<Nanos> {
     Some(Nanos::try_from(work.div_ceil(u128::from(rate))).unwrap_or(Nanos::MAX))
 }
 
+/// Bytes that preemptible invocations use of what others have reserved, where they use so much
+/// together: what does not fit beside the reservations. Those who lend it are who has more reserved than
+/// they use, each in proportion to that ([`divide`]).
+pub fn lent_memory(capacity: u64, reserved: u64, preemptible: u64) -> u64 {
+    preemptible.saturating_sub(capacity.saturating_sub(reserved))
+}
+
 /// Divides `amount` in proportion to weights, nobody getting more than their limit, and what they leave
 /// going to the others (weighted max-min fairness). All is given out unless all limits are reached.
 /// `take(index, share)` is called once for everyone whose weight is above zero.

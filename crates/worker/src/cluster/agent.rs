@@ -97,6 +97,8 @@ impl Agent {
             chain: chain(uplink.clone()),
             services: config.services.clone(),
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),
+            shares_cpus: false,
+            capacity_memory: config.capacity_memory(),
         })
         .await?;
         let joined = match uplink.join(&about).await {

@@ -29,6 +29,8 @@ pub(super) struct Execution<'a> {
     pub resume: Option<Resume>,
     /// Why the platform ended it, if it did.
     pub interruption: Option<Interruption>,
+    /// Whether the platform counts what is reserved.
+    pub counts: bool,
 }
 
 /// Why the platform ended an instance that served a request.
@@ -219,9 +221,29 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
         memory_peak: usage.memory_peak,
         throttled_count: usage.throttled_count,
         throttled_time: usage.throttled_ns,
+        borrowed_cpu_time: usage.borrowed_ns,
+        lent_cpu_time: usage.lent_ns,
+        lent_memory_avg: usage.lent_memory,
         ..on_instance(request, instance)
     };
+    let row = if execution.counts { with_reservation(row) } else { row };
     recorded(row, spans)
+}
+
+/// Has a row say what is reserved where its function leaves that to the defaults, and for how long it was.
+fn with_reservation(row: Invocation) -> Invocation {
+    let reserved_cpu = row.reserved_cpu.or(row.allocated_cpu);
+    let time = reserved_cpu
+        .zip(row.execution)
+        .and_then(|(micro, ns)| i64::try_from(i128::from(micro) * i128::from(ns) / 1_000_000).ok());
+    Invocation {
+        reserved_cpu,
+        spot_cpu: row.spot_cpu.or(Some(0)),
+        preemptible: row.preemptible.or(Some(false)),
+        qos: row.qos.or_else(|| Some("interactive".into())),
+        reserved_cpu_time: time,
+        ..row
+    }
 }
 
 /// The row of a request that was turned away.

@@ -171,9 +171,12 @@ impl RunningInstance for Running {
         }
     }
 
-    fn set_cpu(&self, _assignment: CpuAssignment) -> io::Result<()> {
-        // CPU classes and pinning are for platforms that reserve CPUs; this one gives quotas.
-        Err(io::Error::new(io::ErrorKind::Unsupported, "this host cannot assign CPUs"))
+    fn set_cpu(&self, assignment: CpuAssignment) -> io::Result<()> {
+        match self {
+            Self::Sandbox(instance) => instance.set_cpu(&assignment),
+            Self::Code(_) => Err(only_processes()),
+            Self::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     fn idle_cpu(&self) -> Option<i64> {

@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 9, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 10, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
@@ -100,7 +100,16 @@ const FIRST_WITH_STAGES: i64 = 8;
 const WORKERS: &str = "
     ALTER TABLE invocations ADD COLUMN worker TEXT;
     ALTER TABLE instances ADD COLUMN worker TEXT;
-    PRAGMA user_version = 9;
+";
+const FIRST_WITH_WORKERS: i64 = 9;
+
+/// What was reserved, borrowed and lent.
+const RESERVATIONS: &str = "
+    ALTER TABLE invocations ADD COLUMN reserved_cpu_time INTEGER;
+    ALTER TABLE invocations ADD COLUMN borrowed_cpu_time INTEGER;
+    ALTER TABLE invocations ADD COLUMN lent_cpu_time INTEGER;
+    ALTER TABLE invocations ADD COLUMN lent_memory_avg INTEGER;
+    PRAGMA user_version = 10;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -148,7 +157,10 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
     if version < FIRST_WITH_STAGES {
         transaction.execute_batch(STAGES)?;
     }
-    transaction.execute_batch(WORKERS)?;
+    if version < FIRST_WITH_WORKERS {
+        transaction.execute_batch(WORKERS)?;
+    }
+    transaction.execute_batch(RESERVATIONS)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

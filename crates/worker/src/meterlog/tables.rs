@@ -16,7 +16,8 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
     request_bytes, response_bytes, outcome, status, error, start, instance, started, ended, \
     queued, initialization, execution, billed, allocated_cpu, allocated_memory, cpu_user, \
     cpu_system, memory_avg, memory_peak, throttled_count, throttled_time, reserved_cpu, spot_cpu, \
-    preemptible, qos, shared, stage, worker";
+    preemptible, qos, shared, stage, worker, reserved_cpu_time, borrowed_cpu_time, lent_cpu_time, \
+    lent_memory_avg";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
     allocated_cpu, allocated_memory, invocations, idle_cpu, worker";
 
@@ -94,7 +95,7 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         format!(
             "INSERT INTO invocations ({INVOCATION_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
              ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, \
-             ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33)"
+             ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37)"
         )
     });
     connection.prepare_cached(&SQL)?.execute(params![
@@ -131,6 +132,10 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         row.shared,
         row.stage.as_deref(),
         row.worker.as_deref(),
+        row.reserved_cpu_time,
+        row.borrowed_cpu_time,
+        row.lent_cpu_time,
+        row.lent_memory_avg,
     ])
 }
 
@@ -181,6 +186,10 @@ pub(super) fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
         qos: row.get("qos")?,
         stage: row.get("stage")?,
         worker: row.get("worker")?,
+        reserved_cpu_time: row.get("reserved_cpu_time")?,
+        borrowed_cpu_time: row.get("borrowed_cpu_time")?,
+        lent_cpu_time: row.get("lent_cpu_time")?,
+        lent_memory_avg: row.get("lent_memory_avg")?,
         ..Invocation::default()
     })
 }

@@ -2,6 +2,6 @@
 
 pub(super) use uncia_cgroup::{
     Controller, Counters, Cpu, CpuShare, Error as CgroupError, Group, Layout, Limits, Obstacle,
-    PERIODS_US, Running, Thread, Threads, Throttling, Version, clear_tree, discover, everywhere,
-    hold, thaw_tree, worker_name,
+    PERIODS_US, PerCpu, Running, Thread, Threads, Throttling, Version, clear_tree, discover,
+    discover_to_pin, everywhere, hold, thaw_tree, worker_name,
 };

@@ -13,15 +13,17 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use super::capabilities::Capabilities;
-use super::cgroup::{Layout, clear_tree, discover};
+use super::cgroup::{Controller, Layout, PerCpu, clear_tree, discover, discover_to_pin};
 use super::code::CodeHost;
 use super::containers;
+use super::cores::HostCores;
 use super::enforcer::{Enforcer, EnforcerUse};
 use super::forwarder::Forwarder;
 use super::kinds::{FunctionZygotes, Pool, RuntimePool, Zygotes};
 use super::live::Inner;
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
+use super::priority::allowed_cpus;
 use super::ready_groups::ReadyGroups;
 use super::rootfs::{ImageRoots, RootError};
 use super::roots::Roots;
@@ -51,6 +53,11 @@ pub enum HostError {
     Background(String),
 }
 
+/// The control groups of a host.
+fn layout(name: &str, unified: bool, pins: bool) -> Option<Layout> {
+    if pins { discover_to_pin(name, unified) } else { discover(name, unified) }
+}
+
 /// What only tests and experiments change.
 #[derive(Debug, Clone, Default)]
 pub struct Tuning {
@@ -71,6 +78,8 @@ pub struct Host {
     pub(super) layout: Option<Layout>,
     _groups: Vec<Flock<File>>,
     pub(super) shares: Shares,
+    /// Set where the CPU is divided between instances by a policy.
+    pub(super) cores: Option<Arc<HostCores>>,
     pub(super) ready_groups: Arc<ReadyGroups>,
     pub(super) roots: Roots,
     pub(super) image_roots: ImageRoots,
@@ -113,11 +122,11 @@ impl Host {
     }
 
     fn prepare(config: HostConfig, tuning: &Tuning) -> Result<Self, HostError> {
-        let (state, unified) = (config.state.clone(), tuning.unified);
+        let (state, unified, pins) = (config.state.clone(), tuning.unified, config.shares_cpus);
         Self::try_prepare(config, tuning).inspect_err(|_| {
             // The error at hand is what matters; groups that stay are empty.
             let name = state.canonicalize().map(|state| sweep::parent_name(&state));
-            let layout = name.ok().and_then(|name| discover(&name, unified));
+            let layout = name.ok().and_then(|name| layout(&name, unified, pins));
             let folders = layout.iter().flat_map(Layout::folders);
             for folder in folders.filter(|folder| !sweep::is_held(folder)) {
                 let _ = clear_tree(&folder);
@@ -135,12 +144,17 @@ impl Host {
         let name = sweep::parent_name(&state);
         sweep::sweep(&state, &name).map_err(HostError::Sweep)?;
         containers::sweep(&state, &name).map_err(HostError::Sweep)?;
-        let layout = discover(&name, tuning.unified).filter(|layout| !layout.parents.is_empty());
+        let pins = config.shares_cpus;
+        let layout =
+            layout(&name, tuning.unified, pins).filter(|layout| !layout.parents.is_empty());
         let folders = layout.as_ref().map(Layout::folders).unwrap_or_default();
         let groups = sweep::hold(&folders).map_err(HostError::Sweep)?;
         if layout.is_some() {
             sweep::record(&state, &folders).map_err(bad_state)?;
         }
+        let all = layout.as_ref().filter(|_| pins).and_then(|layout| {
+            PerCpu::open(layout.parents.get(&Controller::CpuAccounting)?).map(Arc::new)
+        });
         let mut capabilities = Capabilities::new(layout.as_ref());
         if !capabilities.can_sandbox() {
             return Err(HostError::Namespaces(capabilities.warnings[0].clone()));
@@ -163,7 +177,7 @@ impl Host {
             started: Arc::new(RuntimePool::new(config.pool)),
             zygotes: Arc::default(),
             function_zygotes: Arc::default(),
-            sampler: Sampler::new(&failure).map_err(HostError::Thread)?,
+            sampler: Sampler::new(&failure, config.capacity_memory).map_err(HostError::Thread)?,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
             visitors: Visitors::default(),
@@ -178,7 +192,8 @@ impl Host {
             capabilities,
             layout,
             _groups: groups,
-            shares: Shares::default(),
+            shares: Shares::new(!pins),
+            cores: pins.then(|| Arc::new(HostCores { cpus: allowed_cpus(), all })),
             ready_groups: Arc::default(),
             roots,
             image_roots,
@@ -193,6 +208,22 @@ impl Host {
     /// What functions asked for and do not get, a sentence each.
     pub fn refusals(&self) -> Vec<String> {
         self.function_zygotes.refusals()
+    }
+
+    /// What is not measured, or not divided, where this policy divides the CPU; a sentence.
+    pub fn cpu_warning(&self, policy: &str) -> Option<String> {
+        let cores = self.cores.as_ref()?;
+        let is_measured = cores.all.is_some() && policy != "weights";
+        if self.layout.as_ref().is_none_or(|layout| !layout.has(Controller::Cpu)) {
+            return Some(
+                "cpu_sharing has no effect: there is no control group for CPUs".to_owned(),
+            );
+        }
+        (!is_measured).then(|| {
+            "borrowed and lent CPU time of functions that reserve CPU are not measured (null): that takes the \
+             account by CPU of version 1 of control groups (cpuacct.usage_percpu), and cpu_sharing pinned or idle"
+                .to_owned()
+        })
     }
 
     /// What event-driven enforcement has cost so far.

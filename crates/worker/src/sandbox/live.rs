@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::cgroup::{CgroupError, Group, Limits};
 use super::containers::Contained;
+use super::cores::HostCores;
 use super::enforcer::Watched;
 use super::http_server::{self, Server};
 use super::log::Log;
@@ -63,6 +64,8 @@ pub(super) struct Inner {
     pub meter: Arc<Meter>,
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,
+    /// Set where a policy divides the CPU.
+    pub cores: Option<Arc<HostCores>>,
     pub limits: Limits,
     /// Whether its memory is given back while it is frozen.
     pub reclaims: bool,

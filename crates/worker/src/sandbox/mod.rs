@@ -39,6 +39,7 @@ mod chain;
 mod code;
 mod compiler;
 mod containers;
+mod cores;
 mod descriptor;
 mod enforcer;
 mod environment;
@@ -69,6 +70,7 @@ mod visitors;
 mod wire;
 
 pub(crate) use compiler::{Compiled, SeenAt};
+pub(crate) use priority::allowed_cpus;
 pub(crate) use rootfs::GROUP_ID;
 
 pub use capabilities::{

@@ -42,7 +42,7 @@ fn go(cpu: usize) -> io::Result<()> {
 }
 
 /// The CPUs of this process's first thread; the calling one may have moved ([`visit`]).
-pub(super) fn allowed_cpus() -> Vec<usize> {
+pub(crate) fn allowed_cpus() -> Vec<usize> {
     let set = nix::sched::sched_getaffinity(Pid::from_raw(std::process::id().cast_signed()));
     let Ok(set) = set else { return Vec::new() };
     (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()

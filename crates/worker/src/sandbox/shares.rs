@@ -8,8 +8,9 @@ use super::threads;
 use crate::ids;
 
 /// The shares of the functions that have instances.
-#[derive(Default)]
 pub(super) struct Shares {
+    /// Whether functions have shares at all; otherwise each instance has a weight of its own.
+    are_equal: bool,
     by_function: Mutex<HashMap<String, Weak<CpuShare>>>,
     adopted: Arc<Adopted>,
 }
@@ -80,6 +81,11 @@ impl Drop for Part {
 }
 
 impl Shares {
+    /// `are_equal`: whether all functions get as much as each other.
+    pub(super) fn new(are_equal: bool) -> Self {
+        Self { are_equal, by_function: Mutex::default(), adopted: Arc::default() }
+    }
+
     /// Makes the group of an instance in its function's share. Blocks for the kernel.
     pub(super) fn group(
         &self,
@@ -88,7 +94,8 @@ impl Shares {
         id: &str,
         limits: &Limits,
     ) -> Result<Group, CgroupError> {
-        match self.of(layout, function)? {
+        let share = if self.are_equal { self.of(layout, function)? } else { None };
+        match share {
             Some(share) => share.member(id, limits),
             None => Group::create(layout, id, limits),
         }
@@ -96,10 +103,13 @@ impl Shares {
 
     /// Has a group that is in no share be a function's: all such of a function together have the weight
     /// of one share. Moving its processes into the function's own would take up to 20 ms.
-    pub(super) fn adopt(&self, function: &str, group: &Arc<Group>) -> Part {
+    pub(super) fn adopt(&self, function: &str, group: &Arc<Group>) -> Option<Part> {
+        if !self.are_equal {
+            return None;
+        }
         let group = Arc::downgrade(group);
         self.adopted.change(function, |groups| groups.push(group.clone()));
-        Part { adopted: self.adopted.clone(), function: function.to_owned(), group }
+        Some(Part { adopted: self.adopted.clone(), function: function.to_owned(), group })
     }
 
     fn of(&self, layout: &Layout, function: &str) -> Result<Option<Arc<CpuShare>>, CgroupError> {
@@ -137,7 +147,7 @@ mod tests {
         let parents = BTreeMap::from([(Controller::Cpu, top.path().to_owned())]);
         let available = vec![Controller::Cpu];
         let layout = Layout { version: Version::V1, parents, available, obstacle: None };
-        let shares = Shares::default();
+        let shares = Shares::new(true);
         let group = Arc::new(Group::unlimited(&layout, "a").unwrap());
         // Whoever writes to it waits until somebody reads.
         let file = top.path().join("a/cpu.shares");

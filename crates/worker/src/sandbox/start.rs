@@ -295,7 +295,7 @@ impl Host {
             // What is printed from now on is the function's.
             log.begin();
             config = fit(config, spec, group.clone(), limits).await?;
-            part = group.as_ref().map(|group| self.shares.adopt(&spec.function, group));
+            part = group.as_ref().and_then(|group| self.shares.adopt(&spec.function, group));
         }
         wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
             match error.raw_os_error() {
@@ -311,9 +311,15 @@ impl Host {
             .map(|group| self.enforcer.watch(group.clone(), &limits));
         let source = group.as_ref().map_or(Source::Process, |group| {
             let enforcer = self.enforcer.clone();
-            Source::groups(group.counters(), limits.memory_bytes, watched.clone(), enforcer)
+            Source::groups(
+                group.counters(),
+                limits.memory_bytes,
+                watched.clone(),
+                enforcer,
+                self.cores.as_ref().and_then(|cores| cores.of(group)),
+            )
         });
-        let meter = Arc::new(Meter::new(source, self.sampler.clone()));
+        let meter = Arc::new(Meter::new(source, self.sampler.clone(), !spec.preemptible));
         let inner = Arc::new(Inner {
             id: spec.id.clone(),
             api: api.clone(),
@@ -321,6 +327,7 @@ impl Host {
             meter,
             log: log.clone(),
             group,
+            cores: self.cores.clone(),
             limits,
             reclaims: spec.reclaim_memory,
             contained,

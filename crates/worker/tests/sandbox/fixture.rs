@@ -78,6 +78,8 @@ pub(crate) fn config(state: &Path) -> HostConfig {
         chain: chain(),
         services: config.expect("a configuration").services,
         pool: 4,
+        shares_cpus: false,
+        capacity_memory: None,
     }
 }
 

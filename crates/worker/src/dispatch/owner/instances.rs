@@ -122,7 +122,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         };
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(pending) = self.requests.get_mut(&request) else { return };
-        let execution = Execution { instance, reply: &reply, resume, interruption };
+        let counts = self.config.counts_reservations();
+        let execution = Execution { instance, reply: &reply, resume, interruption, counts };
         let mut recorded = row::of_reply(pending, &execution);
         instance.is_start_told |= recorded.row.initialization.is_some();
         recorded.idle = instance.serve(&reply, resume);

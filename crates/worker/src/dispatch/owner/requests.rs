@@ -164,7 +164,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         if !matches!(pending.source, Source::Client(_)) {
             return;
         }
-        let execution = Execution { instance, reply: &reply, resume, interruption: None };
+        // What was reserved for how long is not known before its end.
+        let (interruption, counts) = (None, false);
+        let execution = Execution { instance, reply: &reply, resume, interruption, counts };
         let mut recorded = row::of_reply(pending, &execution);
         // It is not over.
         (recorded.row.ended, recorded.row.execution, recorded.row.billed) = (None, None, None);

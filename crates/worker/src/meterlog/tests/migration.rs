@@ -109,6 +109,8 @@ const VERSION_3: &str = "
     ALTER TABLE invocations DROP COLUMN qos;
     ALTER TABLE invocations DROP COLUMN shared;
     ALTER TABLE invocations DROP COLUMN stage;
+    ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
     ALTER TABLE invocations DROP COLUMN worker;
     ALTER TABLE instances DROP COLUMN worker;
     DROP TABLE idle_intervals; DROP TABLE merged_idle; DROP TABLE events;
@@ -203,7 +205,9 @@ fn requests_of_version_6_never_overlapped() {
     let database = Connection::open(log.path()).unwrap();
     let before = "ALTER TABLE invocations DROP COLUMN shared;
                   ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
-                  ALTER TABLE invocations DROP COLUMN worker;
+                  ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                   PRAGMA user_version = 6";
     database.execute_batch(before).unwrap();
@@ -228,7 +232,9 @@ fn events_of_version_7_keep_their_parents_and_have_no_stage() {
     log.close();
     let database = Connection::open(log.path()).unwrap();
     let before = "ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
-                  ALTER TABLE invocations DROP COLUMN worker;
+                  ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                   PRAGMA user_version = 7";
     database.execute_batch(before).unwrap();
@@ -250,14 +256,16 @@ fn events_of_version_7_keep_their_parents_and_have_no_stage() {
 }
 
 #[test]
-fn rows_of_version_8_name_no_worker() {
+fn rows_of_version_8_name_no_worker_and_no_reservation() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     accept(&log, AcceptedEvent { stage: Some("a".to_owned()), ..event("old") });
     record(&log, invocation("old")).unwrap();
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    let before = "ALTER TABLE invocations DROP COLUMN worker;
+    let before = "ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                   PRAGMA user_version = 8";
     database.execute_batch(before).unwrap();
@@ -265,7 +273,14 @@ fn rows_of_version_8_name_no_worker() {
 
     let log = open(folder.path());
     let mut recorded = invocation("new");
-    recorded.row = Invocation { worker: Some("w".into()), ..recorded.row };
+    recorded.row = Invocation {
+        worker: Some("w".into()),
+        reserved_cpu_time: Some(4),
+        borrowed_cpu_time: Some(3),
+        lent_cpu_time: Some(2),
+        lent_memory_avg: Some(1),
+        ..recorded.row
+    };
     record(&log, recorded).unwrap();
     barrier(&log);
     let left = log.left_events().unwrap();
@@ -273,6 +288,12 @@ fn rows_of_version_8_name_no_worker() {
     let rows = reader(folder.path()).invocations(&Query::default()).unwrap().rows;
     let workers: Vec<_> = rows.iter().map(|row| row.worker.as_deref()).collect();
     assert_eq!(workers, [None, Some("w")]);
+    let reservations: Vec<_> = rows
+        .iter()
+        .map(|row| [row.reserved_cpu_time, row.borrowed_cpu_time, row.lent_cpu_time])
+        .collect();
+    assert_eq!(reservations, [[None; 3], [Some(4), Some(3), Some(2)]]);
+    assert_eq!(rows[1].lent_memory_avg, Some(1));
     log.close();
 }
 
@@ -287,7 +308,9 @@ fn version_4_has_no_journal() {
         .execute_batch(
             "DROP TABLE journal; ALTER TABLE invocations DROP COLUMN shared;
              ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
-                  ALTER TABLE invocations DROP COLUMN worker;
+                  ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                           PRAGMA user_version = 4",
         )

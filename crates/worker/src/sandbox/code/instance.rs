@@ -155,7 +155,6 @@ fn usage(report: &Report) -> Usage {
         memory_avg: Some(report.memory_avg),
         memory_peak: Some(report.memory_peak),
         // It has no quota, but a limit.
-        throttled_count: None,
-        throttled_ns: None,
+        ..Usage::default()
     }
 }

@@ -3,6 +3,7 @@
 //! Counters cost 0.5 us an access, so an invocation takes as few as give the same numbers: what cannot
 //! have changed is not read again, whatever the instance's number of threads.
 
+mod cores;
 mod cpu;
 mod memory;
 mod runtime;
@@ -15,8 +16,9 @@ use std::time::Instant;
 use super::cgroup::{Counters, Cpu, Running, Threads, Throttling};
 use super::enforcer::{self, Enforcer, Watched};
 use crate::instance::Usage;
+pub(super) use cores::{ByCpu, Reserved};
 use cpu::{IdleCpu, Split, process_cpu};
-use memory::MemoryAverage;
+use memory::{MemoryAverage, MemoryUse};
 use runtime::Runtime;
 pub(super) use sampler::Sampler;
 use shared::Apportionment;
@@ -38,6 +40,8 @@ const NEAR_LIMIT_EIGHTHS: i64 = 7;
 /// Measures the invocations of one instance.
 pub(super) struct Meter {
     source: Source,
+    /// Whether the memory that it may have is reserved for it.
+    reserves: bool,
     sampler: Sampler,
     state: Mutex<State>,
     /// What requests that overlap have used; who holds the lock has one begin or end.
@@ -62,6 +66,8 @@ pub(super) struct Groups {
     enforcer: Arc<Enforcer>,
     /// Only the enforcer's thread uses them.
     threads: Mutex<Threads>,
+    /// Set where it is counted whose CPUs are used.
+    by_cpu: Option<ByCpu>,
 }
 
 #[derive(Default)]
@@ -73,6 +79,8 @@ struct State {
     previous: Readings,
     split: Split,
     memory: MemoryAverage,
+    /// What others use of its memory, where that is counted.
+    lent: MemoryAverage,
     /// How many threads there were when it was last found out which of them run; None until then.
     known_threads: Option<i64>,
     /// Whether any of them ran then.
@@ -80,6 +88,7 @@ struct State {
     /// Where the counters stood at the end of the instance, whose control groups are gone.
     last: Option<Readings>,
     idle: IdleCpu,
+    cores: cores::Account,
 }
 
 /// Where the counters stand.
@@ -102,10 +111,18 @@ impl Source {
         memory_limit: u64,
         watched: Option<Arc<Watched>>,
         enforcer: Arc<Enforcer>,
+        by_cpu: Option<ByCpu>,
     ) -> Self {
         let memory_limit = i64::try_from(memory_limit).unwrap_or(i64::MAX);
         let threads = Mutex::default();
-        Self::Groups(Arc::new(Groups { counters, memory_limit, watched, enforcer, threads }))
+        Self::Groups(Arc::new(Groups {
+            counters,
+            memory_limit,
+            watched,
+            enforcer,
+            threads,
+            by_cpu,
+        }))
     }
 }
 
@@ -136,12 +153,31 @@ impl Groups {
 }
 
 impl Meter {
-    pub(super) fn new(source: Source, sampler: Sampler) -> Self {
-        Self { source, sampler, state: Mutex::default(), parts: tokio::sync::Mutex::default() }
+    /// `reserves`: whether the memory that it may have is reserved for it.
+    pub(super) fn new(source: Source, sampler: Sampler, reserves: bool) -> Self {
+        Self {
+            reserves,
+            source,
+            sampler,
+            state: Mutex::default(),
+            parts: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(super) fn set_runtime(&self, pid: libc::pid_t) {
         self.lock().runtime = Some(Runtime::open(pid));
+    }
+
+    /// Notes what is reserved for the instance, from its next invocation on.
+    pub(super) fn reserve(&self, reserved: Reserved) {
+        self.lock().cores.reserved = reserved;
+    }
+
+    fn by_cpu(&self) -> Option<&ByCpu> {
+        match &self.source {
+            Source::Groups(groups) => groups.by_cpu.as_ref(),
+            Source::Process => None,
+        }
     }
 
     /// The instance is ready, and idles from now on.
@@ -174,11 +210,13 @@ impl Meter {
 
     fn note_begin(&self, (cpu, throttling): (Option<i64>, Option<Throttling>)) {
         let mut state = self.lock();
+        state.cores.begin(self.by_cpu());
         let now = Instant::now();
         let mut before = Readings { at: Some(now), cpu, throttling, ..state.previous };
         let idle = state.idle.current(before.cpu);
         state.idle.end(before.cpu);
         state.memory = MemoryAverage::default();
+        state.lent = MemoryAverage::default();
         if let Source::Groups(groups) = &self.source
             && state.last.is_none()
         {
@@ -192,6 +230,9 @@ impl Meter {
         }
         if let Some(bytes) = before.memory {
             state.memory.add(now, bytes);
+            if let Some(lent) = self.sampler.lent_of(self.memory_use(bytes)) {
+                state.lent.add(now, lent);
+            }
         }
         state.before = before;
     }
@@ -204,13 +245,13 @@ impl Meter {
             let after = self.read(&state);
             let excess = state.excess(&after);
             if excess.is_none_or(|excess| excess <= MAX_SINGLE_EXCESS_NS) {
-                return state.end(&after);
+                return state.end(&after, self.by_cpu());
             }
         }
         self.settle().await;
         let mut state = self.lock();
         let after = self.read(&state);
-        state.end(&after)
+        state.end(&after, self.by_cpu())
     }
 
     /// [`Self::begin`] for a request that others may overlap; `first` is called before if none is in
@@ -316,6 +357,7 @@ impl Meter {
         // The memory of a process that has ended is no longer in use, but it was until just now.
         last.memory = None;
         state.idle.end(last.cpu);
+        state.cores.finish(self.by_cpu());
         state.last = Some(last);
     }
 
@@ -376,8 +418,26 @@ impl Meter {
         readings
     }
 
-    fn sample(&self, now: Instant) {
-        let Source::Groups(groups) = &self.source else { return };
+    /// What it uses and what is reserved for it, if anything is.
+    fn memory_use(&self, bytes: i64) -> MemoryUse {
+        let reserved = match &self.source {
+            Source::Groups(groups) if self.reserves => Some(groups.memory_limit.unsigned_abs()),
+            _ => None,
+        };
+        MemoryUse { used: bytes.max(0).unsigned_abs(), reserved }
+    }
+
+    /// Notes what others use of its memory now.
+    fn lend(&self, now: Instant, bytes: u64) {
+        let mut state = self.lock();
+        if state.idle.is_over() && state.last.is_none() {
+            state.lent.add(now, i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Notes what memory it uses; returns it while it serves.
+    fn sample(&self, now: Instant) -> Option<MemoryUse> {
+        let Source::Groups(groups) = &self.source else { return None };
         let mut state = self.lock();
         // The invocation may have ended while this waited for the lock.
         if state.idle.is_over()
@@ -385,7 +445,9 @@ impl Meter {
             && let Some(bytes) = groups.counters.memory()
         {
             state.memory.add(now, bytes);
+            return Some(self.memory_use(bytes));
         }
+        None
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -406,7 +468,7 @@ impl State {
         Some(after.cpu? - self.before.cpu? - i64::try_from(passed.as_nanos()).ok()?)
     }
 
-    fn end(&mut self, after: &Readings) -> Usage {
+    fn end(&mut self, after: &Readings, by_cpu: Option<&ByCpu>) -> Usage {
         let mut usage = Usage::default();
         let before = self.before;
         if let (Some(before), Some(now)) = (before.cpu, after.cpu) {
@@ -421,7 +483,10 @@ impl State {
         if let Some(bytes) = after.memory {
             self.memory.add(Instant::now(), bytes);
         }
+        let total = usage.cpu_user_ns.zip(usage.cpu_system_ns).map(|(user, system)| user + system);
+        (usage.borrowed_ns, usage.lent_ns) = self.cores.end(by_cpu, total);
         usage.memory_avg = self.memory.average();
+        usage.lent_memory = self.lent.average();
         usage.memory_peak = after.peak.max(self.memory.peak());
         self.idle.begin(after.cpu);
         self.previous = *after;
@@ -443,8 +508,8 @@ mod tests {
         let counters = Counters::open(Version::V2, |_| Some(folder));
         let failure = Failure::new();
         let enforcer = Arc::new(Enforcer::new(&failure).unwrap());
-        let source = Source::groups(counters, 1 << 30, None, enforcer);
-        Arc::new(Meter::new(source, Sampler::new(&failure).unwrap()))
+        let source = Source::groups(counters, 1 << 30, None, enforcer, None);
+        Arc::new(Meter::new(source, Sampler::new(&failure, None).unwrap(), true))
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 
 use super::Meter;
+use super::memory::{Lending, MemoryUse, count_lent};
 use crate::sandbox::threads::{self, Failure};
 
 /// Between two samples, if few instances run. One costs 0.5 to 3 us an instance.
@@ -38,19 +39,25 @@ struct Shared {
     ended: AtomicBool,
     /// The thread, to be woken.
     thread: OnceLock<Thread>,
+    /// The memory that there is, where it is counted who lends what is reserved.
+    capacity: Option<u64>,
+    /// What was lent at the last sample.
+    lending: Mutex<Lending>,
 }
 
 impl Sampler {
-    /// Starts the thread.
+    /// Starts the thread; it counts what is lent of `capacity` bytes.
     ///
     /// # Errors
     /// The system has no room for another thread.
-    pub(crate) fn new(failure: &Failure) -> io::Result<Self> {
+    pub(crate) fn new(failure: &Failure, capacity: Option<u64>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             running: Mutex::default(),
             asleep: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             thread: OnceLock::new(),
+            capacity,
+            lending: Mutex::default(),
         });
         let own = shared.clone();
         let thread = threads::start("uncia-sampler", "samples memory", failure, move || own.run())?;
@@ -72,6 +79,14 @@ impl Sampler {
         self.shared.running().remove(&std::ptr::from_ref(meter).addr());
     }
 
+    /// What somebody lends who begins to serve now, as far as the last sample says; None if it is not
+    /// counted.
+    pub(super) fn lent_of(&self, one: MemoryUse) -> Option<i64> {
+        self.shared.capacity?;
+        let lent = self.shared.lending().of(one);
+        Some(i64::try_from(lent).unwrap_or(i64::MAX))
+    }
+
     /// Ends the thread.
     pub(crate) fn end(&self) {
         self.shared.ended.store(true, Ordering::SeqCst);
@@ -90,9 +105,11 @@ impl Shared {
             if !running.is_empty() {
                 last_running = now;
             }
-            for meter in running.drain(..) {
-                meter.sample(Instant::now());
+            let uses: Vec<_> = running.iter().map(|meter| meter.sample(Instant::now())).collect();
+            if let Some(capacity) = self.capacity {
+                self.count_lent(capacity, &running, &uses);
             }
+            running.clear();
             if now.duration_since(last_running) <= SAMPLER_LINGER {
                 let cpu = cpu_time();
                 thread::sleep(interval(cpu.saturating_sub(cpu_before)));
@@ -106,6 +123,20 @@ impl Shared {
             self.asleep.store(false, Ordering::SeqCst);
             last_running = Instant::now();
         }
+    }
+
+    /// Has each of those that serve lend what others use of theirs.
+    fn count_lent(&self, capacity: u64, running: &[Arc<Meter>], uses: &[Option<MemoryUse>]) {
+        let serving = running.iter().zip(uses);
+        let (meters, uses): (Vec<_>, Vec<_>) =
+            serving.filter_map(|(meter, one)| Some((meter, (*one)?))).unzip();
+        let now = Instant::now();
+        let lending = count_lent(capacity, &uses, |index, bytes| meters[index].lend(now, bytes));
+        *self.lending() = lending;
+    }
+
+    fn lending(&self) -> MutexGuard<'_, Lending> {
+        self.lending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {

@@ -8,6 +8,7 @@ pub(crate) static SETTING: Setting = Setting {
                   memory; its request is then tried again.",
     kind: Kind::Flag(|to, preemptible| {
         to.policy(|it| it.preemptible = preemptible);
+        to.instance(|it| it.preemptible = preemptible);
         to.row(|it| it.preemptible = Some(preemptible));
     }),
     default: Default::Value(Value::Flag(false)),

@@ -1,0 +1,68 @@
+//! The CPUs of a host where a policy divides them between instances.
+
+use std::io;
+use std::sync::Arc;
+
+use uncia_policy::{CpuAssignment, CpuClass, CpuSet};
+
+use super::cgroup::{Controller, Group, PerCpu};
+use super::live::Instance;
+use super::meter::{ByCpu, Reserved};
+
+/// The CPUs of a host.
+pub(super) struct HostCores {
+    /// Those that this process may run on; the policies' numbers are positions in it.
+    pub cpus: Vec<usize>,
+    /// What all instances use on each; None where the kernel does not count that.
+    pub all: Option<Arc<PerCpu>>,
+}
+
+impl HostCores {
+    /// The account by CPU of an instance's group.
+    pub(super) fn of(&self, group: &Group) -> Option<ByCpu> {
+        let own = PerCpu::open(group.folder(Controller::CpuAccounting)?)?;
+        Some(ByCpu { own, all: self.all.clone()? })
+    }
+
+    /// The machine's numbers of these CPUs.
+    fn numbers(&self, cpus: &CpuSet) -> Vec<usize> {
+        cpus.iter().filter_map(|cpu| self.cpus.get(cpu).copied()).collect()
+    }
+}
+
+impl Instance {
+    /// Gives it a CPU class, a weight, or CPUs of its own, and notes what is its own for its account.
+    pub fn set_cpu(&self, assignment: &CpuAssignment) -> io::Result<()> {
+        let inner = self.inner();
+        let (Some(cores), Some(group)) = (&inner.cores, &inner.group) else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this host cannot assign CPUs"));
+        };
+        inner.meter.reserve(reserved(cores, assignment));
+        assign(cores, group, assignment)
+    }
+}
+
+fn assign(cores: &HostCores, group: &Group, assignment: &CpuAssignment) -> io::Result<()> {
+    let done = match assignment {
+        CpuAssignment::Class { class: CpuClass::Spot, .. } => group.set_idle(true),
+        CpuAssignment::Class { class: CpuClass::Reserved, weight, .. }
+        | CpuAssignment::Weight(weight) => group.set_weight(*weight),
+        CpuAssignment::Cpus { cpus, .. } => group.set_cpus(&cores.numbers(cpus)),
+    };
+    done.map_err(io::Error::other)
+}
+
+/// What an assignment says of what is an instance's own.
+fn reserved(cores: &HostCores, assignment: &CpuAssignment) -> Reserved {
+    match assignment {
+        CpuAssignment::Class { class: CpuClass::Spot, .. } | CpuAssignment::Weight(0) => {
+            Reserved::Nothing
+        }
+        CpuAssignment::Class { own: cpus, .. } | CpuAssignment::Cpus { cpus, are_own: true }
+            if !cpus.is_empty() && cores.all.is_some() =>
+        {
+            Reserved::Cpus(cores.numbers(cpus))
+        }
+        _ => Reserved::Unknown,
+    }
+}

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::files::{keyed, keyed_together, number, pread};
 use crate::interface::Interface;
@@ -116,6 +116,8 @@ pub struct Counters {
     pub(crate) thread_list: Option<PathBuf>,
     /// Whether the kernel lets the peak be reset; version 2 does since Linux 6.12.
     peak_resets: AtomicBool,
+    /// Where it does not, the peak when it was last to begin anew, in bytes.
+    earlier_peak: AtomicI64,
 }
 
 impl Counters {
@@ -141,6 +143,7 @@ impl Counters {
             pids: open(Pids, "pids.current"),
             thread_list: path(CpuAccounting, files.threads),
             peak_resets: AtomicBool::new(true),
+            earlier_peak: AtomicI64::new(0),
         }
     }
 
@@ -213,23 +216,27 @@ impl Counters {
         pread(self.memory.as_ref()?, number)
     }
 
-    /// The most memory in use since [`Self::reset_peak`]; `None` if the kernel keeps it for the
-    /// group's whole life only.
+    /// The most memory in use since [`Self::reset_peak`]. Where the kernel keeps it for the group's whole life, it is
+    /// known if there was never more, and else `None`.
     #[must_use]
     pub fn peak(&self) -> Option<i64> {
-        if !self.peak_resets.load(Ordering::Relaxed) {
-            return None;
-        }
-        pread(self.peak.as_ref()?, number)
+        let peak = pread(self.peak.as_ref()?, number)?;
+        let is_of_now = self.peak_resets.load(Ordering::Relaxed)
+            || peak > self.earlier_peak.load(Ordering::Relaxed);
+        is_of_now.then_some(peak)
     }
 
     /// Begins [`Self::peak`] anew.
     pub fn reset_peak(&self) {
-        if let Some(mut peak) =
-            self.peak.as_ref().filter(|_| self.peak_resets.load(Ordering::Relaxed))
-            && peak.write_all(b"0").is_err()
-        {
+        let Some(mut peak) = self.peak.as_ref() else { return };
+        if self.peak_resets.load(Ordering::Relaxed) {
+            if peak.write_all(b"0").is_ok() {
+                return;
+            }
             self.peak_resets.store(false, Ordering::Relaxed);
+        }
+        if let Some(earlier) = pread(peak, number) {
+            self.earlier_peak.store(earlier, Ordering::Relaxed);
         }
     }
 
@@ -328,6 +335,20 @@ mod tests {
         assert_eq!((counters.cpu(), counters.throttling()), (readings.cpu, readings.throttling));
         let together = (Some(30_000), readings.throttling);
         assert_eq!(counters.cpu_total_and_throttling(), together);
+    }
+
+    #[test]
+    fn a_peak_of_the_whole_life_is_known_where_it_is_a_new_one() {
+        let (folder, counters) = counters(Version::V2, &[("memory.peak", "20\n")]);
+        // As kernels do before 6.12.
+        counters.peak_resets.store(false, Ordering::Relaxed);
+        assert_eq!(counters.peak(), Some(20));
+        counters.reset_peak();
+        assert_eq!(counters.peak(), None);
+        std::fs::write(folder.path().join("memory.peak"), "30\n").unwrap();
+        assert_eq!(counters.peak(), Some(30));
+        counters.reset_peak();
+        assert_eq!(counters.peak(), None);
     }
 
     #[test]

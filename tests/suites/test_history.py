@@ -120,6 +120,22 @@ def test_another_experiment_file_is_not_compared(tmp_path: Path) -> None:
     assert all("no time before it" in finding.reason for finding in last.findings)
 
 
+def test_a_time_goes_on_only_while_its_process_does(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    moment = folders.utc_now()
+    described = folders.Repeat(folders.suite_of(history), "x", False, ["fig1/only"], [])
+    folders.begin(history, described, moment)
+    with folders.locked(history):
+        (going_on,) = repeat.look(history, TARIFFS)
+    assert going_on.time.status == "running"
+    # Its process was killed; the lock went with it.
+    (killed,) = repeat.look(history, TARIFFS)
+    assert (killed.time.status, killed.time.reason) == (
+        "failed",
+        "it was ended before anything was run",
+    )
+
+
 def test_clocks_that_jump_change_no_order(tmp_path: Path) -> None:
     _, history = make(tmp_path)
     paths = []

@@ -76,19 +76,19 @@ class Time:
     entries: Sequence[EntryFigures] = field(default_factory=tuple)
 
 
-def read(folder: Path, tariffs: Sequence[str]) -> list[Time]:
+def read(folder: Path, tariffs: Sequence[str], *, is_live: bool = False) -> list[Time]:
     """What there is of each time, in order; foreign folders last.
 
     Args:
         folder: of the history.
         tariffs: ids under which costs are wanted.
+        is_live: whether another process adds to it, so that the last time may go on.
 
     Raises:
         UnciaError: there is no history, or no such tariff.
     """
     suite = folders.suite_of(folder)
     paths = folders.numbered(folder)
-    is_live = folders.is_locked(folder)
     found: dict[Path, Time] = {}
     waiting: list[Path] = []
     for path in paths:

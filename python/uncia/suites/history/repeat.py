@@ -157,13 +157,11 @@ def update(history: Path, tariffs: Sequence[str]) -> list[Judged]:
 
 def look(history: Path, tariffs: Sequence[str]) -> list[Judged]:
     """As `update`, of a history that others may be adding to, or that can only be read."""
-    if folders.is_locked(history):
-        return judging.judge_all(index.read(history, tariffs))
-    try:
-        with folders.locked(history):
+    is_live = folders.is_locked(history)
+    if not is_live:
+        with suppress(UnciaError, OSError), folders.locked(history):
             return update(history, tariffs)
-    except (UnciaError, OSError):
-        return judging.judge_all(index.read(history, tariffs))
+    return judging.judge_all(index.read(history, tariffs, is_live=is_live))
 
 
 def _settle(history: Path, log: Callable[[str], None]) -> None:

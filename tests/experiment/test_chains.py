@@ -181,6 +181,29 @@ experiments:
             "each of its 5 stages waits in an instance for the next, and the platform has 4 at most"
             " (max_instances): the chain would wait for itself",
         ),
+        (
+            {
+                "{kind: embedded}": "{kind: embedded, max_instances: 5}",
+                "arrivals: {kind: burst, sizes: [1]}": "closed: {clients: 3, requests: 9}",
+            },
+            "experiments.e: its 3 clients have 6 stages at a time that wait in an instance for the"
+            " next, and the platform has 5 at most (max_instances): chains would be turned away",
+        ),
+        (
+            {
+                "arrivals: {kind: burst, sizes: [1]}": "closed: {clients: 51, requests: 99}",
+            },
+            "its 51 clients have 102 stages at a time that wait in an instance for the next, and"
+            " the platform has 100 at most",
+        ),
+        (
+            {
+                "{source: payload}": "{source: relay, parameters: {size: 5MB}}",
+                "a: {function: f}": "a: {function: g}",
+                "b: {function: f}": "b: {function: g, parameters: {payload: '{{answer.payload}}'}}",
+            },
+            "and the platform embedded takes 6,291,556 at most in nested chains",
+        ),
         ({"runtime: python": "runtime: ruby"}, "functions in ruby cannot invoke the next stage"),
         (
             {"runtime: python": "runtime: python, network: none"},

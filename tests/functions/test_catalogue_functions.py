@@ -102,6 +102,10 @@ def test_handler_and_function_yaml_agree_on_ranges_and_units(name: str, call: An
             events += [{**quick, key: bad} for bad in ("many", None, True, [1], 7)]
             expected += ["error"] * 5
             continue
+        if parameter.type == "boolean":
+            events += [{**quick, key: bad} for bad in ("true", None, [True], 1)]
+            expected += ["error"] * 4
+            continue
         assert parameter.low is not None
         assert parameter.high is not None
         for bad in (parameter.low - 1, parameter.high + 1, "many", None, True, [1]):

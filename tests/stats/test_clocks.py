@@ -1,5 +1,7 @@
 """Transfer times between clocks that differ, against hops whose true times are known."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,24 @@ def hop(
 def test_one_clock_compares_directly() -> None:
     (transfer,) = transfers([hop(2 * MS, 5 * MS, MS, one_clock=True)])
     assert (transfer.time, transfer.bound, transfer.contradicts) == (2 * MS, 0, False)
+
+
+def test_a_payload_is_on_its_way_from_before_it_was_sent_until_it_was_there() -> None:
+    call = hop(2 * MS, 5 * MS, MS, at=10 * MS, one_clock=True)
+    (transfer,) = transfers([replace(call, payload=(7 * MS, 13 * MS))])
+    assert (transfer.time, transfer.bound) == (6 * MS, 0)
+    # Nobody has it before the handler runs, or sends it after the call.
+    for payload in ((7 * MS, 11 * MS), (11 * MS, 13 * MS), (7 * MS, 18 * MS)):
+        (transfer,) = transfers([replace(call, payload=payload)])
+        assert (transfer.time, transfer.contradicts) == (None, True)
+
+
+def test_the_bound_of_a_payload_is_that_of_its_call() -> None:
+    call = hop(MS, 9 * MS, MS, offset=HOUR)
+    (transfer,) = transfers([replace(call, payload=(-20 * MS, 5 * MS + HOUR))])
+    assert transfer.time is not None
+    assert transfer.bound == MS
+    assert abs(transfer.time - 25 * MS) <= transfer.bound
 
 
 @pytest.mark.parametrize("offset", [0, HOUR, -HOUR])

@@ -83,6 +83,46 @@ def test_a_chain_is_complete_with_every_hop_and_latencies_are_of_roots() -> None
     assert chains.summarise(rows, FORK) == []
 
 
+def test_hops_that_functions_make_on_their_own_complete_no_chain() -> None:
+    first = "run-1:e-0-0"
+    stranger = hop("own", first, 12, 14, stage=None)
+    rows = table([root(0, 20), hop("x", first, 4, 10), stranger])
+    (chain,) = hops.summarise(rows, None, FORK)
+    assert (chain["complete"], chain["hops"]) == (0, 2)
+    rows = table([root(0, 20), hop("x", first, 4, 10), hop("y", "x", 5, 9, stage="c"), stranger])
+    (chain,) = hops.summarise(rows, None, FORK)
+    assert (chain["complete"], chain["hops"]) == (1, 3)
+
+
+def test_the_bandwidth_is_the_payload_over_the_median_transfer_time() -> None:
+    first = "run-1:e-0-0"
+    rows = table([root(0, 20), hop("x", first, 6, 16)])
+    handed = {**ONE, "payload": 1_000_000}
+    spans = [
+        {"invocation": "x", "instance": i, "name": n, "clock": "kernel-1", "start": a, "end": b}
+        for i, n, a, b in (
+            ("i", "call", 4 * MS, 18 * MS),
+            ("j", "handler", 6 * MS, 16 * MS),
+            ("j", "transfer", 3 * MS, 7 * MS),
+        )
+    ]
+    chains_of = described("nested", a=ONE, b=handed)
+    (chain,) = hops.summarise(rows, table(spans, "spans"), chains_of)
+    (stage,) = chain["stages"]
+    assert stage["transfer_ms"]["p50"] == 4
+    assert (stage["payload_bytes"], stage["bandwidth_mbps"]) == (1_000_000, 2_000)
+    # By other clocks the one call leaves 4 ms of room on 3 ms or so: no more than a guess.
+    for span in spans:
+        span["clock"] = "function"
+    spans[2] = {**spans[2], "start": 4 * MS, "end": 6 * MS}
+    (chain,) = hops.summarise(rows, table(spans, "spans"), chains_of)
+    assert chain["stages"][0]["transfers_withheld"] == 1
+    assert chain["stages"][0]["bandwidth_mbps"] is None
+    # Nothing was handed on, as far as the spans go.
+    (chain,) = hops.summarise(rows, None, chains_of)
+    assert chain["stages"][0]["bandwidth_mbps"] is None
+
+
 def test_a_caller_waits_once_for_those_that_it_waits_for_together() -> None:
     rows = table(
         [

@@ -118,7 +118,7 @@ def _perform(stage, name, payload, is_event, instance, parent):
         envelope = None
     hops = [hop]
     if isinstance(envelope, dict):
-        for key in ("handler_start_ns", "handler_end_ns", "instance", "fresh", "kernel"):
+        for key in ("handler_start_ns", "handler_end_ns", "instance", "fresh", "kernel", "spans"):
             if key in envelope:
                 hop[key] = envelope[key]
         for later in envelope.get("hops", []):

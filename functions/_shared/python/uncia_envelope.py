@@ -9,6 +9,8 @@ import os
 import time
 
 _INSTANCE = os.urandom(8).hex()
+# What an answer has for the next stage alone.
+HANDED_ON = "payload"
 _CALLS = itertools.count()  # next() is atomic, so one invocation alone is the first
 
 # What one of each unit is, in the smallest unit of its kind. A megabyte is 1024 * 1024 bytes, as
@@ -23,6 +25,23 @@ _TIME = {
     "h": 3600 * 10**9,
 }
 _SIZE = {"B": 1, "KB": 2**10, "KiB": 2**10, "MB": 2**20, "MiB": 2**20, "GB": 2**30, "GiB": 2**30}
+
+
+class Choice:
+    """A text or a truth value that a function takes: its default, and what is allowed if not all.
+
+    What does not echo is in the answer's `parameters` only if it is the default.
+    """
+
+    def __init__(self, default, choices=None, echoes=True):
+        self.default, self.choices, self.echoes = default, choices, echoes
+
+    def read(self, name, given):
+        """`given` as it is. Raises ValueError, with the parameter's name, if it is not allowed."""
+        if type(given) is not type(self.default) or (self.choices and given not in self.choices):
+            allowed = f"one of {', '.join(map(str, self.choices))}" if self.choices else "a text"
+            raise ValueError(f"{name}: {str(given)[:50]!r} is not {allowed}")
+        return given
 
 
 class Parameter:
@@ -141,8 +160,15 @@ def enveloped(parameters=None):
             values = {} if parameters is None else read_parameters(event, parameters)
             result, valid = work(**values)
             if parameters is not None:
-                result["parameters"] = values
+                result["parameters"] = {
+                    name: values[name]
+                    for name, it in parameters.items()
+                    if getattr(it, "echoes", True) or values[name] == it.default
+                }
             hops = {} if chain is None else _follow(chain, result, context)
+            if hops.get("hops"):
+                # It has been handed on; the caller has no use for it.
+                result.pop(HANDED_ON, None)
             result["uncia"] = {
                 **result.get("uncia", {}),
                 **hops,

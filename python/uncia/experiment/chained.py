@@ -13,8 +13,11 @@ from uncia.experiment.deployments import Deployments
 from uncia.experiment.model import ExperimentFile, Function
 from uncia.experiment.sources import Sources
 from uncia.experiment.stages import ANSWER, ChainPlan, StagePlan, with_answers
+from uncia.functions.transfers import PARAMETER, payload_of
 from uncia.platforms import adapter
+from uncia.settings import PLATFORM_SETTINGS
 from uncia.workload import chains
+from uncia.workload.loops import Closed
 
 # As long as the name of a deployed function may be.
 _LONGEST_NAME: Final = "n" * 64
@@ -118,6 +121,8 @@ class ChainBuilder:
                 for key, value in parameters.items()
             }
         filled = {key for key, value in parameters.items() if ANSWER in json.dumps(value)}
+        event = self.sources.event(function, parameters, here, templates=filled)
+        transfers = self._transfers(function)
         return StagePlan(
             name=name,
             alias=stage.function,
@@ -128,13 +133,18 @@ class ChainBuilder:
                 at,
                 invokes=kind in ("nested", "asynchronous"),
             ),
-            event=self.sources.event(function, parameters, here, templates=filled),
+            event=event,
             hands_on=bool(after or stage.repeat > 1)
             and not parameters
             and self._takes_any(function),
             repeat=stage.repeat,
             next=tuple(positions[later] for later in waits if name in waits[later]),
+            payload=payload_of(event) if transfers else None,
+            takes_payload=transfers and PARAMETER in filled,
         )
+
+    def _transfers(self, function: Function) -> bool:
+        return function.source is not None and self.sources.definition(function.source).transfers
 
     def _takes_any(self, function: Function) -> bool:
         """Whether a function may be given whatever another answers."""
@@ -149,7 +159,7 @@ class ChainBuilder:
         Raises:
             UnciaError: with file, line and key.
         """
-        most = getattr(self.file.platform, "max_instances", None)
+        most = self._most_instances()
         needed = chain.hops() + 1
         if chain.kind == "nested" and most is not None and needed > most:
             raise self.sources.document.error(
@@ -157,6 +167,36 @@ class ChainBuilder:
                 f"each of its {needed:,} stages waits in an instance for the next, and the platform"
                 f" has {most:,} at most (max_instances): the chain would wait for itself",
             )
+
+    def check_clients(self, at: yamlio.KeyPath, loops: Sequence[tuple[ChainPlan, Closed]]) -> None:
+        """That nested chains of closed loops have room when all clients wait for their last stage.
+
+        Args:
+            at: the experiment in the file.
+            loops: the nested chains of one experiment, and their loops.
+
+        Raises:
+            UnciaError: with file, line and key.
+        """
+        most = self._most_instances()
+        needed = sum(loop.clients * (chain.hops() + 1) for chain, loop in loops)
+        if most is not None and needed > most:
+            clients = sum(loop.clients for _, loop in loops)
+            raise self.sources.document.error(
+                at,
+                f"its {clients:,} clients have {needed:,} stages at a time that wait in an instance"
+                f" for the next, and the platform has {most:,} at most (max_instances): chains"
+                " would be turned away",
+            )
+
+    def _most_instances(self) -> int | None:
+        """The most instances of the platform; None if nothing is known of it."""
+        platform = self.file.platform
+        given: int | None = getattr(platform, "max_instances", None)
+        if given is not None or platform.kind != "embedded" or getattr(platform, "like", None):
+            return given
+        default = PLATFORM_SETTINGS["max_instances"].default
+        return default if isinstance(default, int) else None
 
     def _check_payload(self, at: yamlio.KeyPath, chain: ChainPlan) -> None:
         """That what the chain hands on fits through the platform, as far as it is known.
@@ -176,12 +216,14 @@ class ChainBuilder:
         for stage in chain.stages:
             # Of a sequence, each stage is given its own event; else all have the whole chain.
             size = len(json.dumps(stage.event)) + (0 if chain.kind == "sequence" else begins)
+            size += max((payload.inline for payload in chain.payloads(stage)), default=0)
             if size > limit:
                 raise self.sources.document.error(
                     (*at, stage.name),
                     f"its event has {size:,} bytes, and the platform {platform.kind} takes"
                     f" {limit:,} at most in {chain.kind} chains",
-                    hint="Use store: hand on a key, and keep what is large in a store.",
+                    hint="Use store: hand on a key, and keep what is large in a store"
+                    " (of relay: by: store).",
                 )
 
     def _url(self, key: str) -> dict[str, str]:

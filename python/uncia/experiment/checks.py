@@ -16,9 +16,9 @@ from uncia.experiment.model import (
     Settings,
     Stage,
 )
-from uncia.experiment.stages import turns
 from uncia.platforms import adapter
 from uncia.services import named
+from uncia.stats.turns import turns
 from uncia.workload import chains, mapping
 
 

@@ -21,11 +21,12 @@ from uncia.experiment.model import Experiment, ExperimentFile, Function, Stage, 
 from uncia.experiment.plan import WARMUP_SUFFIX, ExperimentPlan, Plan, StreamPlan
 from uncia.experiment.replays import Replays
 from uncia.experiment.sources import Sources
-from uncia.experiment.stages import turns
 from uncia.platforms import adapter
+from uncia.stats.turns import turns
 from uncia.units import MIB, format_size
 from uncia.workload import chains
 from uncia.workload.arrivals import ArrivalProcess
+from uncia.workload.loops import Closed
 
 
 def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Plan:
@@ -313,11 +314,19 @@ class _Builder:
         stages = self.file.chains[chain_name].stages
         chain = self._chains.plan(chain_name, kind)
         first = chain.stages[0]
+        loop = stream.loop()
+        if kind == "nested" and isinstance(loop, Closed):
+            loops = [
+                (it.hops, it.arrivals)
+                for it in before
+                if it.hops is not None and it.hops.kind == kind and isinstance(it.arrivals, Closed)
+            ]
+            self._chains.check_clients(at, [*loops, (chain, loop)])
         return StreamPlan(
             alias=chain_name if kind == "sequence" else first.alias,
             deployment=first.deployment,
             label=_label(chain_name, before),
-            arrivals=stream.loop(),
+            arrivals=loop,
             event=dict(first.event),
             start_ns=stream.start,
             stage=chain.first,

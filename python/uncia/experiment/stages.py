@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from uncia.errors import UnciaError
+from uncia.functions.transfers import Payload
+from uncia.stats.turns import turns
 from uncia.workload import chains
 from uncia.yamlio import Document, KeyPath
 
@@ -21,11 +23,6 @@ ANSWER: Final = "uncia:answer"
 """The key of a value in a stage's event that is taken from the answer before it: a list of keys."""
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
-
-
-def turns(name: str, repeat: int) -> list[str]:
-    """Name the turns of a stage that follows ``repeat`` times on itself; they have numbers then."""
-    return [name] if repeat == 1 else [f"{name}-{turn}" for turn in range(1, repeat + 1)]
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,8 @@ class StagePlan:
         hands_on: whether it is given the answer before it as it is, and no event.
         repeat: how often it follows on itself.
         next: positions of the stages that follow.
+        payload: what it hands on, if it is a function that transfers payloads.
+        takes_payload: whether it is given the payload of the answer before it.
     """
 
     name: str
@@ -49,6 +48,8 @@ class StagePlan:
     hands_on: bool = False
     repeat: int = 1
     next: tuple[int, ...] = ()
+    payload: Payload | None = None
+    takes_payload: bool = False
 
     def turns(self) -> list[str]:
         """What the rows call its turns."""
@@ -79,16 +80,26 @@ class ChainPlan:
         total = sum(stage.repeat for stage in self.stages)
         return total if self.kind == "sequence" else total - 1
 
+    def payloads(self, stage: StagePlan) -> list[Payload]:
+        """What a stage may be handed: by the stages before it, and by itself if it is repeated."""
+        position = self.stages.index(stage)
+        givers = [it for it in self.stages if position in it.next]
+        if stage.repeat > 1:
+            givers.append(stage)
+        return [it.payload for it in givers if it.payload and stage.takes_payload]
+
     def described(self) -> dict[str, Any]:
-        """The chain as plain data, for ``run.yaml``."""
-        stages = {
-            stage.name: {
+        """The chain as plain data, for ``run.yaml``; ``payload``: the bytes that a stage takes."""
+        stages: dict[str, Any] = {}
+        for stage in self.stages:
+            stages[stage.name] = {
                 "function": stage.alias,
                 "repeat": stage.repeat,
                 "next": [self.stages[position].name for position in stage.next],
             }
-            for stage in self.stages
-        }
+            sizes = {payload.size for payload in self.payloads(stage)}
+            if len(sizes) == 1:
+                stages[stage.name]["payload"] = sizes.pop()
         return {"name": self.name, "kind": self.kind, "hops": self.hops(), "stages": stages}
 
     def event(self, functions: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:

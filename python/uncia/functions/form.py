@@ -339,6 +339,11 @@ class Function(Form):
     timeout: Duration = Field(
         gt=0, description="Its time limit unless an experiment says otherwise"
     )
+    transfers: bool = Field(
+        False,
+        description="Whether it hands payloads on as relay does, with its parameters payload, size,"
+        " by and threshold",
+    )
     root: Root | None = Field(
         None, description="The root file system that it brings, on platforms that take images"
     )

@@ -8,7 +8,8 @@ and no answer comes before it has ended (Cristian, 1989, "Probabilistic clock sy
     ended - received <= theta <= started - sent
 
 The calls between two instances bound the same offset together. A transfer time is started - sent -
-theta, with theta in the middle of its bounds, and half their distance is its bound.
+theta, with theta in the middle of its bounds, and half their distance is its bound. Of a payload it
+is from before the caller sent or stored it until the function had it (STeLLAR, section V).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Stamps:
         sent, received: by the caller's clock.
         started, ended: by the clock of the function that was called.
         is_one_clock: whether both functions ran on one kernel.
+        payload: of a call that hands on a payload: when that began, by the caller's clock, and when
+            the function had it, by its own.
     """
 
     pair: tuple[str, str]
@@ -43,11 +46,23 @@ class Stamps:
     started: int
     ended: int
     is_one_clock: bool
+    payload: tuple[int, int] | None = None
 
     @property
     def is_possible(self) -> bool:
-        """Whether some offset fits: the handler took no longer than the call, and that a year."""
-        return 0 <= self.ended - self.started <= self.received - self.sent <= LONGEST_NS
+        """Whether some offset fits: the handler took no longer than the call, and that a year.
+
+        A payload is sent before the call is, and is there while the handler runs.
+        """
+        given, taken = self.transfer
+        is_within = given <= self.sent <= given + LONGEST_NS and self.started <= taken <= self.ended
+        took = self.ended - self.started
+        return is_within and 0 <= took <= self.received - self.sent <= LONGEST_NS
+
+    @property
+    def transfer(self) -> tuple[int, int]:
+        """From when, by the caller's clock, until when, by the function's, the transfer took."""
+        return (self.sent, self.started) if self.payload is None else self.payload
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -85,17 +100,18 @@ def transfers(hops: Iterable[Stamps]) -> list[Transfer]:
 def _transfer(it: Stamps, offsets: Mapping[tuple[str, str], tuple[int, int]]) -> Transfer:
     if not it.is_possible:
         return Transfer(None, None, contradicts=True)
+    given, taken = it.transfer
     if it.is_one_clock:
         low, high = it.bounds
         if not low <= 0 <= high:
             return Transfer(None, None, contradicts=True)
-        return Transfer(float(it.started - it.sent), 0.0)
+        return Transfer(float(taken - given), 0.0)
     low, high = offsets[it.pair]
     if low > high:
         # The clocks have drifted, or were set: each call bounds its own offset alone.
         low, high = it.bounds
     bound = (high - low) / 2
-    time = it.started - it.sent - (low + high) / 2
+    time = taken - given - (low + high) / 2
     return Transfer(None if bound >= time else time, bound)
 
 

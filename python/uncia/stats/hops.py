@@ -21,6 +21,7 @@ from uncia.stats import clocks, columns
 from uncia.stats.clocks import Stamps, Transfer
 from uncia.stats.columns import pc
 from uncia.stats.summary import quantiles
+from uncia.stats.turns import turns
 
 _NS_PER_MS: Final = 1e6
 _TURN: Final = re.compile(r"-[0-9]+$")
@@ -45,10 +46,11 @@ class _Chain:
 
 @dataclass(frozen=True)
 class _Call:
-    """The timestamps of a hop: its call, and its handler if the function reported that."""
+    """The timestamps of a hop: its call, its handler and its payload's if it reported those."""
 
     call: Row
     handler: Row | None
+    transfer: Row | None
 
 
 def summarise(
@@ -203,13 +205,15 @@ def _calls(spans: pa.Table | None) -> dict[str, _Call]:
     if spans is None or spans.num_rows == 0:
         return {}
     names = columns.words(spans, "name")
-    rows = spans.filter(pc.is_in(names, value_set=pa.array(["call", "handler"]))).to_pylist()
+    rows = spans.filter(
+        pc.is_in(names, value_set=pa.array(["call", "handler", "transfer"]))
+    ).to_pylist()
     reported: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if row["invocation"] is not None:
             reported[row["invocation"]].setdefault(row["name"], row)
     return {
-        name: _Call(rows["call"], rows.get("handler"))
+        name: _Call(rows["call"], rows.get("handler"), rows.get("transfer"))
         for name, rows in reported.items()
         if "call" in rows
     }
@@ -220,6 +224,7 @@ def _stamps(call: _Call) -> Stamps | None:
     if handler is None:
         return None
     clock = call.call["clock"]
+    payload = call.transfer
     return Stamps(
         pair=(str(call.call["instance"]), str(handler["instance"])),
         sent=call.call["start"],
@@ -227,6 +232,7 @@ def _stamps(call: _Call) -> Stamps | None:
         started=handler["start"],
         ended=handler["end"],
         is_one_clock=clock == handler["clock"] and clock.startswith(clocks.KERNEL),
+        payload=None if payload is None else (payload["start"], payload["end"]),
     )
 
 
@@ -257,6 +263,7 @@ def _summarise(
         "latency_ms": _quantiles(latencies),
         "stages": [
             _of_stage(name, of_stage, stamps, times, between)
+            | _bandwidth(described["stages"].get(name, {}).get("payload"), of_stage, stamps, times)
             for name, of_stage in by_stage.items()
             if of_stage
         ],
@@ -273,8 +280,17 @@ def _stage(name: str | None, described: Mapping[str, Any]) -> str:
 
 
 def _is_complete(chain: _Chain, described: Mapping[str, Any]) -> bool:
-    good = {hop["invocation"] for hop in chain.hops if hop["outcome"] == "ok"}
-    return bool(chain.root["outcome"] == "ok" and len(good) >= described["hops"])
+    # By their stages: functions may invoke others on their own, which are no stages of the chain.
+    good = {hop["stage"] for hop in chain.hops if hop["outcome"] == "ok"}
+    return bool(chain.root["outcome"] == "ok" and _expected(described) <= good)
+
+
+def _expected(described: Mapping[str, Any]) -> set[str]:
+    """The turns of a chain's stages that are hops: all, but for the client's own request."""
+    expected = [
+        turn for name, it in described["stages"].items() for turn in turns(name, it["repeat"])
+    ]
+    return set(expected if described["kind"] == "sequence" else expected[1:])
 
 
 def _took(chain: _Chain, kind: str) -> int | None:
@@ -325,6 +341,31 @@ def _of_stage(
         "transfer_bound_ms": _quantiles([it.bound for it in known if it.bound is not None]),
         "transfers_withheld": len(timed) - len(known),
         "contradictions": sum(it.contradicts for it in timed),
+    }
+
+
+def _bandwidth(
+    payload: int | None,
+    hops: Iterable[Row],
+    stamps: Mapping[str, Stamps],
+    times: Mapping[str, Transfer],
+) -> dict[str, float | None]:
+    """The payload that a stage was handed, in bytes, and its size over the median transfer time.
+
+    The bandwidth is withheld if the clocks' bound reaches the median, as transfer times are.
+    """
+    if payload is None:
+        return {"payload_bytes": None, "bandwidth_mbps": None}
+    names = [hop["invocation"] for hop in hops if hop["outcome"] == "ok"]
+    handed = [times[it] for it in names if it in stamps and stamps[it].payload is not None]
+    known = [it.time for it in handed if it.time is not None]
+    bounds = [it.bound for it in handed if it.bound is not None]
+    if not known or not bounds or np.median(bounds) >= np.median(known) > 0:
+        return {"payload_bytes": payload, "bandwidth_mbps": None}
+    median = float(np.median(known))
+    return {
+        "payload_bytes": payload,
+        "bandwidth_mbps": payload * 8 / median * 1e3 if median > 0 else None,
     }
 
 

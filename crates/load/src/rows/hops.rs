@@ -5,13 +5,15 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use uncia_record::{Epoch, Invocation, Span, Text};
 
-use super::interpret::text;
+use super::interpret::{intervals, text};
 
 /// Of one answer; a chain of so many has a report of megabytes.
 const MAX_HOPS: usize = 10_000;
 /// Longer names are nobody's.
 const MAX_NAME: usize = 256;
 const MAX_ERROR_CHARACTERS: usize = 500;
+/// Of one hop.
+const MAX_SPANS: usize = 100;
 /// Of a kernel's name, so much tells it from others.
 const KERNEL_CHARACTERS: usize = 8;
 
@@ -38,6 +40,8 @@ pub(super) struct Hop {
     instance: Option<String>,
     fresh: Option<bool>,
     kernel: Option<String>,
+    /// Further intervals that the function measured, as of an answer to the client.
+    spans: Option<serde_json::Value>,
 }
 
 /// Reads the hops of a report; those of another form are the function's own affair.
@@ -102,7 +106,14 @@ impl Hop {
         let handler = self.handler_start_ns.zip(self.handler_end_ns);
         let handler = handler
             .and_then(|(start, end)| span("handler", self.instance.as_deref(), start, end, kernel));
-        [call, handler].into_iter().flatten()
+        let further: Vec<Span> = intervals(self.spans.as_ref())
+            .iter()
+            .take(MAX_SPANS)
+            .filter_map(|(name, start, end)| {
+                span(name, self.instance.as_deref(), *start, *end, kernel)
+            })
+            .collect();
+        [call, handler].into_iter().flatten().chain(further)
     }
 }
 
@@ -191,6 +202,20 @@ mod tests {
                 ("handler", Some("i-2"), 20, 40, "kernel-01234567"),
             ]
         );
+    }
+
+    #[test]
+    fn what_the_function_measured_besides_is_by_its_own_clock() {
+        let mut measured = hop("r-1", "");
+        measured["spans"] = json!([["transfer", 1_005, 1_030], ["x".repeat(65), 1_001, 1_002]]);
+        let rows =
+            Hops::default().take(&root(), read(&json!([measured])), Epoch::from_unix_ns(1_000));
+        let (_, spans) = &rows[0];
+        assert_eq!(spans.len(), 3);
+        let transfer = &spans[2];
+        assert_eq!((&*transfer.name, transfer.start, transfer.end), ("transfer", 5, 30));
+        let owner = (transfer.instance.as_deref(), &*transfer.clock);
+        assert_eq!(owner, (Some("i-2"), "kernel-01234567"));
     }
 
     #[test]

@@ -191,12 +191,19 @@ pub(super) fn fill(
         row.execution = handler.filter(|duration| *duration >= 0);
     }
     let handler = handler.and_then(|(start, end)| span("handler", start, end));
-    let further: Vec<(String, i64, i64)> =
-        report.spans.and_then(|spans| serde_json::from_value(spans).ok()).unwrap_or_default();
-    let further = further.iter().filter(|(name, ..)| name.len() <= MAX_SPAN_NAME);
-    let further = further.filter_map(|(name, start, end)| span(name, *start, *end)).collect();
+    let further = intervals(report.spans.as_ref());
+    let further =
+        further.iter().filter_map(|(name, start, end)| span(name, *start, *end)).collect();
     let hops = report.hops.as_ref().map(hops::read).unwrap_or_default();
     Reported { handler, further, hops, explained }
+}
+
+/// Reads the intervals that a function reports; those of another form are its own affair.
+pub(super) fn intervals(spans: Option<&serde_json::Value>) -> Vec<(String, i64, i64)> {
+    let intervals = spans.map(Vec::<(String, i64, i64)>::deserialize).and_then(Result::ok);
+    let mut intervals = intervals.unwrap_or_default();
+    intervals.retain(|(name, ..)| name.len() <= MAX_SPAN_NAME);
+    intervals
 }
 
 fn explain(body: &[u8], headers: &Headers) -> Option<Explained> {

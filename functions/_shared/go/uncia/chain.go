@@ -98,6 +98,8 @@ type envelope struct {
 	Instance *string `json:"instance,omitempty"`
 	Fresh    *bool   `json:"fresh,omitempty"`
 	OfKernel *string `json:"kernel,omitempty"`
+	// Passed on as they came.
+	Spans json.RawMessage `json:"spans,omitempty"`
 }
 
 // takeChain returns the chain in an event, and the event without it.

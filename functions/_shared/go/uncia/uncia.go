@@ -25,6 +25,13 @@ import (
 
 const prefix = "/2018-06-01/runtime/"
 
+// Keys of a result: what it has for the next stage alone, and intervals that the function measured,
+// a list of [name, start, end] in Unix time in ns, which become part of the answer's key "uncia".
+const (
+	handedOn = "payload"
+	spansKey = "spans"
+)
+
 // Result is what a function answers with, without the key "uncia".
 type Result map[string]any
 
@@ -111,6 +118,14 @@ func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error)
 		if chain != nil {
 			about["kernel"] = kernel()
 			about["hops"] = hops
+			if len(hops) > len("[]") {
+				// It has been handed on; the caller has no use for it.
+				delete(result, handedOn)
+			}
+		}
+		if spans, is := result[spansKey]; is {
+			about[spansKey] = spans
+			delete(result, spansKey)
 		}
 		result["uncia"] = about
 		return result, nil

@@ -23,7 +23,11 @@ _LATENCY: Final = (
 )
 _OVERHEAD: Final = "What the call took beside the handler: both are durations, each by its clock."
 _BETWEEN: Final = "From the end of a stage to the start of the next, by the platform's clock."
-_TRANSFER: Final = "From the call to the start of the handler that it is for."
+_TRANSFER: Final = (
+    "From the call to the start of the handler that it is for; of a payload, from before it was"
+    " sent or stored until the function had it."
+)
+_BANDWIDTH: Final = "The payload over the median transfer time; none where the bound reaches that."
 _BOUND: Final = (
     "How far the transfer time may be off, as the clocks of two functions differ; 0 on one kernel."
 )
@@ -92,6 +96,8 @@ def _stages(summary: dict[str, Any]) -> Table:
             *(time_column("between_ms", it, f"between {it}", _BETWEEN) for it in ("p50", "p99")),
             *(time_column("transfer_ms", it, f"transfer {it}", _TRANSFER) for it in ("p50", "p99")),
             time_column("transfer_bound_ms", "max", "bound", _BOUND),
+            Column("payload", "payload_bytes", count, "B", "What each hop was handed."),
+            Column("bandwidth", "bandwidth_mbps", figure, "Mb/s", _BANDWIDTH),
             Column(
                 "withheld",
                 "transfers_withheld",

@@ -1,0 +1,91 @@
+"""Payloads between functions: by the store, whole, with nothing left of them."""
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from run_helpers import Uncia
+
+from uncia.functions import golang
+from uncia.services import store, versitygw
+
+FILE = """\
+name: transfers
+seed: 1
+platform: {{kind: embedded}}
+services: {{store: {options}}}
+functions:
+  f: {{source: relay, runtime: {runtime}, reach: [store], memory: 512MB}}
+chains:
+  inline:
+    stages:
+      give: {{function: f, parameters: {{size: 100KB, by: size}}}}
+      take: {{function: f, parameters: {{payload: "{{{{answer.payload}}}}", size: 0B}}}}
+  stored:
+    stages:
+      give: {{function: f, parameters: {{size: {size}, by: size}}}}
+      pass: {{function: f, parameters: {{payload: "{{{{answer.payload}}}}", size: 1KB, by: store}}}}
+      take: {{function: f, parameters: {{payload: "{{{{answer.payload}}}}", size: 0B}}}}
+experiments:
+  inline: {{chain: inline, kind: nested, closed: {{clients: 1, requests: 3}}}}
+  stored: {{chain: stored, kind: nested, closed: {{clients: 1, requests: 3}}}}
+"""
+
+
+def runtimes() -> list[object]:
+    """Go's library takes a minute to compile: where whole suites are tested, it is."""
+    whole = os.environ.get("UNCIA_TEST_SUITES") is not None
+    go = pytest.param("go", marks=pytest.mark.skipif(not whole, reason="make test-suites has it"))
+    return ["python", go]
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("runtime", runtimes())
+def test_payloads_pass_inline_and_by_the_store(
+    runtime: str,
+    tmp_path: Path,
+    uncia: Uncia,
+    state_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if runtime == "go":
+        golang.find()
+    server = versitygw.Server(tmp_path / "served")
+    try:
+        api = store.client(server.address, server.access_key, server.secret_key)
+        api.create_bucket(Bucket="others")
+        monkeypatch.setenv("STORE_KEY", server.access_key)
+        monkeypatch.setenv("STORE_SECRET", server.secret_key)
+        options = (
+            f"{{address: 'http://{server.address}', bucket: others,"
+            " access_key_variable: STORE_KEY, secret_key_variable: STORE_SECRET}"
+        )
+        path = tmp_path / "transfers.yaml"
+        # In three parts.
+        path.write_text(FILE.format(options=options, runtime=runtime, size="40MB"))
+        out, err = (process := uncia("run", path, "--out", tmp_path / "out")).communicate()
+        assert process.returncode == 0, out + err
+        assert "Contents" not in api.list_objects_v2(Bucket="others")
+        assert not api.list_multipart_uploads(Bucket="others").get("Uploads")
+    finally:
+        server.stop()
+    rows = pyarrow.parquet.read_table(tmp_path / "out" / "invocations.parquet")
+    assert rows["outcome"].to_pylist() == ["ok"] * rows.num_rows
+    experiments = json.loads((tmp_path / "out" / "summary.json").read_text())["experiments"]
+    found = {
+        stage["stage"]: stage
+        for it in ("inline", "stored")
+        for stage in experiments[it]["hops"][0]["stages"]
+    }
+    inline = experiments["inline"]["hops"][0]["stages"][0]
+    assert inline["payload_bytes"] == 102_400
+    assert found["pass"]["payload_bytes"] == 40 << 20
+    assert found["take"]["payload_bytes"] == 1_024
+    for stage in (inline, *found.values()):
+        expected = stage["payload_bytes"] * 8e3 / (stage["transfer_ms"]["p50"] * 1e6)
+        assert stage["bandwidth_mbps"] == pytest.approx(expected)
+        assert stage["transfer_bound_ms"]["max"] == 0
+    assert "Mb/s" in (tmp_path / "out" / "report.html").read_text()
+    assert not list((state_home / "journal").iterdir())

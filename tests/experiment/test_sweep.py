@@ -55,7 +55,7 @@ def test_points_are_products_or_taken_in_step() -> None:
     assert product[3].data["functions"]["api"]["memory"] == "2GB"
     step = sweep.points(_document(FILE | {"sweep": GRID | {"zip": True}}))
     assert [tuple(point.values.values()) for point in step] == [(1, "128MB"), (2, "2GB")]
-    assert len({point.digest() for point in product + step}) == 4
+    assert len({point.digest({}, {}) for point in product + step}) == 4
     # A key that is not in the file is one of its form.
     (point,) = sweep.points(_document(FILE | {"sweep": {"prices.spot": [0.3]}}))
     assert point.data["prices"] == {"spot": 0.3}
@@ -74,7 +74,7 @@ def test_a_parameter_within_the_value_of_another_is_its_points_own() -> None:
         {"path": "b", "window": "60min"},
     ]
     assert [point.values["trace"] for point in grid] == [traces[0]] * 2 + [traces[1]] * 2
-    assert len({point.digest() for point in grid}) == 4
+    assert len({point.digest({}, {}) for point in grid}) == 4
 
 
 @pytest.mark.parametrize(
@@ -154,24 +154,47 @@ def _trace(path: Path, requests: int) -> None:
 
 
 def test_what_a_point_is_made_from_is_part_of_what_is_kept(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder / "in").mkdir(parents=True)
-        _trace(tmp_path / folder / "in/invocations.parquet", 3)
+    table = tmp_path / "in/invocations.parquet"
+    table.parent.mkdir()
     file = {key: value for key, value in FILE.items() if key != "functions"}
     for keys in (
         {"trace": {"path": "in"}},
         {"trace": {"path": "in/invocations.parquet"}},
         {"functions": FILE["functions"], "starts": {"run": "in"}},
     ):
-        (point,) = sweep.points(_document(file | keys | {"sweep": {"seed": [1]}}))
+        _trace(table, 3)
+        grid = sweep.points(_document(file | keys | {"sweep": {"seed": [1]}}))
         versions = {"engine": "1"}
-        before = point.digest(tmp_path / "a", versions)
-        assert point.digest(tmp_path / "a", versions) == before
-        assert point.digest(tmp_path / "b", versions) != before, "another folder"
-        assert point.digest(tmp_path / "a", {"engine": "2"}) != before
-        _trace(tmp_path / "a/in/invocations.parquet", 4)
-        assert point.digest(tmp_path / "a", versions) != before, "other rows"
-        _trace(tmp_path / "a/in/invocations.parquet", 3)
+        before = sweep.digests(grid, tmp_path, versions)
+        assert sweep.digests(grid, tmp_path, {"engine": "2"}) != before
+        _trace(table, 3)
+        assert sweep.digests(grid, tmp_path, versions) == before, "the same rows, written again"
+        # As large and as old as before, as a copy that keeps times is.
+        status, content = table.stat(), bytearray(table.read_bytes())
+        content[len(content) // 2] ^= 1
+        table.write_bytes(content)
+        os.utime(table, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert sweep.digests(grid, tmp_path, versions) != before, "other content"
+
+
+def test_a_trace_that_changed_is_simulated_again(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    _trace(tmp_path / "in/invocations.parquet", 3)
+    file = {key: value for key, value in FILE.items() if key != "functions"}
+    grid = sweep.points(_document(file | {"trace": {"path": "in"}, "sweep": {"seed": [1]}}))
+
+    def served(*, resume: bool) -> int:
+        reporter = progress.reporter(quiet=True)
+        (row,) = sweep.execute(grid, tmp_path / "out", reporter, base=tmp_path, resume=resume)
+        assert row["error"] is None
+        return int(row["served"])
+
+    assert served(resume=False) == 3
+    kept = (tmp_path / "out/point-00000/simulation.json").stat().st_mtime_ns
+    assert served(resume=True) == 3
+    assert (tmp_path / "out/point-00000/simulation.json").stat().st_mtime_ns == kept
+    _trace(tmp_path / "in/invocations.parquet", 4)
+    assert served(resume=True) == 4
 
 
 def test_a_folder_of_another_sweep_is_refused_or_replaced(tmp_path: Path) -> None:

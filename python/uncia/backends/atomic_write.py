@@ -34,6 +34,11 @@ def atomic_path(path: Path, *, directory: bool) -> Iterator[Path]:
         partial.replace(path)
     except OSError as error:
         raise UnciaError(f"cannot write {path}: {error.strerror or error}", exit_code=1) from error
+    except UnciaError as error:
+        # Who reads it knows the final name, and the temporary one is gone by then.
+        error.message = error.message.replace(str(partial), str(path))
+        error.args = (error.message,)
+        raise
     finally:
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)

@@ -120,8 +120,10 @@ def _draw(
     except UnciaError as error:
         close()
         writer.join()
-        # A disk that is full is what ended the engine, which knows only that nobody reads.
-        raise next((it for it in failures if error.exit_code == 1), error) from None
+        # A disk that is full here is what ended the engine, which knows only that nobody reads.
+        # Rows that were cut off are what its own failure led to.
+        causes = [it for it in failures if not isinstance(it.__cause__, pa.ArrowInvalid)]
+        raise next((it for it in causes if error.exit_code == 1), error) from None
     finally:
         close()
         writer.join()

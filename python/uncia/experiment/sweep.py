@@ -63,35 +63,66 @@ class Point:
         """The name of its folder within the sweep's."""
         return f"point-{self.number:05d}"
 
-    def digest(self, base: Path = Path(), versions: Mapping[str, str] | None = None) -> str:
-        """Identifies what is simulated, for ``--resume``.
+    def inputs(self, base: Path = Path()) -> dict[str, Path]:
+        """Folders and files of tables that it reads, by the key that names them.
 
         Args:
             base: the folder from which paths in the file go out.
-            versions: of what simulates it.
         """
         trace, starts = self.data.get("trace"), self.data.get("starts")
-        inputs = {
-            key: _stamp(base / part[name])
+        return {
+            key: base / part[name]
             for key, part, name in (("trace", trace, "path"), ("starts", starts, "run"))
             if isinstance(part, Mapping)
         }
-        content = {"data": self.data, "inputs": inputs, "versions": dict(versions or {})}
+
+    def digest(self, inputs: Mapping[str, str], versions: Mapping[str, str]) -> str:
+        """Identifies what is simulated, for ``--resume``.
+
+        Args:
+            inputs: digests of the tables that it reads, by the key that names them.
+            versions: of what simulates it.
+        """
+        content = {"data": self.data, "inputs": dict(inputs), "versions": dict(versions)}
         text = json.dumps(content, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _stamp(path: Path) -> list[tuple[str, int, int]]:
-    """The tables at a path, by which a change of them shows: path, bytes, ns of the last change."""
+def digests(grid: list[Point], base: Path, versions: Mapping[str, str]) -> dict[int, str]:
+    """What identifies each point, by its number; tables that several read are read once.
+
+    Raises:
+        UnciaError: a table cannot be read.
+    """
+    known: dict[Path, str] = {}
+    result = {}
+    for point in grid:
+        inputs = point.inputs(base)
+        for path in inputs.values():
+            if path not in known:
+                known[path] = _content_digest(path)
+        result[point.number] = point.digest(
+            {key: known[path] for key, path in inputs.items()}, versions
+        )
+    return result
+
+
+def _content_digest(path: Path) -> str:
+    """SHA-256 of the names and bytes of the tables at a path."""
     files = [path]
     if path.is_dir():
-        files = [file for suffix in record.SUFFIXES for file in path.rglob(f"*{suffix}")]
-    stamps = []
+        files = sorted(file for suffix in record.SUFFIXES for file in path.rglob(f"*{suffix}"))
+    digest = hashlib.sha256()
     for file in files:
+        # What is not there fails each point that reads it, with a sentence of its own.
         with contextlib.suppress(FileNotFoundError):
-            status = file.stat()
-            stamps.append((str(file.resolve()), status.st_size, status.st_mtime_ns))
-    return sorted(stamps)
+            try:
+                with file.open("rb") as content:
+                    table = hashlib.file_digest(content, "sha256").hexdigest()
+            except PermissionError as error:
+                raise UnciaError(f"cannot read {file}: {error.strerror}") from error
+            digest.update(f"{file.relative_to(path)}\0{table}\n".encode())
+    return digest.hexdigest()
 
 
 def points(document: yamlio.Document) -> list[Point]:
@@ -276,10 +307,9 @@ def _execute(
     for path in out.glob(f"{_WORK}*"):
         shutil.rmtree(path)
     (out / SUMMARY).unlink(missing_ok=True)
-    known = versions()
     # Of inputs as they are now: what changes meanwhile is simulated again by --resume.
-    digests = {point.number: point.digest(base, known) for point in grid}
-    todo = [point for point in grid if not (resume and _is_done(point, out, digests))]
+    known = digests(grid, base, versions())
+    todo = [point for point in grid if not (resume and _is_done(point, out, known))]
     if kept := len(grid) - len(todo):
         reporter.note(f"{kept:,} of {len(grid):,} points are there already.")
     errors: dict[int, str] = {}
@@ -287,7 +317,7 @@ def _execute(
     pool = ThreadPoolExecutor(max_workers=processes or os.cpu_count() or 1)
     try:
         futures = {
-            point.number: pool.submit(running.point, point, digests[point.number]) for point in todo
+            point.number: pool.submit(running.point, point, known[point.number]) for point in todo
         }
         for count, point in enumerate(todo, 1):
             error = futures[point.number].result()

@@ -28,8 +28,22 @@ pub struct Parameters {
     /// Percent of a worker's CPUs that batch work may be expected to use with all else: `leopard`
     /// admission.
     pub cpu_overcommit: u32,
+    /// For how many times its own duration, or volume, a request may be overtaken:
+    /// `shortest-job-first`, `smallest-volume-first`.
+    pub overtaking_times: u32,
+    /// For how long a request may be overtaken at most: the same.
+    pub overtaking_max: Nanos,
     /// The width of a bin of idle times, of which there are 240: `histogram`.
     pub histogram_bin: Nanos,
+}
+
+impl Parameters {
+    /// The rank of a request among those that wait, where the least `cost` comes first within the bounds
+    /// of `overtaking_times` and `overtaking_max`.
+    pub(crate) fn rank(&self, arrived: Nanos, cost: Nanos) -> u64 {
+        let delay = cost.saturating_mul(self.overtaking_times.into()).min(self.overtaking_max);
+        arrived.saturating_add(delay)
+    }
 }
 
 impl Default for Parameters {
@@ -45,6 +59,8 @@ impl Default for Parameters {
             locality_weight: 100,
             high_load: 70,
             cpu_overcommit: 200,
+            overtaking_times: 10,
+            overtaking_max: 60 * SECOND,
             histogram_bin: 60 * SECOND,
         }
     }

@@ -25,6 +25,8 @@ const PARAMETERS: Parameters = Parameters {
     keep_alive_min: 100,
     locality_weight: 100,
     high_load: 70,
+    overtaking_times: 3,
+    overtaking_max: 100,
     cpu_overcommit: 200,
     histogram_bin: 30,
 };

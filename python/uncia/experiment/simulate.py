@@ -24,6 +24,7 @@ from uncia.errors import UnciaError
 from uncia.experiment import simulation
 from uncia.experiment.conclude import conclude
 from uncia.experiment.describe import Content, Description
+from uncia.experiment.drawn_traces import draw
 from uncia.experiment.expect import FAILURES
 from uncia.experiment.prices import Revenue, revenue
 from uncia.experiment.progress import Reporter
@@ -123,7 +124,7 @@ def execute(
             deleted, or marked as failed.
     """
     starts = _starts(file, base)
-    requests = None if file.trace is None else _requests(file, base / file.trace.path)
+    requests = _requests(file, base, out)
     cells = [
         _Cell(simulation.experiment(file, model, seed), model, seed)
         for model in file.models
@@ -136,7 +137,7 @@ def execute(
         seed=file.seed,
         epoch_unix_ns=0,
         versions=versions(),
-        warnings=[] if requests is None else _warnings(file, requests),
+        warnings=_warnings(file, list(requests.values())),
     )
     for warning in description.warnings:
         reporter.note(warning)
@@ -165,7 +166,7 @@ def execute(
             cell.name: {
                 **_result(
                     file,
-                    0 if requests is None else requests.clipped,
+                    requests[cell.seed].clipped if requests else 0,
                     cell.model,
                     parts[cell.name],
                     done[cell.name],
@@ -190,20 +191,36 @@ def execute(
     return result
 
 
-def _requests(file: SimulationFile, path: Path) -> Requests:
-    """The requests of the trace that the file names, as its workers can hold them."""
-    assert file.trace is not None, "the file names a trace"
-    requests = read_requests(file.trace, path)
-    is_clipped = file.trace.too_large == "clip"
-    return requests.limited(file.cluster.memory) if is_clipped else requests
+def _requests(file: SimulationFile, base: Path, out: Path) -> dict[int, Requests]:
+    """The requests of each seed as the workers can hold them; none if the file names no trace.
+
+    Args:
+        file: what is simulated.
+        base: the folder from which paths in the file go out.
+        out: the folder of the run, beside which traces are drawn.
+    """
+    trace = file.trace
+    if trace is None:
+        return {}
+
+    def limited(requests: Requests) -> Requests:
+        return requests.limited(file.cluster.memory) if trace.too_large == "clip" else requests
+
+    if trace.bb is not None:
+        return {seed: limited(draw(file, trace, seed, out.parent)) for seed in file.seeds()}
+    assert trace.path is not None, "the form has one of the two"
+    return dict.fromkeys(file.seeds(), limited(read_requests(trace, base / trace.path)))
 
 
-def _warnings(file: SimulationFile, requests: Requests) -> list[str]:
+def _warnings(file: SimulationFile, read: list[Requests]) -> list[str]:
     """What is probably not meant of a trace, a sentence each."""
+    if not read:
+        return []
     warnings = []
-    if requests.clipped:
+    requests, is_drawn = read[0], file.trace is not None and file.trace.bb is not None
+    if clipped := sum(item.clipped for item in read if item is requests or is_drawn):
         warnings.append(
-            f"{requests.clipped:,} requests held more memory than a worker has, and hold all of a"
+            f"{clipped:,} requests held more memory than a worker has, and hold all of a"
             " worker's instead (trace.too_large: clip)."
         )
     has_settings = any(known.spot_cpu or known.preemptible for known in requests.functions.values())
@@ -238,7 +255,7 @@ def _simulate(
     file: SimulationFile,
     cells: list[_Cell],
     starts: list[int] | None,
-    requests: Requests | None,
+    requests: Mapping[int, Requests],
     run: str,
     work: Path,
     reporter: Reporter,
@@ -246,16 +263,19 @@ def _simulate(
     """Summaries of the engine and tables, by experiment."""
     done: dict[str, dict[str, Any]] = {}
     parts: dict[str, dict[str, pa.Table]] = {}
+    written: Requests | None = None
     asked = None
-    if requests is not None:
-        asked = (work / "requests.arrows", requests.functions)
-        requests.write(asked[0])
-        if requests.skipped:
-            reporter.note(
-                f"{requests.skipped:,} invocations of the trace are no requests: not answered,"
-                " without times, or after the window."
-            )
-    for cell in cells:
+    # Those of a seed are written once, for all models.
+    for cell in sorted(cells, key=lambda cell: cell.seed):
+        wanted = requests.get(cell.seed)
+        if wanted is not None and wanted is not written:
+            asked, written = (work / "requests.arrows", wanted.functions), wanted
+            wanted.write(asked[0])
+            if wanted.skipped:
+                reporter.note(
+                    f"{wanted.skipped:,} invocations of the trace are no requests: not answered,"
+                    " without times, or after the window."
+                )
         reporter.note(f"Simulating {file.cluster.workers} workers: {cell.name}.")
         output = work / cell.name
         output.mkdir()
@@ -272,22 +292,23 @@ def _simulate(
     return done, parts
 
 
-def _content(file: SimulationFile, cells: list[_Cell], requests: Requests | None) -> Content:
-    if requests is not None:
-        streams = {
-            name: ("as in the trace", function.memory, function.cpu)
-            for name, function in requests.functions.items()
-        }
-    else:
-        streams = {
+def _content(file: SimulationFile, cells: list[_Cell], requests: Mapping[int, Requests]) -> Content:
+    def streams(seed: int) -> dict[str, tuple[str, int, int]]:
+        if seed in requests:
+            return {
+                name: ("as in the trace", function.memory, function.cpu)
+                for name, function in requests[seed].functions.items()
+            }
+        return {
             name: (function.arrivals.sentence(), function.memory, function.vcpu)
             for name, function in (file.functions or {}).items()
         }
+
     experiments: dict[str, Any] = {
         cell.name: {
             "description": f"Billing model {cell.model}, seed {cell.seed}:"
             f" {RULES[cell.model].sharing}",
-            "functions": sorted(streams),
+            "functions": sorted(streams(cell.seed)),
             "wait_ns": 0,
             # What is preempted runs again, and what is turned away is what was asked.
             "expect": dict.fromkeys(FAILURES, "allowed"),
@@ -301,7 +322,7 @@ def _content(file: SimulationFile, cells: list[_Cell], requests: Requests | None
                     "event": {},
                     "settings": {"memory": format_size(memory), "vcpu": format_cpu(vcpu)},
                 }
-                for name, (sends, memory, vcpu) in streams.items()
+                for name, (sends, memory, vcpu) in streams(cell.seed).items()
             ],
         }
         for cell in cells

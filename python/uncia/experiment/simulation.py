@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from uncia import yamlio
 from uncia.forms import Form, Name
+from uncia.traces import bb
 from uncia.units import MICRO_PER_VCPU, Duration, Size, Vcpu
 from uncia.workload.arrivals import Arrivals
 from uncia.workload.arrivals._gap import Gap
@@ -79,10 +80,25 @@ class Function(Form):
         return self
 
 
+class DrawnTrace(bb.Choices):
+    """A BB Trace that each seed draws anew, with its population and its profiles."""
+
+    offered_load: float | None = Field(
+        None,
+        gt=0,
+        le=1_000,
+        description="Multiply the counts so that what is asked of the CPUs is this part of what"
+        " they can do in the hour",
+    )
+
+
 class TraceOf(Form):
     """Requests from a table of invocations, instead of functions that are called."""
 
-    path: str = Field(min_length=1, description="A run, a table or a trace; from the file's folder")
+    path: str | None = Field(
+        None, min_length=1, description="A run, a table or a trace; from the file's folder"
+    )
+    bb: DrawnTrace | None = Field(None, description="A BB Trace of the simulation's seed instead")
     experiment: Name | None = Field(None, description="Which of a run that has several")
     window: Duration | None = Field(None, gt=0, description="Only what arrives until then")
     vcpu: Vcpu = Field(
@@ -101,6 +117,14 @@ class TraceOf(Form):
     too_large: Literal["refuse", "clip"] = Field(
         "refuse", description="What becomes of functions that no worker can hold"
     )
+
+    @model_validator(mode="after")
+    def _one_table(self) -> Self:
+        if (self.path is None) == (self.bb is None):
+            raise ValueError("a trace is either the table at a path, or a BB Trace (bb)")
+        if self.bb is not None and self.experiment is not None:
+            raise ValueError("experiment: a BB Trace has none")
+        return self
 
 
 @dataclass(frozen=True)
@@ -149,6 +173,15 @@ class Parameters(Form):
     locality_weight: int = Field(100, ge=0, le=1_000_000, description="Percent")
     high_load: int = Field(70, ge=0, le=1_000, description="Percent")
     cpu_overcommit: int = Field(200, ge=1, le=1_000_000, description="Percent")
+    overtaking_times: int = Field(10, ge=0, le=1_000_000, description="Times its own cost")
+    overtaking_max: Duration = Field(60 * 10**9, ge=0, description="At most so long")
+
+    def engine(self) -> dict[str, int]:
+        """The parameters as the engine takes them."""
+        return {
+            **self.model_dump(exclude={"overtaking_max"}),
+            "overtaking_max_ns": self.overtaking_max,
+        }
 
 
 class SimulationFile(Form):
@@ -293,7 +326,7 @@ def config(
         "workers": [{"count": cluster.workers, "cpu": cluster.vcpu, "memory": cluster.memory}],
         "functions": _functions(file, rules, requests),
         "policies": {**rules.policies, **file.policies},
-        "parameters": file.parameters.model_dump(),
+        "parameters": file.parameters.engine(),
         "sharing": file.sharing or rules.sharing,
         "starts_ns": starts if isinstance(file.starts, StartsOf) else file.starts,
         "until_ns": file.until,

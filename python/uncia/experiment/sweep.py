@@ -73,7 +73,7 @@ class Point:
         return {
             key: base / part[name]
             for key, part, name in (("trace", trace, "path"), ("starts", starts, "run"))
-            if isinstance(part, Mapping)
+            if isinstance(part, Mapping) and name in part
         }
 
     def digest(self, inputs: Mapping[str, str], versions: Mapping[str, str]) -> str:

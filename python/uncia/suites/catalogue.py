@@ -13,8 +13,10 @@ from uncia import yamlio
 from uncia.errors import Mistakes, UnciaError
 from uncia.paths import data
 from uncia.suites.expressions import Comparison, Value, parse, parse_value
-from uncia.suites.forms import Claim, Entry, Subject
+from uncia.suites.forms import Claim, Entry, EntryRun, Subject
 from uncia.suites.forms import Suite as SuiteForm
+from uncia.suites.simulated import experiments as simulated_experiments
+from uncia.suites.simulated import is_simulation
 
 HEADER: Final = "suite.yaml"
 
@@ -30,12 +32,14 @@ class SuiteEntry:
         form: what the file says.
         document: the file.
         experiments: each of its runs' experiments: name of the run -> names.
+        simulated: the runs that are simulations.
     """
 
     name: str
     form: Entry
     document: yamlio.Document
     experiments: Mapping[str, tuple[str, ...]]
+    simulated: frozenset[str] = frozenset()
 
     @cached_property
     def subjects(self) -> Mapping[str, Subject]:
@@ -153,7 +157,8 @@ def experiment_file(name: str, document: yamlio.Document) -> Path:
 def _read_entry(path: Path) -> SuiteEntry:
     document = yamlio.load(path)
     form = yamlio.validate(Entry, document)
-    entry = SuiteEntry(path.stem, form, document, _experiments(document, form))
+    experiments, simulated = _experiments(document, form)
+    entry = SuiteEntry(path.stem, form, document, experiments, simulated)
     mistakes = Mistakes()
     for name, subject in form.subjects.items():
         with mistakes.collect():
@@ -179,26 +184,25 @@ def _read_entry(path: Path) -> SuiteEntry:
     return entry
 
 
-def _experiments(document: yamlio.Document, form: Entry) -> dict[str, tuple[str, ...]]:
-    """The experiments of each run's file; a name stands in one of them alone."""
-    from uncia.experiment import files
-    from uncia.experiment.planning import plan
-    from uncia.experiment.sources import Sources
+def _experiments(
+    document: yamlio.Document, form: Entry
+) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:
+    """The experiments of each run's file, and which runs are simulations.
 
+    A name stands in one of the files alone.
+    """
     listed: dict[str, tuple[str, ...]] = {}
+    simulated: set[str] = set()
     for run, item in form.runs.items():
         path = experiment_file(item.file, document)
         if not path.is_file():
             raise document.error(("runs", run, "file"), f"there is no experiment file {path}")
-        file, experiment_document = files.load(path)
-        if item.listener is not None and item.listener not in file.functions:
-            raise document.error(
-                ("runs", run, "listener"),
-                f"{item.file} has no function {item.listener!r}",
-                tuple(file.functions),
-            )
-        planned = plan(file, Sources(experiment_document, path.resolve().parent))
-        listed[run] = tuple(item.name for item in planned.experiments if item.warmup_of is None)
+        described = yamlio.load(path)
+        if is_simulation(described):
+            simulated.add(run)
+            listed[run] = simulated_experiments(described)
+        else:
+            listed[run] = _planned(document, run, item, path)
         for other, names in listed.items():
             shared = set(names) & set(listed[run])
             if other != run and shared:
@@ -207,7 +211,24 @@ def _experiments(document: yamlio.Document, form: Entry) -> dict[str, tuple[str,
                     f"the experiment {min(shared)} is in the run {other} as well; names of an entry"
                     " are of one experiment each",
                 )
-    return listed
+    return listed, frozenset(simulated)
+
+
+def _planned(document: yamlio.Document, run: str, item: EntryRun, path: Path) -> tuple[str, ...]:
+    """The experiments of an experiment file, without warm-ups."""
+    from uncia.experiment import files
+    from uncia.experiment.planning import plan
+    from uncia.experiment.sources import Sources
+
+    file, experiment_document = files.load(path)
+    if item.listener is not None and item.listener not in file.functions:
+        raise document.error(
+            ("runs", run, "listener"),
+            f"{item.file} has no function {item.listener!r}",
+            tuple(file.functions),
+        )
+    planned = plan(file, Sources(experiment_document, path.resolve().parent))
+    return tuple(item.name for item in planned.experiments if item.warmup_of is None)
 
 
 def _check_subject(entry: SuiteEntry, name: str, subject: Subject) -> None:
@@ -238,6 +259,13 @@ def _located(document: yamlio.Document, key: yamlio.KeyPath, text: str) -> Value
 def _check_value(entry: SuiteEntry, key: yamlio.KeyPath, value: Value) -> None:
     for term in value.terms:
         _check_known(entry, key, term.subject)
+        is_simulated = entry.run_of(entry.subjects[term.subject]) in entry.simulated
+        if is_simulated != (term.metric.simulate is not None):
+            what = "a simulation" if is_simulated else "no simulation"
+            kind = "simulations" if term.metric.simulate is not None else "rows of a platform"
+            raise entry.document.error(
+                key, f"{term.metric.name} is a metric of {kind}, and {term.subject} is {what}"
+            )
 
 
 def _check_known(entry: SuiteEntry, key: yamlio.KeyPath, subject: str) -> None:

@@ -35,7 +35,9 @@ class Quick(Form):
 class EntryRun(Form):
     """An experiment file that an entry carries out."""
 
-    file: str = Field(description="Below the folder experiments that ships with uncia")
+    file: str = Field(
+        description="Below the folder experiments that ships with uncia; may be a simulation"
+    )
     quick: Quick = Field(default_factory=Quick)
     listener: Name | None = Field(
         None,
@@ -48,7 +50,9 @@ class Subject(Form):
     """A part of the rows of an experiment, under a name that claims and figures use."""
 
     run: Name | None = Field(None, description="One of the entry's runs, if it has several")
-    experiment: Name
+    experiment: str = Field(
+        min_length=1, description="Of a simulation a model, with @ and the parameters of its sweep"
+    )
     function: Name | None = Field(None, description="Rows of this function alone")
     skip: int = Field(0, ge=0, description="Without the first so many requests")
     after: Duration = Field(0, description="Requests since so long after the first")

@@ -67,7 +67,8 @@ def page(results: Results) -> Page:
                 "Verdicts",
                 [_verdicts(findings)],
                 "A claim is reproduced if the whole 95 % interval of its value, over the rows of"
-                " one run, lies on the side that it claims, and differs if it lies on the other.",
+                " one run or the seeds of a simulation, lies on the side that it claims, and"
+                " differs if it lies on the other.",
             ),
             *(_section(entry, results.quick) for entry in results.entries),
         ],
@@ -95,7 +96,8 @@ def _verdicts(findings: Sequence[Finding]) -> Table:
         ],
         findings,
         "claims.json has the same in a form for programs. What is ours is computed from"
-        " invocations.parquet, spans.parquet and instances.parquet of the entry's runs.",
+        " invocations.parquet, spans.parquet and instances.parquet of the entry's runs, and from"
+        " simulation.json of simulations.",
         "Claims",
         stacked=True,
         fold=False,
@@ -107,10 +109,10 @@ def _section(results: EntryResults, quick: bool) -> Section:
     blocks: list[Block] = [Note(sentence, "warning") for sentence in results.failures]
     if not entry.form.runs:
         blocks.append(Note("Nothing is run for this entry."))
-    elif not results.tables and not results.failures:
+    elif not results.tables and not results.simulations and not results.failures:
         blocks.append(Note("Not run."))
     blocks += [Note(f"Scaled, {item.factor}: {item.means}.") for item in entry.form.scale]
-    if results.tables:
+    if results.tables or results.simulations:
         blocks += [_chart(results, figure) for figure in entry.form.figures]
     if entry.form.printed:
         blocks.append(_printed(results))
@@ -164,7 +166,8 @@ def _printed(results: EntryResults) -> Table:
             ),
         ],
         rows,
-        "Ours with its 95 % interval over rows; a dash where there is nothing to set beside it.",
+        "Ours with its 95 % interval over rows or seeds; a dash where there is nothing to set"
+        " beside it.",
         "Printed values and ours",
         fold=False,
     )

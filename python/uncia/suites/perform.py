@@ -24,6 +24,7 @@ from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources
 from uncia.runs.folder import check_over, read_run
+from uncia.suites import simulated
 from uncia.suites.catalogue import SuiteEntry, experiment_file
 from uncia.suites.listener import FILE, VARIABLE, Listener
 from uncia.suites.shorten import shorten
@@ -216,11 +217,15 @@ def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporte
     state.errors.pop(key, None)
     state.write()
     reporter.note(f"{entry.form.shows}, {key}.")
+    folder = state.folder / entry.name / name
     try:
+        if name in entry.simulated:
+            simulated.execute(document, folder, reporter, path.resolve().parent)
+            return None
         outcome = _execute(
             document,
             path,
-            state.folder / entry.name / name,
+            folder,
             reporter,
             listening=entry.form.runs[name].listener,
         )
@@ -282,6 +287,9 @@ def run_state(state: State, entry: str, name: str) -> RunState:
     folder = state.folder / entry / name
     if key in state.errors:
         return RunState(name, folder, "failed", state.errors[key])
+    lacking = simulated.sweep_lacks(folder)
+    if lacking is not None:
+        return RunState(name, folder, "failed" if lacking else "whole", lacking)
     description = read_run(folder)
     status = description.get("status")
     if not description:
@@ -329,10 +337,21 @@ def write_text(path: Path, text: str) -> None:
         raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def run_document(state: State, entry: SuiteEntry, name: str) -> yamlio.Document:
+    """The file of a run as it is carried out."""
+    return _document(state, entry, name)[1]
+
+
 def _document(state: State, entry: SuiteEntry, name: str) -> tuple[Path, yamlio.Document]:
     """The experiment file of a run, shortened if it is to be quick."""
     run = entry.form.runs[name]
     path = experiment_file(run.file, entry.document)
+    if name in entry.simulated:
+        document = yamlio.load(path)
+        if state.quick:
+            shorter = simulated.shorten(document, run.quick.only, run.quick.share)
+            document = document.with_data(shorter)
+        return path, document
     document = state.target.apply(yamlio.load(path))
     if state.quick:
         document = document.with_data(shorten(document.data, run.quick.only, run.quick.share))

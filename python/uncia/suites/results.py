@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from uncia import yamlio
 from uncia.report import data, run_sets
 from uncia.report.data import RunData
 from uncia.stats.comparison import Figure
@@ -16,8 +17,10 @@ from uncia.suites.catalogue import Suite, SuiteEntry
 from uncia.suites.claims import DIFFERS, UNCHECKED, Finding, Measured
 from uncia.suites.expressions import Comparison, Term, parse_value
 from uncia.suites.forms import Claim
-from uncia.suites.perform import RunState, State, lacks, run_now, write_text
+from uncia.suites.perform import RunState, State, lacks, run_document, run_now, write_text
 from uncia.suites.rows import SubjectRows
+from uncia.suites.seeds import over_seeds
+from uncia.suites.simulated import Simulated, SimulatedRows
 
 CLAIMS = "claims.json"
 
@@ -32,10 +35,12 @@ class EntryResults:
     Attributes:
         entry: the entry.
         runs: what there is of each.
+        files: of the runs that are simulations, by name.
     """
 
     entry: SuiteEntry
     runs: Sequence[RunState]
+    files: Mapping[str, yamlio.Document] = field(default_factory=dict)
 
     @property
     def was_not_run(self) -> bool:
@@ -49,8 +54,21 @@ class EntryResults:
 
     @cached_property
     def tables(self) -> dict[str, RunData]:
-        """The contents of the runs that are whole, by name."""
-        return {run.name: data.load(run.folder) for run in self.runs if run.status == "whole"}
+        """The contents of the runs on a platform that are whole, by name."""
+        return {
+            run.name: data.load(run.folder)
+            for run in self.runs
+            if run.status == "whole" and run.name not in self.files
+        }
+
+    @cached_property
+    def simulations(self) -> dict[str, Simulated]:
+        """The simulations that are whole, by name."""
+        return {
+            run.name: Simulated(run.folder, self.files[run.name])
+            for run in self.runs
+            if run.status == "whole" and run.name in self.files
+        }
 
     @cached_property
     def noise(self) -> str:
@@ -78,11 +96,31 @@ class EntryResults:
             return Figure(None, why=f"the run {run} failed: {state.reason}")
         if state.status == "not run":
             return Figure(None, why=lacks(self.entry) or "not run")
+        if run in self.simulations:
+            return self._simulated(term, self.simulations[run])
         rows = self.subject(term.subject)
         assert rows is not None, "its run is whole"
+        assert term.metric.compute is not None, "expressions were checked"
         if form.experiment not in rows.run.summaries:
             return Figure(None, why=f"not run: {form.experiment} is left out with --quick")
         return term.metric.compute(rows, term.tariff)
+
+    def _simulated(self, term: Term, run: Simulated) -> Figure:
+        """The figure of a term over the seeds of a simulation."""
+        form = self.entry.subjects[term.subject]
+        if term.subject not in self._simulated_subjects:
+            self._simulated_subjects[term.subject] = run.subject(term.subject, form.experiment)
+        seeds = self._simulated_subjects[term.subject]
+        if seeds is None:
+            return Figure(None, why=f"not run: {form.experiment} is left out with --quick")
+        assert term.metric.simulate is not None, "expressions were checked"
+        # Shares are in percent; all else are rates, times and costs.
+        is_geometric = term.metric.unit != "%"
+        return over_seeds(term.metric.simulate(seeds), geometric=is_geometric)
+
+    @cached_property
+    def _simulated_subjects(self) -> dict[str, SimulatedRows | None]:
+        return {}
 
     def measure(self, text: str) -> Measured:
         """The value of an expression, with its interval."""
@@ -190,7 +228,11 @@ def read(state: State, suite: Suite) -> Results:
         UnciaError: a table of a run is damaged.
     """
     entries = [
-        EntryResults(entry, [run_now(state, entry, name) for name in entry.form.runs])
+        EntryResults(
+            entry,
+            [run_now(state, entry, name) for name in entry.form.runs],
+            {name: run_document(state, entry, name) for name in entry.simulated},
+        )
         for entry in suite.entries.values()
     ]
     return Results(state.folder, suite, state.quick, entries)

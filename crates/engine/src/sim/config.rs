@@ -108,6 +108,8 @@ struct ParametersOf {
     locality_weight: Option<u32>,
     high_load: Option<u32>,
     cpu_overcommit: Option<u32>,
+    overtaking_times: Option<u32>,
+    overtaking_max_ns: Option<u64>,
 }
 
 impl Configuration {
@@ -125,6 +127,8 @@ impl Configuration {
             locality_weight: self.parameters.locality_weight.unwrap_or(defaults.locality_weight),
             high_load: self.parameters.high_load.unwrap_or(defaults.high_load),
             cpu_overcommit: self.parameters.cpu_overcommit.unwrap_or(defaults.cpu_overcommit),
+            overtaking_times: self.parameters.overtaking_times.unwrap_or(defaults.overtaking_times),
+            overtaking_max: self.parameters.overtaking_max_ns.unwrap_or(defaults.overtaking_max),
             ..defaults
         };
         let setting = Setting {

@@ -5,7 +5,8 @@
 //! now suffices for what its function used so far on average; unless, with the averages of all that runs
 //! there, memory would be exceeded, or CPUs by more than `cpu_overcommit` (twice). A function without a
 //! past is expected to use all that is allocated to it. What is not let in waits in the queue of its
-//! class, interactive before batch.
+//! class, interactive before batch. Batch work with a reservation is not let in while interactive
+//! requests wait; without one it is, since it is in nobody's way.
 //!
 //! In the paper, a request waits on the worker to which the load balancer sent it; here it waits for
 //! whichever worker takes it first.
@@ -54,7 +55,8 @@ impl Admission for Leopard {
         if !view.could_ever_hold(settings.allocation) {
             return Ruling::Reject(Rejection::TooLarge);
         }
-        if settings.qos == Qos::Batch && view.is_interactive_waiting() {
+        let is_in_the_way = settings.qos == Qos::Batch && !leopard::is_unreserved(function);
+        if is_in_the_way && view.is_interactive_waiting() {
             return Ruling::Wait(WaitFor::Class);
         }
         if view.takers(function).next().is_none() {

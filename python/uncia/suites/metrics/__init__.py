@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +19,7 @@ from uncia.errors import UnciaError
 if TYPE_CHECKING:
     from uncia.stats.comparison import Figure
     from uncia.suites.rows import SubjectRows
+    from uncia.suites.simulated import SimulatedRows
 
 Kind = Literal["time", "share", "ratio", "number", "cost"]
 
@@ -32,14 +33,18 @@ class Metric:
         kind: of number; times are in ms, shares in percent.
         unit: as it is written after a number.
         description: what it is, in a sentence.
-        compute: the figure of a subject, and a tariff ("" but for costs).
+        compute: the figure of a subject's rows, and a tariff ("" but for costs); None for metrics
+            of simulations.
+        simulate: the value for each seed of a simulated subject, None where there is none; None
+            for metrics of rows.
     """
 
     name: str
     kind: Kind
     unit: str
     description: str
-    compute: Callable[[SubjectRows, str], Figure]
+    compute: Callable[[SubjectRows, str], Figure] | None = None
+    simulate: Callable[[SimulatedRows], Sequence[float | None]] | None = None
 
 
 @cache

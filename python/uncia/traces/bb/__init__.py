@@ -16,7 +16,7 @@ from pydantic import Field
 from uncia.forms import Form
 from uncia.traces.bb import forms, source
 
-__all__ = ["MINUTES", "Settings", "engine"]
+__all__ = ["MINUTES", "Choices", "Settings", "engine"]
 
 MINUTES: Final = 60
 """Minutes of a trace."""
@@ -25,14 +25,13 @@ Size = Literal["small", "medium", "large", "mixed"]
 Placement = Literal["equidistant", "uniform", "exponential"]
 
 
-class Settings(Form):
-    """What a trace is made of, but for the provider's functions."""
+class Choices(Form):
+    """What is open of a trace, but for the provider's functions and the seed."""
 
     functions: int = Field(
         1000, ge=1, le=1_000_000, description="How many; of an import, a random sample"
     )
     hour: int = Field(1, ge=1, le=100_000, description="Which hour of the trace, from 1")
-    seed: int = Field(0, ge=0, lt=2**64)
     size: Size = Field(
         "medium", description="Input of the suite's functions; mixed: each by chance"
     )
@@ -54,6 +53,12 @@ class Settings(Form):
         description="Part of the invocations that are batch; by default as the functions are",
     )
     load: float = Field(1.0, gt=0, le=1e6, description="What the counts are multiplied by")
+
+
+class Settings(Choices):
+    """What a trace is made of, but for the provider's functions."""
+
+    seed: int = Field(0, ge=0, lt=2**64)
 
 
 def engine(

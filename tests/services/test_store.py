@@ -126,6 +126,22 @@ def test_more_objects_than_one_request_removes(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.usefixtures("built")
+def test_uploads_that_were_never_completed_are_removed(tmp_path: Path) -> None:
+    server = versitygw.Server(tmp_path / "served")
+    try:
+        api = store.client(server.address, server.access_key, server.secret_key)
+        api.create_bucket(Bucket="others")
+        for key in ("run-1/part", "run-2/part"):
+            upload = api.create_multipart_upload(Bucket="others", Key=key)["UploadId"]
+            api.upload_part(Bucket="others", Key=key, UploadId=upload, PartNumber=1, Body=b"1")
+        store.empty(api, "others", "run-1/", is_own=False)
+        left = api.list_multipart_uploads(Bucket="others")["Uploads"]
+        assert [it["Key"] for it in left] == ["run-2/part"]
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -201,7 +201,7 @@ def _located(options: Options) -> tuple[str, str, str]:
 
 
 def empty(api: Any, bucket: str, prefix: str, *, is_own: bool) -> None:
-    """Remove all objects below a prefix, and the bucket if it is the run's own.
+    """Remove all objects below a prefix, whole or not, and the bucket if it is the run's own.
 
     Raises:
         UnciaError: something is left.
@@ -209,6 +209,7 @@ def empty(api: Any, bucket: str, prefix: str, *, is_own: bool) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
+        _abort_uploads(api, bucket, prefix)
         for keys in _batches(api, bucket, prefix):
             answer = api.delete_objects(
                 Bucket=bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
@@ -225,6 +226,17 @@ def empty(api: Any, bucket: str, prefix: str, *, is_own: bool) -> None:
             raise RunFailedError(f"the bucket {bucket} cannot be removed: {error}") from error
     except BotoCoreError as error:
         raise RunFailedError(f"the bucket {bucket} cannot be removed: {error}") from error
+
+
+def _abort_uploads(api: Any, bucket: str, prefix: str) -> None:
+    """Remove the parts of objects below a prefix whose upload was never completed."""
+    pages = api.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
+    # Listed before any is removed: the pages would shift.
+    for upload in [item for page in pages for item in page.get("Uploads", ())]:
+        if upload["Key"].startswith(prefix):
+            api.abort_multipart_upload(
+                Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+            )
 
 
 def _batches(api: Any, bucket: str, prefix: str) -> Iterator[list[str]]:

@@ -13,7 +13,7 @@ import pytest
 from uncia import record, tariffs, yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import progress, simulate, simulation
-from uncia.experiment.prices import resolved
+from uncia.experiment.prices import resolved, revenue
 
 FILE = """\
 name: small
@@ -131,6 +131,19 @@ def test_what_earns_nothing_has_no_factor(tmp_path: Path) -> None:
         assert values["served"] == 0
         assert values["cost_usd"] == 0
         assert values["price_factor_at_equal_revenue"] is None
+
+
+def test_rows_without_a_price_are_an_error_and_earn_not_nothing(run: Path, tmp_path: Path) -> None:
+    checked = simulation.load(run.parent / "small.yaml")[0].model_copy(update={"models": ["sim"]})
+    rows = _rows(run, "sim")
+    index = rows.column_names.index("allocated_memory")
+    sizes = pc.if_else(pc.equal(rows["function"].cast("string"), "api"), None, rows[index])
+    lacking = rows.set_column(index, rows.schema.field(index), sizes)
+    cell = ("sim", checked.seed)
+    assert revenue(checked, {cell: rows}, {cell: 10**9}, tmp_path)[cell].cost > 0
+    count = pc.sum(pc.is_null(lacking["allocated_memory"])).as_py()
+    with pytest.raises(UnciaError, match=rf"sim-simulated prices not all.*\({count:,}\)"):
+        revenue(checked, {cell: lacking}, {cell: 10**9}, tmp_path)
 
 
 def test_models_honour_their_settings(run: Path) -> None:

@@ -191,8 +191,12 @@ def test_a_trace_that_changed_is_simulated_again(tmp_path: Path) -> None:
 
     assert served(resume=False) == 3
     kept = (tmp_path / "out/point-00000/simulation.json").stat().st_mtime_ns
+    # Those of a sweep and a point that were killed.
+    for name in (".uncia-sweep-a", ".uncia-simulate-b"):
+        (tmp_path / "out" / name / "in").mkdir(parents=True)
     assert served(resume=True) == 3
     assert (tmp_path / "out/point-00000/simulation.json").stat().st_mtime_ns == kept
+    assert not list((tmp_path / "out").glob(".*"))
     _trace(tmp_path / "in/invocations.parquet", 4)
     assert served(resume=True) == 4
 

@@ -40,6 +40,8 @@ from uncia.units import format_cpu, format_size
 RESULT: Final = "simulation.json"
 REPEATS: Final = "repeats.json"
 TABLES: Final = ("invocations", "instances", "machine")
+WORK: Final = ".uncia-simulate-"
+"""How the name of a folder begins in which a simulation works, beside its run's."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def execute(
     is_begun = False
     try:
         # Beside the run: there is as much room as that needs, which /tmp may not have.
-        with tempfile.TemporaryDirectory(prefix=".uncia-simulate-", dir=out.parent) as work:
+        with tempfile.TemporaryDirectory(prefix=WORK, dir=out.parent) as work:
             done, parts = _simulate(
                 file, cells, starts, requests, description.run, Path(work), reporter
             )

@@ -29,6 +29,7 @@ from uncia import locks, record, yamlio
 from uncia.errors import UnciaError
 from uncia.experiment.progress import Reporter
 from uncia.experiment.simulate import RESULT
+from uncia.experiment.simulate import WORK as SIMULATE_WORK
 from uncia.experiment.simulation import SimulationFile
 from uncia.interrupt import end_with_parent
 from uncia.runs.versions import versions
@@ -288,10 +289,18 @@ def _check_earlier(
 
 def _clear(out: Path) -> None:
     """Delete what sweeps write; the folder stays, as its lock does."""
-    for path in (*out.glob("point-*"), *out.glob(f"{_WORK}*")):
+    for path in out.glob("point-*"):
         shutil.rmtree(path)
+    _clear_work(out)
     for name in (SUMMARY, IDENTITY):
         (out / name).unlink(missing_ok=True)
+
+
+def _clear_work(out: Path) -> None:
+    """Delete what sweeps and points that were killed worked in: they could not."""
+    for prefix in (_WORK, SIMULATE_WORK):
+        for path in out.glob(f"{prefix}*"):
+            shutil.rmtree(path)
 
 
 def _execute(
@@ -303,9 +312,7 @@ def _execute(
     resume: bool,
     with_report: bool,
 ) -> list[dict[str, Any]]:
-    # What was killed could not delete what it worked in.
-    for path in out.glob(f"{_WORK}*"):
-        shutil.rmtree(path)
+    _clear_work(out)
     (out / SUMMARY).unlink(missing_ok=True)
     # Of inputs as they are now: what changes meanwhile is simulated again by --resume.
     known = digests(grid, base, versions())

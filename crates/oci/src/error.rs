@@ -10,7 +10,7 @@ pub enum ImageError {
     NotALayout(String, String),
     #[error("{0:?} is no digest: it must be sha256: and 64 hexadecimal digits")]
     Digest(String),
-    #[error("{0} is missing in the image layout")]
+    #[error("{0} is missing")]
     Missing(String),
     #[error("{0} cannot be read: {1}")]
     Document(String, String),
@@ -34,6 +34,8 @@ pub enum ImageError {
     DiffIds { layers: usize, names: usize },
     #[error("layer {layer}: {problem}")]
     Layer { layer: String, problem: String },
+    #[error("{0}")]
+    Registry(String),
     #[error("{0}")]
     Io(#[from] io::Error),
 }

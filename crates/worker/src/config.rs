@@ -45,12 +45,16 @@ pub struct Config {
     pub stay_awake_ms: u64,
     /// The most bytes of data that a state of a state machine may get or give; 1 or more.
     pub data_limit: usize,
+    /// Bytes of fetched packages that are kept for later instances.
+    pub code_cache_bytes: u64,
     /// Seeds the policies' random choices.
     pub seed: u64,
     /// Names in the Host header that are accepted besides those of the loopback interface.
     pub allowed_hosts: Vec<String>,
     /// Folders below which clients may name images of functions; none without them.
     pub images: Vec<PathBuf>,
+    /// Registries, `HOST:PORT` each, of which clients may name images of functions; none without them.
+    pub registries: Vec<String>,
     /// Services beside functions.
     pub services: Services,
     /// Interpreters that are not taken from the PATH.
@@ -79,9 +83,11 @@ impl Default for Config {
             pool: 0,
             stay_awake_ms: 0,
             data_limit: 0,
+            code_cache_bytes: 0,
             seed: 0,
             allowed_hosts: Vec::new(),
             images: Vec::new(),
+            registries: Vec::new(),
             services: Services::default(),
             runtimes: Runtimes::default(),
             policies: PolicyNames::default(),
@@ -124,6 +130,8 @@ struct Form {
     #[serde(default)]
     images: Vec<PathBuf>,
     #[serde(default)]
+    registries: Vec<String>,
+    #[serde(default)]
     services: UniqueKeys<Located>,
     #[serde(default)]
     runtimes: Runtimes,
@@ -147,6 +155,8 @@ pub enum ConfigError {
     UnknownChoice { choice: String, known: Vec<String> },
     #[error("the configuration is not valid: `images` must be absolute folders, not {0}")]
     RelativeFolder(PathBuf),
+    #[error("the configuration is not valid: `registries` must be HOST:PORT each, not {0:?}")]
+    Registry(String),
     #[error("the configuration is not valid: {0}")]
     Service(String),
     #[error("the configuration is not valid: {0}")]
@@ -158,7 +168,8 @@ pub enum ConfigError {
 }
 
 /// Keys whose values have parts; those of [`Form`].
-const STRUCTURED: [&str; 5] = ["allowed_hosts", "images", "services", "runtimes", "policies"];
+const STRUCTURED: [&str; 6] =
+    ["allowed_hosts", "images", "registries", "services", "runtimes", "policies"];
 
 /// Settings that choose a policy, each with what it chooses.
 const CHOICES_THAT_ARE_SETTINGS: [(&str, &str); 2] =
@@ -171,9 +182,18 @@ impl Config {
         if let Some(relative) = form.images.iter().find(|folder| !folder.is_absolute()) {
             return Err(ConfigError::RelativeFolder(relative.clone()));
         }
+        let is_address = |text: &String| {
+            text.rsplit_once(':').is_some_and(|(host, port)| {
+                !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+            })
+        };
+        if let Some(other) = form.registries.iter().find(|it| !is_address(it)) {
+            return Err(ConfigError::Registry(other.clone()));
+        }
         let mut config = Self {
             allowed_hosts: form.allowed_hosts,
             images: form.images,
+            registries: form.registries,
             services: Services::new(form.services.0).map_err(ConfigError::Service)?,
             runtimes: form.runtimes,
             ..Self::default()

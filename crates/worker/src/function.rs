@@ -12,13 +12,14 @@ use uncia_record::Invocation;
 
 use crate::config::Config;
 use crate::instance::{
-    Architecture, Enforcement, ImageSpec, InstanceSpec, Network, Reach, Runtime, Sandbox, StartFrom,
+    Architecture, Enforcement, ImageSpec, InstanceSpec, Network, Package, Reach, Runtime, Sandbox,
+    StartFrom,
 };
 use crate::layer::{LayerUse, Layers};
 use crate::published::{LATEST, Published};
 pub(crate) use crate::settings::Overrides;
 use crate::settings::Target;
-use crate::store::{Code, StoredImage};
+use crate::store::{Code, FetchedZip, StoredImage};
 
 /// Requests that an HTTP server gets at a time if nothing is said: as on Cloud Run.
 const SERVER_CONCURRENCY: u32 = 80;
@@ -51,6 +52,9 @@ pub(crate) struct Configuration {
     /// Set if its package is an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageUse>,
+    /// Set if its package is a zip file that is not kept here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetched: Option<FetchedZip>,
     /// The lowest first.
     #[serde(default)]
     pub layers: Vec<LayerUse>,
@@ -144,6 +148,7 @@ impl Configuration {
             key: String::new(),
             reserved_concurrency: None,
             image: None,
+            fetched: None,
             layers: Vec::new(),
         }
     }
@@ -386,6 +391,7 @@ impl Function {
             runtime: self.runtime(),
             handler: self.handler(),
             code: self.code.folder(),
+            package: self.code.origin().map(|_| self.code.clone() as Arc<dyn Package>),
             image: self.image_spec().map(Arc::new),
             layers: self.layers.folder(),
             extensions: self.layers.extensions().to_vec(),

@@ -136,6 +136,20 @@ pub struct ImageSpec {
     pub environment: Vec<(String, String)>,
 }
 
+/// A package that may have to be fetched before an instance starts.
+pub trait Package: std::fmt::Debug + Send + Sync {
+    /// Held by the start that obtains it, so that of many starts one does the work, and the others wait for it without
+    /// a thread each.
+    fn turn(&self) -> &tokio::sync::Mutex<()>;
+
+    /// Has the package on the disk, and keeps it there as long as what this returns lives; adds what that consisted
+    /// of, if there was anything to do. Only for threads that may wait; the error is a sentence.
+    fn obtain(&self, phases: &mut Vec<Phase>) -> Result<Held, String>;
+}
+
+/// What keeps a package on the disk.
+pub type Held = Arc<dyn std::any::Any + Send + Sync>;
+
 /// Everything that an instance needs to know to start.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InstanceSpec {
@@ -155,6 +169,9 @@ pub struct InstanceSpec {
     pub handler: String,
     /// The unpacked deployment package; read-only at `/var/task`, unless there is an image.
     pub code: PathBuf,
+    /// The package, if it may have to be fetched first.
+    #[serde(skip)]
+    pub package: Option<Arc<dyn Package>>,
     /// The root that the function brings.
     pub image: Option<Arc<ImageSpec>>,
     /// The folder of its layers; read-only at `/opt`.
@@ -210,6 +227,7 @@ impl InstanceSpec {
             architecture: Architecture::Polling,
             handler: handler.into(),
             code,
+            package: None,
             image: None,
             layers: None,
             extensions: Vec::new(),
@@ -252,6 +270,9 @@ pub enum StartError {
     /// The host could not build the sandbox: not the function's fault.
     #[error("the sandbox could not be made: {0}")]
     Sandbox(String),
+    /// The package is not there and cannot be fetched.
+    #[error("the package could not be fetched: {0}")]
+    Package(String),
     /// The runtime reported an initialization error, or there is no such handler.
     #[error("{error_type}: {message}")]
     Init { error_type: String, message: String, payload: Bytes },

@@ -31,6 +31,7 @@ mod page;
 mod passage;
 mod published;
 mod reception;
+mod remote;
 pub mod runtime;
 mod sandbox;
 pub mod serve;

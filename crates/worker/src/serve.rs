@@ -94,6 +94,7 @@ impl Worker {
             sockets.push(file);
         }
         let registry = Arc::new(Registry::open(state, ARN_PREFIX)?);
+        registry.packages().set_fetching(&config.services, config.code_cache_bytes);
         let log = Arc::new(MeterLog::open(state, Retention { rows: config.log_rows })?);
         let left = log.left_events()?;
         let itself: Arc<OnceLock<Arc<Api>>> = Arc::default();
@@ -252,7 +253,9 @@ async fn compile(api: Arc<Api>) {
     for function in api.registry.all().iter().flat_map(Function::versions) {
         if function.broken.is_none() {
             let runtime = function.runtime();
-            function.code.compile(&api.host, runtime, SeenAt::Task).await;
+            if function.code.origin().is_none() {
+                function.code.compile(&api.host, runtime, SeenAt::Task).await;
+            }
             if let Some(opt) = function.layers.opt() {
                 opt.compile(&api.host, runtime, SeenAt::Layers).await;
             }

@@ -119,6 +119,13 @@ def register(app: typer.Typer) -> None:
             f" repeated. NAME: {_SERVICES}. Default: none.",
             show_default=False,
         ),
+        registry: list[str] = typer.Option(
+            [],
+            metavar="HOST:PORT",
+            help="A registry of which functions may be images, pulled when an instance starts; may"
+            " be repeated. Default: none.",
+            show_default=False,
+        ),
         tariff: str | None = typer.Option(
             None,
             "--tariff",
@@ -163,6 +170,8 @@ def register(app: typer.Typer) -> None:
         config = options.engine()
         if service:
             config["services"] = _services(service)
+        if registry:
+            config["registries"] = registry
         if join is not None:
             alone = {"--controller": controller, "--socket": socket, "--tls-cert": tls_cert}
             if given := [option for option, value in alone.items() if value]:

@@ -46,7 +46,7 @@ _QUICK_CLOCKS: Final = (
 
 def capability_checks(host: Host, probe: Probe) -> list[Check]:
     """Check everything about this machine that does not change within a run."""
-    checks = [_system(host), _engine(probe), *_runtimes(), _store()]
+    checks = [_system(host), _engine(probe), *_runtimes(), _store(), _registry()]
     if host.linux():
         checks += [_root(host), _user_namespaces(host), _namespaces(host), _cgroups(host)]
         checks += [*_sandbox(probe), *_features(probe), *_containers(probe), *_perf()]
@@ -215,6 +215,23 @@ def _store() -> Check:
             error.hint or "",
         )
     return Check("service-store", "ok", f"versitygw at {path}.")
+
+
+def _registry() -> Check:
+    """Check the server of images, which runs with a registry of their own start."""
+    from uncia.services import docker_registry
+
+    try:
+        path = docker_registry.find()
+    except UnciaError as error:
+        return Check(
+            "service-registry",
+            "missing",
+            f"{error.message[0].upper()}{error.message[1:]}.",
+            "Experiment files with `services: {registry: {}}` need a registry that exists.",
+            error.hint or "",
+        )
+    return Check("service-registry", "ok", f"docker-registry at {path}.")
 
 
 def _runtime(runtime: Runtime) -> Check:

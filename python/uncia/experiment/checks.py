@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from uncia import yamlio
 from uncia.errors import Mistakes
@@ -19,7 +19,14 @@ from uncia.experiment.model import (
 from uncia.platforms import adapter
 from uncia.services import named
 from uncia.stats.turns import turns
+from uncia.units import GIB, MIB, format_size
 from uncia.workload import chains, mapping
+
+MAX_FILLER: Final = 250 * MIB
+"""Of a zip file, in bytes: what Lambda lets one unpack to."""
+
+MAX_IMAGE_FILLER: Final = 10 * GIB
+"""Of an image, in bytes."""
 
 
 def check(document: yamlio.Document) -> ExperimentFile:
@@ -73,6 +80,40 @@ def _check_reach(
                 f"there is no service {name!r}: name it at the top, `services: {{{name}: {{}}}}`",
                 tuple(services),
             )
+
+
+def _check_package(
+    document: yamlio.Document, file: ExperimentFile, at: yamlio.KeyPath, settings: Settings
+) -> None:
+    """Check that there is a service which a package is fetched from, and what it may hold."""
+    services = {} if file.services is None else named(file.services)
+    is_container = settings.package == "container"
+    is_fetched = settings.declared().get("code") == "fetched"
+    if is_container and is_fetched:
+        raise document.error(
+            (*at, "code"), "an image is always fetched: leave code out, or package: container"
+        )
+    for key, is_given, service in (
+        ("package", is_container, "registry"),
+        ("code", is_fetched, "store"),
+    ):
+        if is_given and service not in services:
+            raise document.error(
+                (*at, key),
+                f"the package is fetched from the service {service!r}, which is not there: name it"
+                f" at the top, `services: {{{service}: {{}}}}`",
+            )
+    # What an experiment changes does not say which kind of package it is of.
+    is_zip = isinstance(settings, Function) and not is_container and settings.root is None
+    most = MAX_FILLER if is_zip else MAX_IMAGE_FILLER
+    if settings.filler is not None and settings.filler > most:
+        hint = None if not is_zip else "With package: container it may be larger."
+        raise document.error(
+            (*at, "filler"),
+            f"{format_size(settings.filler)} is more than the {format_size(most)} that such a"
+            " package may hold",
+            hint=hint,
+        )
 
 
 def _check_experiment(
@@ -279,6 +320,7 @@ def _check_settings(
     values = {key: getattr(settings, key) for key in Settings.model_fields}
     _check_values(document, at, values, kind)
     _check_reach(document, file, at, settings)
+    _check_package(document, file, at, settings)
 
 
 def _check_values(

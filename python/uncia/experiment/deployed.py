@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from uncia.errors import RunFailedError, UnciaError
@@ -12,7 +12,14 @@ from uncia.experiment.progress import Reporter
 from uncia.experiment.sources import Sources
 from uncia.experiment.specs import Specs
 from uncia.experiment.stages import ChainPlan
-from uncia.platforms import Deployment, Platform, SequenceSpec, Target, adapter
+from uncia.platforms import (
+    Deployment,
+    Platform,
+    SequenceSpec,
+    ServiceEndpoint,
+    Target,
+    adapter,
+)
 from uncia.text import plural
 
 
@@ -24,6 +31,7 @@ class Deployed:
         sources: finds the functions to package.
         description: of the run; learns of packages and warnings.
         reporter: receives progress updates.
+        services: which packages are fetched from, by name.
         functions: the replicas of each deployment, by its key in the plan.
         sequences: the state machines, by the chain that each is of.
         aliases: what the file calls a function, by the name that it has on the platform.
@@ -32,6 +40,7 @@ class Deployed:
     sources: Sources
     description: Description
     reporter: Reporter
+    services: Mapping[str, ServiceEndpoint] = field(default_factory=dict)
     functions: dict[str, list[tuple[Deployment, Target]]] = field(default_factory=dict)
     sequences: dict[str, tuple[Deployment, Target]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
@@ -52,7 +61,7 @@ class Deployed:
         if not missing:
             return
         self.reporter.note(_sentence([plan.deployments[key] for key in missing]))
-        specs = Specs(self.sources, self.description.packages)
+        specs = Specs(self.sources, self.description.packages, self.services)
         prefix = "u" + self.description.run[-6:]
         warned: dict[str, list[str]] = {}
         for number, (key, function) in enumerate(plan.deployments.items()):

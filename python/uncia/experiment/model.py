@@ -62,6 +62,11 @@ class Settings(_DeclaredSettings):
     timeout: Duration | None = Field(None, gt=0, description="The platform ends it after this time")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables")
     filler: Size | None = Field(None, description="Random bytes added to the package")
+    package: Literal["zip", "container"] | None = Field(
+        None,
+        description="zip: a file; container: an image of the runtime's root, the code and the"
+        " filler, pulled from the service registry. Default: zip",
+    )
     root: str | None = Field(
         None,
         description="An OCI image layout that the function is laid over, a folder beside this file",

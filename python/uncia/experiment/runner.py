@@ -244,6 +244,7 @@ class Execution:
         if of_file is not None:
             running = services.running(services.named(of_file), context)
             context = replace(context, services=self.services.enter_context(running))
+            self.deployed.services = context.services
         self.reporter.note(f"Starting the platform ({kind}).")
         platform = self.platform = adapter(kind).connect(self.plan.file.platform, context)
         self.description.warnings.extend(platform.start())

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uncia.errors import UnciaError
 from uncia.experiment.describe import package_identity
 from uncia.experiment.plan import DeploymentPlan
 from uncia.experiment.sources import Sources, language
-from uncia.platforms import FunctionSpec
+from uncia.platforms import FunctionSpec, ServiceEndpoint
+from uncia.services import registry, store
 
 if TYPE_CHECKING:
-    from uncia.functions.images import Image
+    from uncia import functions
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A package that was made: what a specification says of it."""
+
+    runtime: str
+    handler: str
+    package: bytes | None = None
+    image: Path | None = None
+    reference: str | None = None
+    stored: tuple[str, str] | None = None
 
 
 @dataclass
@@ -22,14 +36,13 @@ class Specs:
     Attributes:
         sources: finds the functions to package.
         identities: of each package that was made, its SHA-256, by function and runtime.
+        services: what packages are fetched from, by name.
     """
 
     sources: Sources
     identities: dict[str, str] = field(default_factory=dict)
-    _packages: dict[
-        tuple[str, str | None, int | None, str | None, bool],
-        tuple[bytes, Image | None, str, str],
-    ] = field(default_factory=dict)
+    services: Mapping[str, ServiceEndpoint] = field(default_factory=dict)
+    _packages: dict[tuple[object, ...], _Made] = field(default_factory=dict)
 
     def make(self, prefix: str, plan: DeploymentPlan) -> list[FunctionSpec]:
         """The functions of one deployment, one per replica (or address).
@@ -39,7 +52,7 @@ class Specs:
             plan: the deployment.
 
         Raises:
-            UnciaError: a package cannot be made.
+            UnciaError: a package cannot be made, or not put where it is fetched from.
         """
         function = plan.function
         method = function.method or "POST"
@@ -54,41 +67,17 @@ class Specs:
                 )
                 for position, url in enumerate(urls)
             ]
-        from uncia import functions
-        from uncia.functions import images
-
         definition = self.sources.definition(function.source)
-        wanted = None if function.runtime is None else language(function.runtime)
-        identity = (function.source, wanted, function.filler, function.root, plan.invokes)
-        if identity not in self._packages:
-            filler = function.filler or 0
-            image: Image | None = None
-            if function.root is None and definition.root is None:
-                packaged = functions.package(
-                    definition, wanted, filler=filler, invokes=plan.invokes
-                )
-            elif plan.invokes:
-                raise UnciaError(
-                    f"{function.source} brings a root of its own: it cannot be a stage of a chain"
-                    " that functions carry on"
-                )
-            else:
-                layout = None if function.root is None else self.sources.base / function.root
-                image, packaged = images.image_of(definition, layout, wanted, filler=filler)
-            content = packaged.read_bytes()
-            self._packages[identity] = (content, image, packaged.handler, packaged.runtime)
-            name = f"{function.source} ({packaged.runtime})"
-            if plan.invokes:
-                name += ", invokes"
-            self.identities[name] = package_identity(content) if image is None else image.digest
-        package, image, handler, runtime = self._packages[identity]
+        made = self._package(function.source, definition, plan)
         return [
             FunctionSpec(
                 name=f"{prefix}-{replica}" if function.replicas > 1 else prefix,
-                package=package if image is None else None,
-                image=None if image is None else image.folder,
-                runtime=function.runtime or runtime,
-                handler=function.handler or handler,
+                package=made.package,
+                image=made.image,
+                reference=made.reference,
+                stored=made.stored,
+                runtime=function.runtime or made.runtime,
+                handler=function.handler or made.handler,
                 memory=definition.memory if function.memory is None else function.memory,
                 timeout=definition.timeout if function.timeout is None else function.timeout,
                 environment=function.environment,
@@ -98,3 +87,68 @@ class Specs:
             )
             for replica in range(function.replicas)
         ]
+
+    def _package(self, source: str, definition: functions.Function, plan: DeploymentPlan) -> _Made:
+        """Make a function's package, or return it if it was made before."""
+        function = plan.function
+        runtime = None if function.runtime is None else language(function.runtime)
+        is_fetched = function.declared().get("code") == "fetched"
+        identity = (
+            *(source, runtime, function.filler, function.root, function.package),
+            *(is_fetched, plan.invokes),
+        )
+        if identity not in self._packages:
+            is_image = function.root is not None or definition.root is not None
+            if is_image or function.package == "container":
+                made, digest = self._image(definition, plan, runtime)
+            else:
+                made, digest = self._zip(definition, plan, runtime, is_fetched=is_fetched)
+            name = f"{source} ({made.runtime})"
+            for mark, is_it in (
+                ("container", function.package == "container"),
+                ("fetched", is_fetched),
+                ("invokes", plan.invokes),
+            ):
+                name += f", {mark}" if is_it else ""
+            self.identities[name] = digest
+            self._packages[identity] = made
+        return self._packages[identity]
+
+    def _zip(
+        self,
+        definition: functions.Function,
+        plan: DeploymentPlan,
+        runtime: str | None,
+        *,
+        is_fetched: bool,
+    ) -> tuple[_Made, str]:
+        """Make a zip file, and put it into the store if it is fetched from there."""
+        from uncia import functions
+
+        packaged = functions.package(
+            definition, runtime, filler=plan.function.filler or 0, invokes=plan.invokes
+        )
+        content = packaged.read_bytes()
+        kind, handler = packaged.runtime, packaged.handler
+        if not is_fetched:
+            return _Made(kind, handler, package=content), package_identity(content)
+        stored = store.put(self.services["store"], f"packages/{packaged.sha256}.zip", packaged.path)
+        return _Made(kind, handler, stored=stored), package_identity(content)
+
+    def _image(
+        self, definition: functions.Function, plan: DeploymentPlan, runtime: str | None
+    ) -> tuple[_Made, str]:
+        """Make an image, and push it if it is pulled from the registry."""
+        from uncia.functions import images
+
+        function = plan.function
+        layout = None if function.root is None else self.sources.base / function.root
+        image, packaged = images.image_of(
+            definition, layout, runtime, filler=function.filler or 0, invokes=plan.invokes
+        )
+        kind, handler = packaged.runtime, packaged.handler
+        if function.package != "container":
+            return _Made(kind, handler, image=image.folder), image.digest
+        endpoint = self.services["registry"]
+        reference = images.push(image, endpoint.address, endpoint.environment[registry.REPOSITORY])
+        return _Made(kind, handler, reference=reference), image.digest

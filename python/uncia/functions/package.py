@@ -246,6 +246,13 @@ def _files(folder: Path, root: Path) -> Iterator[_Entry]:
             raise UnciaError(f"{child} is neither a file nor a folder")
 
 
+def filler_blocks(size: int) -> Iterator[bytes]:
+    """Yield incompressible bytes, always the same, without holding them."""
+    numbers = random.Random(FILLER_SEED)
+    for start in range(0, size, _CHUNK):
+        yield numbers.randbytes(min(_CHUNK, size - start))
+
+
 def _write(path: Path, entries: list[_Entry], filler: int) -> None:
     with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         for entry in entries:
@@ -255,10 +262,9 @@ def _write(path: Path, entries: list[_Entry], filler: int) -> None:
             info = _info(FILLER_NAME, 0o644)
             info.compress_type = zipfile.ZIP_STORED
             info.file_size = filler
-            numbers = random.Random(FILLER_SEED)
             with archive.open(info, "w") as target:
-                for start in range(0, filler, _CHUNK):
-                    target.write(numbers.randbytes(min(_CHUNK, filler - start)))
+                for block in filler_blocks(filler):
+                    target.write(block)
 
 
 def _info(name: str, mode: int) -> zipfile.ZipInfo:

@@ -66,12 +66,16 @@ class FunctionSpec:
 
     Attributes:
         image: an OCI image layout, which has the package in it, instead of that.
+        reference: of an image in a registry, which the platform pulls, instead of both.
+        stored: bucket and key of the package in a store of objects, instead of it.
         settings: those of :data:`uncia.settings.FUNCTION_SETTINGS` that are chosen, by name.
     """
 
     name: str
     package: bytes | None = None
     image: Path | None = None
+    reference: str | None = None
+    stored: tuple[str, str] | None = None
     runtime: str | None = None
     handler: str | None = None
     memory: int | None = None

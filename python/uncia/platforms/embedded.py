@@ -51,7 +51,7 @@ from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setti
 CAPABILITIES: Final = Capabilities(
     deploys=True,
     collects=True,
-    settings=SETTINGS | frozenset(FUNCTION_SETTINGS) | {"root"},
+    settings=SETTINGS | frozenset(FUNCTION_SETTINGS) | {"root", "package"},
     http_events=True,
     mistakes=mistakes,
     chains=frozenset({"client", "nested", "sequence", "asynchronous"}),
@@ -178,8 +178,13 @@ class EmbeddedPlatform:
 
     def __init__(self, options: Options, context: Context) -> None:
         self._config: Final = options.engine()
-        if context.services:
-            self._config["services"] = service_config(context.services)
+        services = dict(context.services)
+        # What the platform itself pulls from: functions do not reach it.
+        registry = services.pop("registry", None)
+        if registry is not None:
+            self._config["registries"] = [registry.address]
+        if services:
+            self._config["services"] = service_config(services)
         self._options: Final = options
         self._journal: Final[Journal] = context.journal
         self._state: Final = state_home() / "embedded" / context.run

@@ -281,12 +281,19 @@ def _code(function: FunctionSpec, runtimes: Mapping[str, str]) -> dict[str, Any]
     Raises:
         UnciaError: there is neither a package nor an image.
     """
+    if function.reference is not None:
+        return {"PackageType": "Image", "Code": {"ImageUri": function.reference}}
     if function.image is not None:
         return {"PackageType": "Image", "Code": {"ImageUri": f"oci:{function.image}"}}
-    if function.package is None or function.handler is None or function.runtime is None:
+    package: dict[str, Any] | None = None
+    if function.stored is not None:
+        package = {"S3Bucket": function.stored[0], "S3Key": function.stored[1]}
+    elif function.package is not None:
+        package = {"ZipFile": function.package}
+    if package is None or function.handler is None or function.runtime is None:
         raise UnciaError(f"the function {function.name} has no package to deploy")
     return {
         "Runtime": runtimes.get(function.runtime, function.runtime),
         "Handler": function.handler,
-        "Code": {"ZipFile": function.package},
+        "Code": package,
     }

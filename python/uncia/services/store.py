@@ -21,6 +21,12 @@ from uncia.platforms import Context, ServiceEndpoint, processes
 from uncia.platforms.journal import Resource, state_home
 from uncia.services import versitygw
 
+BUCKET: Final = "UNCIA_STORE_BUCKET"
+"""The variable with the run's bucket."""
+
+PREFIX: Final = "UNCIA_STORE_PREFIX"
+"""The variable with what the keys of the run's objects begin with."""
+
 # Of services' resources in the journal, as `uncia.services.PLATFORM` says, which imports this.
 _PLATFORM: Final = "services"
 _SERVICE: Final = {"service": "store"}
@@ -97,6 +103,35 @@ def client(address: str, access_key: str, secret_key: str) -> Any:
     )
 
 
+def put(endpoint: ServiceEndpoint, key: str, file: Path) -> tuple[str, str]:
+    """Put a file into a run's store; returns bucket and key.
+
+    Args:
+        endpoint: of the store, once it is started.
+        key: below the run's prefix.
+        file: what it gets; streamed, in parts if it is large.
+
+    Raises:
+        RunFailedError: the store does not take it.
+    """
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    variables = endpoint.environment
+    bucket = variables[BUCKET]
+    key = variables[PREFIX] + key
+    api = client(
+        endpoint.address, variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]
+    )
+    try:
+        api.upload_file(str(file), bucket, key)
+    except (Boto3Error, BotoCoreError, ClientError) as error:
+        raise RunFailedError(
+            f"the store at {endpoint.address} does not take {file.name}: {error}"
+        ) from error
+    return bucket, key
+
+
 class Store:
     """One run's store."""
 
@@ -125,8 +160,8 @@ class Store:
                 "AWS_ACCESS_KEY_ID": access_key,
                 "AWS_SECRET_ACCESS_KEY": secret_key,
                 "AWS_SESSION_TOKEN": "",
-                "UNCIA_STORE_BUCKET": self.bucket,
-                "UNCIA_STORE_PREFIX": self.prefix,
+                BUCKET: self.bucket,
+                PREFIX: self.prefix,
             },
         )
 

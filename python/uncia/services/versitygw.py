@@ -8,22 +8,18 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
 from uncia.functions import golang
 from uncia.functions.cache import cache_folder, create_once
+from uncia.services import listening
 
 _MODULE: Final = Path(__file__).with_name("versitygw_module")
 _PROGRAM: Final = "github.com/versity/versitygw/cmd/versitygw"
 _OLDEST_GO: Final = (1, 25)
-_START_TIMEOUT_S: Final = 30.0
-_STOP_TIMEOUT_S: Final = 10.0
-_POLL_S: Final = 0.02
 # A free port may be taken by another program before the server has it.
 _ATTEMPTS: Final = 3
 _LAST_LINES: Final = 5
@@ -115,19 +111,17 @@ class Server:
         self.secret_key: Final = secrets.token_urlsafe(24)
         self._log: Final = folder / "log"
         for attempt in range(_ATTEMPTS):
-            self.address = f"127.0.0.1:{_free_port()}"
+            self.address = f"127.0.0.1:{listening.free_port()}"
             self.process = self._start(program, folder)
             try:
-                if self._listens():
+                if listening.wait(self.process, self.address):
                     return
             except BaseException:
                 self.stop()
                 raise
             self.stop()
             if attempt + 1 == _ATTEMPTS:
-                log = self._log.read_text(encoding="utf-8", errors="replace").strip()
-                lines = "\n".join(log.splitlines()[-_LAST_LINES:])
-                raise UnciaError(f"versitygw does not start: {lines or 'it said nothing'}")
+                raise UnciaError(f"versitygw does not start: {listening.last_lines(self._log)}")
 
     def _start(self, program: Path, folder: Path) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
@@ -150,32 +144,6 @@ class Server:
                 start_new_session=True,
             )
 
-    def _listens(self) -> bool:
-        host, _, port = self.address.rpartition(":")
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                socket.create_connection((host, int(port)), 1).close()
-            except OSError:
-                time.sleep(_POLL_S)
-            else:
-                # Somebody else may listen there, and this one is about to end.
-                return self.process.poll() is None
-        return False
-
     def stop(self) -> None:
         """End it; may be called twice."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        self.process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+        listening.stop(self.process)

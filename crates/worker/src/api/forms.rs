@@ -1,16 +1,21 @@
 //! The bodies of the management requests, checked as Lambda checks them.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use base64::Engine;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::Api;
 use super::error::ApiError;
-use super::s3::{self, Object};
 use crate::function::{Configuration, Overrides};
+use crate::ids;
 use crate::instance::{Architecture, Host, Runtime, Services};
+use crate::remote::RemoteError;
+use crate::remote::s3::Object;
+use crate::store::{MAX_ZIPPED_BYTES, PackageError};
 
 const MEMORY_MB: std::ops::RangeInclusive<u64> = 128..=10_240;
 const TIMEOUT_S: std::ops::RangeInclusive<u64> = 1..=900;
@@ -290,28 +295,53 @@ fn asks_for_something(value: &Value) -> bool {
     }
 }
 
-/// The bytes of a package: given as base64, or in S3. Only for threads that may wait.
-pub(super) fn zip_file(code: &Code) -> Result<Vec<u8>, ApiError> {
+/// Where a zip file is.
+pub(super) enum Zip {
+    Given(Vec<u8>),
+    InStore(Object),
+}
+
+/// The zip file that a form gives or names.
+pub(super) fn zip_file(code: &Code) -> Result<Zip, ApiError> {
     let object = (code.S3Bucket.as_deref(), code.S3Key.as_deref());
-    let text = match (code.ZipFile.as_deref(), object) {
-        (Some(text), (None, None)) => text,
-        (None, (Some(bucket), Some(key))) => {
-            return s3::fetch(&Object { bucket, key, version: code.S3ObjectVersion.as_deref() });
-        }
-        (None, (None, None)) => {
-            return Err(ApiError::invalid(
-                "Please provide the package as ZipFile, or as S3Bucket and S3Key",
-            ));
-        }
+    match (code.ZipFile.as_deref(), object) {
+        (Some(text), (None, None)) => base64::engine::general_purpose::STANDARD
+            .decode(text)
+            .map(Zip::Given)
+            .map_err(|error| ApiError::invalid(format!("ZipFile is not valid base64: {error}"))),
+        (None, (Some(bucket), Some(key))) => Ok(Zip::InStore(Object {
+            bucket: bucket.to_owned(),
+            key: key.to_owned(),
+            version: code.S3ObjectVersion.clone(),
+        })),
+        (None, (None, None)) => Err(ApiError::invalid(
+            "Please provide the package as ZipFile, or as S3Bucket and S3Key",
+        )),
         _ => {
-            return Err(ApiError::invalid(
-                "Please provide either ZipFile, or S3Bucket and S3Key together",
-            ));
+            Err(ApiError::invalid("Please provide either ZipFile, or S3Bucket and S3Key together"))
         }
+    }
+}
+
+/// The bytes of a zip file, which are fetched if they are in a store. Only for threads that may wait.
+pub(super) fn zip_bytes(api: &Api, code: &Code) -> Result<Vec<u8>, ApiError> {
+    let object = match zip_file(code)? {
+        Zip::Given(bytes) => return Ok(bytes),
+        Zip::InStore(object) => object,
     };
-    base64::engine::general_purpose::STANDARD
-        .decode(text)
-        .map_err(|error| ApiError::invalid(format!("ZipFile is not valid base64: {error}")))
+    let packages = api.registry.packages();
+    let file = packages.staging().join(ids::staging());
+    let fetched = packages.objects()?.fetch(&object, &file, MAX_ZIPPED_BYTES as u64);
+    let bytes = match fetched {
+        Ok(_) => fs::read(&file).map_err(PackageError::from),
+        Err(RemoteError::TooLarge(bytes)) => {
+            Err(PackageError::Zipped(usize::try_from(bytes).unwrap_or(usize::MAX)))
+        }
+        Err(RemoteError::Refused(sentence)) => Err(PackageError::Remote(sentence)),
+    };
+    // What was not made is not there.
+    let _ = fs::remove_file(&file);
+    Ok(bytes?)
 }
 
 pub(super) fn check_name(name: &str) -> Result<(), ApiError> {
@@ -379,7 +409,14 @@ pub(super) fn settings(
     if let Some(refusal) = services.refusal(overrides.reach()) {
         return Err(ApiError::invalid(refusal));
     }
-    if let Some(refusal) = overrides.refusal_of_image().filter(|_| is_image) {
+    let refusal = if is_image {
+        overrides.refusal_of_image()
+    } else if overrides.is_fetched() {
+        overrides.refusal_of_fetched(runtime)
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
         return Err(ApiError::invalid(refusal));
     }
     let refusal = overrides.refusal(runtime, default);

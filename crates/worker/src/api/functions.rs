@@ -1,6 +1,7 @@
 //! Creating, changing and describing functions.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use tokio::runtime::Handle;
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{
     self, ConcurrencyForm, CreateFunction, NO_CODE, NO_CONFIGURATION, Settings, UpdateCode,
-    UpdateConfiguration, check_architectures, check_name, check_runtime, check_tags, zip_file,
+    UpdateConfiguration, Zip, check_architectures, check_name, check_runtime, check_tags,
+    zip_bytes, zip_file,
 };
 use super::route::query_values;
 use super::versions::{self, Reference, Target, find_version};
@@ -24,7 +26,7 @@ use crate::instance::Runtime;
 use crate::layer::Layers;
 use crate::published::LATEST;
 use crate::sandbox::SeenAt;
-use crate::store::{Code, check_handler};
+use crate::store::{Code, FetchedZip, Origin, check_handler};
 
 /// How a function that was configured gets its requests.
 const ARCHITECTURE_HEADER: &str = "x-uncia-architecture";
@@ -147,6 +149,7 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
         key: ids::uuid(),
         reserved_concurrency: None,
         image: None,
+        fetched: None,
         layers: layers::choose(api, form.Layers.as_deref().unwrap_or_default(), &[])?,
     };
     Settings {
@@ -176,8 +179,9 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
         configuration.image = Some(used);
         code
     } else {
-        let zip = zip_file(&form.Code)?;
-        let code = store_code(api, &zip, runtime, &configuration, &layers)?;
+        let code =
+            store_code(api, &form.Code, overrides.is_fetched(), runtime, &configuration, &layers)?;
+        configuration.fetched = fetched(&code);
         compile(api, &code, &layers, runtime);
         code
     };
@@ -215,8 +219,8 @@ pub(super) fn update_code(
         let (code, used) = images::load(api, &place, used.overrides.clone())?;
         (code, Some(used))
     } else {
-        let zip = zip_file(&place)?;
-        (store_code(api, &zip, old.runtime(), settings, &old.layers)?, None)
+        let is_fetched = old.overrides.is_fetched();
+        (store_code(api, &place, is_fetched, old.runtime(), settings, &old.layers)?, None)
     };
     if form.DryRun == Some(true) {
         return Ok(json_answer(StatusCode::OK, &describe(api, &old)));
@@ -235,6 +239,7 @@ pub(super) fn update_code(
         }
         // They may have been changed meanwhile.
         layers::check_size(&code, &function.layers)?;
+        function.configuration.fetched = fetched(&code);
         function.code = code;
         function.layers = layers::lay(api, &function.configuration)?;
         function.broken = None;
@@ -520,26 +525,47 @@ fn expect(api: &Arc<Api>, function: &Function) {
 /// Stores a package that fits the function's other settings. Only for threads that may wait.
 fn store_code(
     api: &Api,
-    zip: &[u8],
+    form: &forms::Code,
+    is_fetched: bool,
     runtime: Runtime,
     configuration: &Configuration,
     layers: &Layers,
 ) -> Result<Arc<Code>, ApiError> {
     let (identifier, handler) = (&configuration.runtime, &configuration.handler);
     let folder = layers.folder();
-    let code = api
-        .registry
-        .packages()
-        .store(zip, |code| check_handler(code, folder.as_deref(), runtime, identifier, handler))?;
+    let check = |code: &Path| check_handler(code, folder.as_deref(), runtime, identifier, handler);
+    let packages = api.registry.packages();
+    let code = if is_fetched {
+        let Zip::InStore(object) = zip_file(form)? else {
+            return Err(ApiError::invalid(
+                "A function with the tag uncia:code set to fetched has its package in the store: please provide \
+                 S3Bucket and S3Key, not ZipFile",
+            ));
+        };
+        packages.store_fetched(object, check)?
+    } else {
+        packages.store(&zip_bytes(api, form)?, check)?
+    };
     layers::check_size(&code, layers)?;
     Ok(code)
+}
+
+/// Where a package is fetched from, if it is a zip file that is not kept here.
+fn fetched(code: &Code) -> Option<FetchedZip> {
+    match code.origin() {
+        Some(Origin::Store(zip)) => Some(zip.clone()),
+        _ => None,
+    }
 }
 
 /// Waits until a package and layers are compiled, so that all cold starts of a function are alike. Only
 /// for threads that may wait; nothing is locked meanwhile.
 fn compile(api: &Arc<Api>, code: &Arc<Code>, layers: &Layers, runtime: Runtime) {
     Handle::current().block_on(async {
-        code.compile(&api.host, runtime, SeenAt::Task).await;
+        // Nothing of what is fetched is kept, and neither is its byte code.
+        if code.origin().is_none() {
+            code.compile(&api.host, runtime, SeenAt::Task).await;
+        }
         if let Some(opt) = layers.opt() {
             opt.compile(&api.host, runtime, SeenAt::Layers).await;
         }

@@ -17,6 +17,7 @@ use super::Api;
 use super::error::ApiError;
 use super::forms::{Code as CodeForm, ImageConfigForm};
 use crate::function::{Configuration, Function, ImageConfig, ImageUse};
+use crate::remote::registry::{Registry, Repository};
 use crate::store::{Code, PackageError};
 
 /// What an image is run as: it brings its own runtime.
@@ -32,8 +33,16 @@ const MAX_FOLDER_BYTES: usize = 1_000;
 /// Where an image is, and which of those there.
 #[derive(Debug, PartialEq, Eq)]
 struct Reference {
-    path: PathBuf,
+    source: ImageSource,
     selector: Selector,
+}
+
+/// Where images are.
+#[derive(Debug, PartialEq, Eq)]
+enum ImageSource {
+    /// A layout on this machine.
+    Layout(PathBuf),
+    Registry(Repository),
 }
 
 impl Reference {
@@ -41,13 +50,13 @@ impl Reference {
         let invalid = |why: &str| {
             ApiError::invalid(format!(
                 "ImageUri {uri:?} is not supported: {why}. Name an OCI image layout on this machine, a \
-                 folder or a tar file, as oci:/path, oci:/path:tag or oci:/path@sha256:digest"
+                 folder or a tar file, as oci:/path, oci:/path:tag or oci:/path@sha256:digest; or an image in a \
+                 registry as HOST:PORT/name:tag or HOST:PORT/name@sha256:digest"
             ))
         };
-        let Some(rest) = uri.strip_prefix(SCHEME) else {
-            return Err(invalid("this platform pulls no images from registries"));
-        };
-        if rest.contains('\0') || !rest.starts_with('/') {
+        let layout = uri.strip_prefix(SCHEME);
+        let rest = layout.unwrap_or(uri);
+        if layout.is_some() && (rest.contains('\0') || !rest.starts_with('/')) {
             return Err(invalid("the path must be absolute"));
         }
         let name = rest.rfind('/').map_or(0, |index| index + 1);
@@ -65,13 +74,35 @@ impl Reference {
         } else {
             (rest, Selector::Only)
         };
-        Ok(Self { path: path.into(), selector })
+        let source = match layout {
+            Some(_) => ImageSource::Layout(path.into()),
+            None => ImageSource::Registry(repository(path).map_err(invalid)?),
+        };
+        Ok(Self { source, selector })
     }
 
     /// The same with the digest of what it means now.
     fn resolved(&self, digest: &Digest) -> String {
-        format!("{SCHEME}{}@{digest}", self.path.display())
+        match &self.source {
+            ImageSource::Layout(path) => format!("{SCHEME}{}@{digest}", path.display()),
+            ImageSource::Registry(Repository { registry, name }) => {
+                format!("{registry}/{name}@{digest}")
+            }
+        }
     }
+}
+
+/// The repository that the beginning of a reference names; the error says what is wrong with it.
+fn repository(text: &str) -> Result<Repository, &'static str> {
+    let (registry, name) = text.split_once('/').unwrap_or((text, ""));
+    let port = registry.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    if !matches!(port, Some(Ok(1..))) {
+        return Err("it begins with no address of a registry");
+    }
+    if !Repository::is_name(name) {
+        return Err("it names no repository, in small letters and digits");
+    }
+    Ok(Repository { registry: registry.to_owned(), name: name.to_owned() })
 }
 
 /// Whether a function is to be an image.
@@ -120,13 +151,43 @@ pub(super) fn load(
     })?;
     let reference = Reference::parse(uri)?;
     let refused = |error: ImageError| ApiError::from(PackageError::from(error));
-    let handle = open_allowed(&api.config.images, &reference.path)?;
-    let layout = Layout::open(handle, &reference.path.display().to_string()).map_err(refused)?;
-    let image = Image::read(&layout, &reference.selector).map_err(refused)?;
-    let resolved_uri = reference.resolved(&image.digest);
-    let used = ImageUse { uri: uri.to_owned(), resolved_uri, overrides };
-    check_program(&image, &used.overrides)?;
-    Ok((api.registry.packages().store_image(&layout, image)?, used))
+    let used = |image: &Image| {
+        check_program(image, &overrides)?;
+        let resolved_uri = reference.resolved(&image.digest);
+        let overrides = overrides.clone();
+        Ok::<_, ApiError>(ImageUse { uri: uri.to_owned(), resolved_uri, overrides })
+    };
+    let packages = api.registry.packages();
+    match &reference.source {
+        ImageSource::Layout(path) => {
+            let handle = open_allowed(&api.config.images, path)?;
+            let layout = Layout::open(handle, &path.display().to_string()).map_err(refused)?;
+            let image = Image::read(&layout, &reference.selector).map_err(refused)?;
+            let used = used(&image)?;
+            Ok((packages.store_image(&layout, image)?, used))
+        }
+        ImageSource::Registry(repository) => {
+            check_registry(&api.config.registries, &repository.registry)?;
+            let registry = Registry::new(repository.clone(), reference.selector.clone());
+            let image = Image::read(&registry, &reference.selector).map_err(refused)?;
+            let used = used(&image)?;
+            Ok((packages.store_remote(repository.clone(), image)?, used))
+        }
+    }
+}
+
+/// Refuses a registry that the platform's configuration does not name.
+fn check_registry(allowed: &[String], registry: &String) -> Result<(), ApiError> {
+    if allowed.contains(registry) {
+        return Ok(());
+    }
+    let known = match allowed {
+        [] => {
+            "it takes images from none: start it with --registry and the address of one".to_owned()
+        }
+        _ => format!("it takes images from {}", allowed.join(", ")),
+    };
+    Err(ApiError::invalid(format!("This platform takes no images from {registry}; {known}")))
 }
 
 /// Opens a layout below one of the allowed folders.
@@ -256,17 +317,29 @@ mod tests {
         assert_eq!(parse("oci:/a/b").selector, Selector::Only);
         let tagged = parse("oci:/a:b/c.tar:v1.2");
         assert_eq!(
-            (tagged.path, tagged.selector),
-            ("/a:b/c.tar".into(), Selector::Tag("v1.2".into()))
+            (tagged.source, tagged.selector),
+            (ImageSource::Layout("/a:b/c.tar".into()), Selector::Tag("v1.2".into()))
         );
-        assert_eq!(parse("oci:/a:b/c").path, Path::new("/a:b/c"));
+        assert_eq!(parse("oci:/a:b/c").source, ImageSource::Layout("/a:b/c".into()));
         let digest = Digest::of(b"");
         let pinned = parse(&format!("oci:/a@{digest}"));
         assert_eq!(pinned.selector, Selector::Digest(digest.clone()));
         assert_eq!(pinned.resolved(&digest), format!("oci:/a@{digest}"));
+        let remote = parse("localhost:5000/uncia/hello:v1");
+        let repository =
+            Repository { registry: "localhost:5000".into(), name: "uncia/hello".into() };
+        assert_eq!(remote.source, ImageSource::Registry(repository));
+        assert_eq!(remote.selector, Selector::Tag("v1".into()));
+        assert_eq!(remote.resolved(&digest), format!("localhost:5000/uncia/hello@{digest}"));
+        let message = check_registry(&[], &"localhost:5000".to_owned()).unwrap_err().message;
+        assert!(message.contains("--registry"), "{message}");
         for (uri, wanted) in [
-            ("123.dkr.ecr.us-east-1.amazonaws.com/x:latest", "no images from registries"),
-            ("docker://x", "no images from registries"),
+            ("123.dkr.ecr.us-east-1.amazonaws.com/x:latest", "no address of a registry"),
+            ("docker://x", "no address of a registry"),
+            ("localhost:0/x", "no address of a registry"),
+            ("localhost:5000", "no address of a registry"),
+            ("localhost:5000/X", "no repository"),
+            ("localhost:5000/../x", "no repository"),
             ("oci:relative", "must be absolute"),
             ("oci:/a:", "is no tag"),
             ("oci:/a:b c", "is no tag"),

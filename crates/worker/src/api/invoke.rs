@@ -274,7 +274,7 @@ pub(super) fn payload(
             Ok((body.to_string().into(), true))
         }
         Disposition::NotReady(StartError::Init { payload, .. }) => Ok((payload.clone(), true)),
-        Disposition::NotReady(error @ StartError::Sandbox(_)) => {
+        Disposition::NotReady(error @ (StartError::Sandbox(_) | StartError::Package(_))) => {
             Err(ApiError::service(error.to_string()))
         }
         Disposition::Rejected(reason) => Err((*reason).into()),

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::error::{Answer, ApiError, empty_answer, json_answer};
-use super::forms::{self, NO_CODE, PublishLayer, check_description, zip_file};
+use super::forms::{self, NO_CODE, PublishLayer, check_description, zip_bytes};
 use super::functions::code_sha256;
 use super::route::{decode, query_values};
 use super::{Api, LAYER_ARN_PREFIX, pages};
@@ -99,7 +99,7 @@ pub(super) fn publish(api: &Arc<Api>, reference: &str, body: &[u8]) -> Result<An
             "CompatibleArchitectures must be among {ARCHITECTURES:?}, not {other:?}"
         )));
     }
-    let code = api.registry.packages().store(&zip_file(&form.Content)?, |_| Ok(()))?;
+    let code = api.registry.packages().store(&zip_bytes(api, &form.Content)?, |_| Ok(()))?;
     let version = api.registry.change().publish_layer(&name, about, code)?;
     Ok(json_answer(StatusCode::CREATED, &describe_whole(api, &version)))
 }

@@ -244,6 +244,11 @@ impl Members {
                         controller; give it a zip package"
                 .to_owned());
         }
+        if spec.package.is_some() {
+            return Err("functions whose package is fetched at a start do not run on workers that have joined a \
+                        controller: update their code without the tag uncia:code"
+                .to_owned());
+        }
         let function = self.function(&spec.function, &spec.code).ok_or_else(|| {
             "the function was changed before the worker was asked to start it".to_owned()
         })?;

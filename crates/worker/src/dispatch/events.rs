@@ -90,7 +90,7 @@ impl QueuedEvent {
                 (EventUpdate::Done { id }, NextAttempt::None)
             }
             AttemptEnd::Refused => (EventUpdate::Done { id }, NextAttempt::None),
-            AttemptEnd::NotReady(StartError::Sandbox(_)) => {
+            AttemptEnd::NotReady(StartError::Sandbox(_) | StartError::Package(_)) => {
                 (EventUpdate::Attempted { id, attempt }, NextAttempt::AfterMs(self.defer()))
             }
             AttemptEnd::Ran(_) | AttemptEnd::NotReady(_) => {

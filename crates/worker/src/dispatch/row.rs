@@ -272,7 +272,7 @@ pub(super) fn not_ready(
     error: &StartError,
 ) -> Recorded {
     let outcome = match error {
-        StartError::Sandbox(_) => "transport_error",
+        StartError::Sandbox(_) | StartError::Package(_) => "transport_error",
         StartError::Timeout(_) => "timeout",
         _ => "function_error",
     };

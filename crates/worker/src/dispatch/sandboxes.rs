@@ -11,14 +11,19 @@ use uncia_record::{Instance as InstanceRow, Invocation};
 
 use super::host::{InstanceHost, Log, RunningInstance, Started};
 use crate::cluster::{Members, RemoteInstance};
-use crate::instance::{self, Architecture, InstanceSpec, Reply, Request};
+use crate::instance::{
+    self, Architecture, Held, InstanceSpec, Package, Phase, Reply, Request, StartError,
+};
 use crate::meterlog::{LogError, MeterLog, Recorded};
+
+/// From what time on waiting for another start to fetch the package is a phase.
+const WAITED_NS: i64 = 1_000_000;
 
 /// What a function runs as.
 #[derive(Clone)]
 pub(crate) enum Running {
-    /// A sandbox of its own.
-    Sandbox(instance::Instance),
+    /// A sandbox of its own, and what keeps its package on the disk, if that was fetched.
+    Sandbox(instance::Instance, #[expect(dead_code, reason = "it only has to live")] Option<Held>),
     /// Code, in the host of all functions' code.
     Code(instance::LoadedCode),
     /// Either of them, on a worker that has joined.
@@ -80,24 +85,30 @@ impl InstanceHost for Arc<instance::Host> {
     type Instance = Running;
 
     async fn start(&self, _worker: WorkerId, spec: InstanceSpec) -> Started<Running> {
-        if spec.architecture == Architecture::Code {
-            let began = Moment::now();
-            let started = self.start_code(spec).await;
-            return Started {
-                result: started.result.map(Running::Code),
-                phases: started.phases,
-                restored: false,
-                initialization_ns: Moment::now().since(began),
-                log_tail: Bytes::new(),
-            };
-        }
-        let started = instance::Host::start(self, spec).await;
+        let Some(package) = spec.package.clone() else { return self.start_here(spec).await };
+        let began = Moment::now();
+        let (obtained, mut phases) = obtain(package).await;
+        let held = match obtained {
+            Ok(held) => held,
+            Err(sentence) => {
+                tracing::warn!(function = %spec.function, "{sentence}");
+                return Started {
+                    result: Err(StartError::Package(sentence)),
+                    phases,
+                    restored: false,
+                    initialization_ns: Moment::now().since(began),
+                    log_tail: Bytes::new(),
+                };
+            }
+        };
+        let obtained = Moment::now().since(began);
+        let started = self.start_here(spec).await;
+        phases.extend(started.phases);
         Started {
-            result: started.result.map(Running::Sandbox),
-            phases: started.phases,
-            restored: started.restored,
-            initialization_ns: started.initialization_ns,
-            log_tail: started.log_tail,
+            result: started.result.map(|running| running.holding(held)),
+            phases,
+            initialization_ns: obtained + started.initialization_ns,
+            ..started
         }
     }
 
@@ -117,6 +128,68 @@ impl InstanceHost for Arc<instance::Host> {
     }
 }
 
+/// Has a package on the disk; returns what keeps it there, and what that consisted of. Of many starts one does the
+/// work, and the others' phase of fetching is their waiting for it.
+async fn obtain(package: Arc<dyn Package>) -> (Result<Held, String>, Vec<Phase>) {
+    let began = Moment::now();
+    let turn = package.clone();
+    let _turn = turn.turn().lock().await;
+    let waited = Moment::now();
+    let obtaining = tokio::task::spawn_blocking(move || {
+        let mut phases = Vec::new();
+        (package.obtain(&mut phases), phases)
+    });
+    let (held, mut phases) =
+        obtaining.await.unwrap_or_else(|error| (Err(error.to_string()), Vec::new()));
+    match phases.first_mut() {
+        Some(first) => first.start = began,
+        None if waited.since(began) > WAITED_NS => {
+            phases.push(Phase { name: "fetch", start: began, end: waited });
+        }
+        None => {}
+    }
+    (held, phases)
+}
+
+/// Starts what needs nothing that is not on this machine.
+trait StartHere {
+    async fn start_here(&self, spec: InstanceSpec) -> Started<Running>;
+}
+
+impl StartHere for Arc<instance::Host> {
+    async fn start_here(&self, spec: InstanceSpec) -> Started<Running> {
+        if spec.architecture == Architecture::Code {
+            let began = Moment::now();
+            let started = self.start_code(spec).await;
+            return Started {
+                result: started.result.map(Running::Code),
+                phases: started.phases,
+                restored: false,
+                initialization_ns: Moment::now().since(began),
+                log_tail: Bytes::new(),
+            };
+        }
+        let started = instance::Host::start(self, spec).await;
+        Started {
+            result: started.result.map(|instance| Running::Sandbox(instance, None)),
+            phases: started.phases,
+            restored: started.restored,
+            initialization_ns: started.initialization_ns,
+            log_tail: started.log_tail,
+        }
+    }
+}
+
+impl Running {
+    /// The same, which keeps its package on the disk.
+    fn holding(self, held: Held) -> Self {
+        match self {
+            Self::Sandbox(instance, _) => Self::Sandbox(instance, Some(held)),
+            other @ (Self::Code(_) | Self::Remote(_)) => other,
+        }
+    }
+}
+
 /// What only a process of a function's own can do: code is nothing between requests.
 fn only_processes() -> io::Error {
     io::ErrorKind::Unsupported.into()
@@ -125,7 +198,7 @@ fn only_processes() -> io::Error {
 impl RunningInstance for Running {
     fn is_server(&self) -> bool {
         match self {
-            Self::Sandbox(instance) => instance.is_server(),
+            Self::Sandbox(instance, _) => instance.is_server(),
             Self::Code(_) => true,
             Self::Remote(instance) => instance.is_server(),
         }
@@ -133,7 +206,7 @@ impl RunningInstance for Running {
 
     async fn invoke(&self, request: Request) -> Reply {
         match self {
-            Self::Sandbox(instance) => instance.invoke(request).await,
+            Self::Sandbox(instance, _) => instance.invoke(request).await,
             Self::Code(code) => code.invoke(request).await,
             Self::Remote(instance) => instance.invoke(request).await,
         }
@@ -141,7 +214,7 @@ impl RunningInstance for Running {
 
     async fn freeze(&self) -> io::Result<()> {
         match self {
-            Self::Sandbox(instance) => instance.freeze().await,
+            Self::Sandbox(instance, _) => instance.freeze().await,
             Self::Code(_) => Err(only_processes()),
             Self::Remote(instance) => instance.order("freeze").await,
         }
@@ -149,7 +222,7 @@ impl RunningInstance for Running {
 
     async fn thaw(&self) -> io::Result<()> {
         match self {
-            Self::Sandbox(instance) => instance.thaw().await,
+            Self::Sandbox(instance, _) => instance.thaw().await,
             Self::Code(_) => Err(only_processes()),
             Self::Remote(instance) => instance.order("thaw").await,
         }
@@ -157,7 +230,7 @@ impl RunningInstance for Running {
 
     async fn scale_down(&self) -> io::Result<()> {
         match self {
-            Self::Sandbox(instance) => instance.scale_down(),
+            Self::Sandbox(instance, _) => instance.scale_down(),
             Self::Code(_) => Err(only_processes()),
             Self::Remote(instance) => instance.order("scale-down").await,
         }
@@ -165,7 +238,7 @@ impl RunningInstance for Running {
 
     async fn scale_up(&self) -> io::Result<()> {
         match self {
-            Self::Sandbox(instance) => instance.scale_up(),
+            Self::Sandbox(instance, _) => instance.scale_up(),
             Self::Code(_) => Err(only_processes()),
             Self::Remote(instance) => instance.order("scale-up").await,
         }
@@ -173,7 +246,7 @@ impl RunningInstance for Running {
 
     fn set_cpu(&self, assignment: CpuAssignment) -> io::Result<()> {
         match self {
-            Self::Sandbox(instance) => instance.set_cpu(&assignment),
+            Self::Sandbox(instance, _) => instance.set_cpu(&assignment),
             Self::Code(_) => Err(only_processes()),
             Self::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -181,7 +254,7 @@ impl RunningInstance for Running {
 
     fn idle_cpu(&self) -> Option<i64> {
         match self {
-            Self::Sandbox(instance) => instance.idle_cpu(),
+            Self::Sandbox(instance, _) => instance.idle_cpu(),
             // The host's own time is no function's.
             Self::Code(_) => None,
             Self::Remote(instance) => instance.idle_cpu(),
@@ -190,7 +263,7 @@ impl RunningInstance for Running {
 
     async fn retire(&self, grace: Duration) {
         match self {
-            Self::Sandbox(instance) => instance.retire(grace).await,
+            Self::Sandbox(instance, _) => instance.retire(grace).await,
             Self::Code(code) => code.stop().await,
             Self::Remote(instance) => instance.stop(grace, true).await,
         }
@@ -198,7 +271,7 @@ impl RunningInstance for Running {
 
     async fn stop(&self, grace: Duration) {
         match self {
-            Self::Sandbox(instance) => instance.stop(grace).await,
+            Self::Sandbox(instance, _) => instance.stop(grace).await,
             Self::Code(code) => code.stop().await,
             Self::Remote(instance) => instance.stop(grace, false).await,
         }
@@ -213,7 +286,7 @@ impl RunningInstance for Running {
 
     async fn exited(&self) {
         match self {
-            Self::Sandbox(instance) => drop(instance.exited().await),
+            Self::Sandbox(instance, _) => drop(instance.exited().await),
             Self::Code(code) => code.exited().await,
             Self::Remote(instance) => instance.exited().await,
         }

@@ -120,6 +120,11 @@ impl Services {
         self.0.get(&index)
     }
 
+    /// Where the service of this name is.
+    pub(crate) fn named(&self, name: &str) -> Option<&Located> {
+        self.get(ALL.iter().position(|it| it.name == name)?)
+    }
+
     /// Why a function cannot reach these services, if it cannot: a sentence.
     pub(crate) fn refusal(&self, reach: Reach) -> Option<String> {
         let (_, missing) = reach.services().find(|(index, _)| !self.0.contains_key(index))?;

@@ -74,6 +74,7 @@ pub(crate) struct Target<'a> {
     sandbox: Option<&'a mut Sandbox>,
     serving: Option<&'a mut Serving>,
     reach: Option<&'a mut Reach>,
+    fetched: Option<&'a mut bool>,
 }
 
 /// How an instance serves, as far as that is set.
@@ -116,6 +117,13 @@ impl<'a> Target<'a> {
         self.instance(|spec| spec.reach = value);
         if let Some(reach) = self.reach.as_deref_mut() {
             *reach = value;
+        }
+    }
+
+    /// Sets whether a zip file is fetched when an instance starts.
+    pub(crate) fn fetched(&mut self, value: bool) {
+        if let Some(fetched) = self.fetched.as_deref_mut() {
+            *fetched = value;
         }
     }
 
@@ -344,6 +352,30 @@ impl Overrides {
         let mut start_from = StartFrom::default();
         self.apply(&mut Target { start_from: Some(&mut start_from), ..Target::default() });
         start_from
+    }
+
+    /// Whether its zip file is fetched when an instance starts.
+    pub(crate) fn is_fetched(&self) -> bool {
+        let mut fetched = false;
+        self.apply(&mut Target { fetched: Some(&mut fetched), ..Target::default() });
+        fetched
+    }
+
+    /// Why a function whose package is fetched cannot have these settings, if it cannot: a sentence.
+    pub(crate) fn refusal_of_fetched(&self, runtime: Runtime) -> Option<String> {
+        let name = runtime.name();
+        if runtime.definition().is_code() {
+            return Some(format!(
+                "The tag {TAG_PREFIX}code must be kept for a function in {name}, whose code is compiled before it \
+                 is run."
+            ));
+        }
+        (self.start_from() == StartFrom::FunctionZygote).then(|| {
+            format!(
+                "The tag {TAG_PREFIX}start-from cannot be function_zygote with the tag {TAG_PREFIX}code set to \
+                 fetched: what has run the function's imports has its package."
+            )
+        })
     }
 
     /// Which services an instance reaches.

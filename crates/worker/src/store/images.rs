@@ -21,7 +21,9 @@ use uncia_oci::{Digest, Image, ImageError, Layer, Source};
 
 use super::folders;
 use super::package::PackageError;
+use super::recent::Recent;
 use crate::ids;
+use crate::remote::registry::Repository;
 use crate::sandbox::GROUP_ID;
 
 /// Most files, folders and links of a layer. Bounds the inodes that one can use up.
@@ -36,8 +38,11 @@ const CONTENTS: &str = "layer.json";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredImage {
     pub image: Image,
-    /// Bytes in the files of its layers.
+    /// Bytes in the files of its layers, or of the layers in the registry.
     pub bytes: u64,
+    /// Where its layers are fetched from when an instance starts; None: they are kept here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<Repository>,
 }
 
 /// The folders `images` and `layers`.
@@ -47,7 +52,9 @@ pub(super) struct ImageStore {
     rules: Rules,
     holds: Mutex<Holds>,
     /// For each layer that is being unpacked, a lock for who wants it meanwhile.
-    unpacking: Mutex<HashMap<Digest, Arc<Mutex<()>>>>,
+    pub(super) unpacking: Mutex<HashMap<Digest, Arc<Mutex<()>>>>,
+    /// What was fetched and is kept for the next instance; each holds once.
+    pub(super) recent: Mutex<Recent<Digest>>,
 }
 
 /// Which layers are needed.
@@ -72,6 +79,7 @@ impl ImageStore {
             },
             holds: Mutex::default(),
             unpacking: Mutex::default(),
+            recent: Mutex::new(Recent::new(0)),
         };
         folders::ensure(&store.images(), folders::PRIVATE)?;
         // Instances see the layers through mounts, and nobody else has any business there.
@@ -108,7 +116,7 @@ impl ImageStore {
                 return Err(PackageError::ImageBytes(MAX_IMAGE_BYTES));
             }
         }
-        Ok(StoredImage { image, bytes })
+        Ok(StoredImage { image, bytes, repository: None })
     }
 
     /// Keeps an image whose layers are unpacked and held.
@@ -125,37 +133,41 @@ impl ImageStore {
 
     /// Keeps no image although its layers are unpacked and held.
     pub(super) fn give_up(&self, stored: &StoredImage) {
-        self.release(distinct(&stored.image));
+        self.release(kept(stored));
     }
 
     fn unpack(&self, source: &dyn Source, layer: &Layer) -> Result<Contents, PackageError> {
-        let gate = lock(&self.unpacking).entry(layer.diff_id.clone()).or_default().clone();
+        let gate = self.gate(&layer.diff_id);
         let unpacked = {
             let _alone = lock(&gate);
             match self.contents(&layer.diff_id) {
                 Some(contents) => Ok(contents),
-                None => self.unpack_new(source, layer),
+                None => self.make(&layer.diff_id, |files| {
+                    folders::make(files, folders::READABLE)?;
+                    Ok(unpack(source, layer, files, &self.rules)?)
+                }),
             }
         };
-        drop(gate);
-        let mut unpacking = lock(&self.unpacking);
-        if unpacking.get(&layer.diff_id).is_some_and(|gate| Arc::strong_count(gate) == 1) {
-            unpacking.remove(&layer.diff_id);
-        }
+        self.leave(&layer.diff_id, gate);
         unpacked
     }
 
-    fn unpack_new(&self, source: &dyn Source, layer: &Layer) -> Result<Contents, PackageError> {
+    /// Makes a layer: `fill` makes the folder that it gets and what is in it. Nobody else may make it meanwhile.
+    pub(super) fn make(
+        &self,
+        layer: &Digest,
+        fill: impl FnOnce(&Path) -> Result<Contents, PackageError>,
+    ) -> Result<Contents, PackageError> {
         let staged = self.staging();
         let made = || -> Result<Contents, PackageError> {
-            let files = staged.join(FILES);
-            folders::make(&files, folders::READABLE)?;
-            let contents = unpack(source, layer, &files, &self.rules)?;
+            // Instances reach it by its path, and not what lies beside it.
+            folders::make(&staged, folders::PASSABLE)?;
+            let contents = fill(&staged.join(FILES))?;
             let text = serde_json::to_vec(&contents).map_err(io::Error::from)?;
             fs::write(staged.join(CONTENTS), text)?;
             // A layer that is there without its record: not one of ours, or damaged.
-            self.discard(&layer.diff_id);
-            fs::rename(&staged, self.layer(&layer.diff_id))?;
+            self.discard(layer);
+            fs::rename(&staged, self.layer(layer))?;
             Ok(contents)
         };
         made().inspect_err(|_| {
@@ -165,7 +177,7 @@ impl ImageStore {
     }
 
     /// What a layer holds, if it is here.
-    fn contents(&self, layer: &Digest) -> Option<Contents> {
+    pub(super) fn contents(&self, layer: &Digest) -> Option<Contents> {
         let text = fs::read(self.layer(layer).join(CONTENTS)).ok()?;
         let is_there = self.layer(layer).join(FILES).is_dir();
         is_there.then(|| serde_json::from_slice(&text).ok()).flatten()
@@ -177,7 +189,7 @@ impl ImageStore {
         let text = fs::read(self.record(sha256)).ok()?;
         let restored = || -> Result<StoredImage, PackageError> {
             let stored: StoredImage = serde_json::from_slice(&text).map_err(io::Error::from)?;
-            let layers = distinct(&stored.image);
+            let layers = kept(&stored);
             if let Some(lost) = layers.iter().find(|layer| self.contents(layer).is_none()) {
                 return Err(ImageError::Missing(format!("the unpacked layer {lost}")).into());
             }
@@ -216,12 +228,27 @@ impl ImageStore {
         Ok(())
     }
 
+    /// How layers are unpacked.
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Has no more kept of what is fetched than so many bytes.
+    pub(super) fn limit(&self, bytes: u64) {
+        *lock(&self.recent) = Recent::new(bytes);
+    }
+
+    /// The folder of what is unpacked under a digest.
+    pub(super) fn files(&self, sha256: &str) -> PathBuf {
+        self.layers().join(sha256).join(FILES)
+    }
+
     /// The folders of an image's layers, the lowest first.
     pub(super) fn folders(&self, image: &Image) -> Vec<PathBuf> {
         image.layers.iter().map(|layer| self.layer(&layer.diff_id).join(FILES)).collect()
     }
 
-    fn hold(&self, layers: &BTreeSet<Digest>) {
+    pub(super) fn hold(&self, layers: &BTreeSet<Digest>) {
         let mut holds = lock(&self.holds);
         for layer in layers {
             *holds.layers.entry(layer.clone()).or_default() += 1;
@@ -230,13 +257,13 @@ impl ImageStore {
 
     /// Remembers what an image holds. One that was kept before, and is not removed yet, holds once.
     fn note(&self, stored: &StoredImage) {
-        let layers = distinct(&stored.image);
+        let layers = kept(stored);
         let name = stored.image.digest.hex().to_owned();
         let twice = lock(&self.holds).images.insert(name, layers);
         self.release(twice.unwrap_or_default());
     }
 
-    fn release(&self, layers: BTreeSet<Digest>) {
+    pub(super) fn release(&self, layers: BTreeSet<Digest>) {
         let mut holds = lock(&self.holds);
         for layer in layers {
             let Some(count) = holds.layers.get_mut(&layer) else { continue };
@@ -263,7 +290,7 @@ impl ImageStore {
     }
 
     /// A name in the staging folder that is free.
-    fn staging(&self) -> PathBuf {
+    pub(super) fn staging(&self) -> PathBuf {
         self.state.join("staging").join(ids::staging())
     }
 
@@ -284,11 +311,20 @@ impl ImageStore {
     }
 }
 
+/// The layers that an image holds as long as it is here.
+fn kept(stored: &StoredImage) -> BTreeSet<Digest> {
+    if stored.repository.is_some() {
+        // Those who run on them hold them.
+        return BTreeSet::new();
+    }
+    distinct(&stored.image)
+}
+
 fn distinct(image: &Image) -> BTreeSet<Digest> {
     image.layers.iter().map(|layer| layer.diff_id.clone()).collect()
 }
 
 /// Whatever is locked here is whole after every statement, so a panic elsewhere does not spoil it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,7 +10,7 @@
 //! bytecode/<sha256>/<runtime>-<version>/   byte code of their sources
 //! packages/<sha256>.zip
 //! images/<sha256>.json   images, by the digests of their manifests
-//! layers/<sha256>/    layers of images, unpacked, by the digests of their archives
+//! layers/<sha256>/    layers of images, unpacked, by the digests of their archives; zip files that are fetched, too
 //! mounts/             where roots of images are mounted, in each instance's own namespace
 //! staging/          what is not complete yet; emptied at the start
 //! ```
@@ -20,6 +20,7 @@
 
 mod byte_code;
 pub(crate) mod database;
+mod fetched;
 mod folders;
 mod images;
 mod layers;
@@ -27,9 +28,11 @@ mod links;
 mod lock;
 mod package;
 mod packages;
+mod recent;
 mod registry;
 
 pub(crate) use database::DatabaseError;
+pub(crate) use fetched::{FetchedZip, Origin};
 pub(crate) use images::StoredImage;
 pub(crate) use lock::{LockError, StateLock};
 pub(crate) use package::{MAX_UNZIPPED_BYTES, MAX_ZIPPED_BYTES, PackageError, check_handler};

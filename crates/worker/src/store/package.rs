@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, Permissions};
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use uncia_oci::ImageError;
+use uncia_oci::layer::Contents;
 use zip::CompressionMethod;
 use zip::result::ZipError;
 
@@ -75,6 +76,9 @@ pub(crate) enum PackageError {
     Image(ImageError),
     #[error("The image cannot be used: its layers unpack to more than {0} bytes")]
     ImageBytes(u64),
+    /// It could not be fetched: a sentence.
+    #[error("{0}")]
+    Remote(String),
     #[error("The package could not be unpacked: {0}")]
     Io(#[from] io::Error),
 }
@@ -118,8 +122,22 @@ pub(super) fn unpack(zip: &[u8], into: &Path) -> Result<(), PackageError> {
     if zip.len() > MAX_ZIPPED_BYTES {
         return Err(PackageError::Zipped(zip.len()));
     }
-    let mut archive = zip::ZipArchive::new(Cursor::new(zip))?;
-    let listed = count_entries(zip, archive.central_directory_start());
+    unpack_archive(Cursor::new(zip), into).map(|_| ())
+}
+
+/// The same of a file, which may be as large as what it holds.
+pub(super) fn unpack_file(zip: &Path, into: &Path) -> Result<Contents, PackageError> {
+    let file = File::open(zip)?;
+    if file.metadata()?.len() == 0 {
+        return Err(PackageError::Empty);
+    }
+    unpack_archive(BufReader::new(file), into)
+}
+
+fn unpack_archive(mut zip: impl Read + Seek, into: &Path) -> Result<Contents, PackageError> {
+    let start = zip::ZipArchive::new(&mut zip)?.central_directory_start();
+    let listed = count_entries(&mut zip, start);
+    let mut archive = zip::ZipArchive::new(zip)?;
     if listed > MAX_ENTRIES as u64 {
         return Err(PackageError::Entries(listed));
     }
@@ -158,12 +176,12 @@ pub(super) fn unpack(zip: &[u8], into: &Path) -> Result<(), PackageError> {
         }
         symlink(target, into.join(link))?;
     }
-    Ok(())
+    Ok(Contents { entries: entries.len() as u64, bytes: MAX_UNZIPPED_BYTES - left })
 }
 
 /// Where the link that an entry holds leads.
 fn target(
-    archive: &mut zip::ZipArchive<Cursor<&[u8]>>,
+    archive: &mut zip::ZipArchive<impl Read + Seek>,
     index: usize,
     link: &Path,
 ) -> Result<PathBuf, PackageError> {
@@ -182,7 +200,7 @@ fn target(
 /// Writes one file, and returns how many bytes may still follow. The sizes that the zip declares
 /// count for nothing here.
 fn extract(
-    archive: &mut zip::ZipArchive<Cursor<&[u8]>>,
+    archive: &mut zip::ZipArchive<impl Read + Seek>,
     index: usize,
     path: &Path,
     mode: u32,
@@ -205,21 +223,27 @@ fn extract(
 }
 
 /// The number of entries in the central directory, whatever their names.
-fn count_entries(zip: &[u8], start: u64) -> u64 {
+fn count_entries(zip: &mut (impl Read + Seek), start: u64) -> u64 {
     const SIGNATURE: &[u8] = b"PK\x01\x02";
     const FIXED_BYTES: usize = 46;
-    let mut rest = usize::try_from(start).ok().and_then(|start| zip.get(start..)).unwrap_or(&[]);
+    let mut head = [0; FIXED_BYTES];
     let mut count = 0;
-    while rest.len() >= FIXED_BYTES && rest.starts_with(SIGNATURE) {
-        let length = |at: usize| usize::from(u16::from_le_bytes([rest[at], rest[at + 1]]));
-        let size = FIXED_BYTES + length(28) + length(30) + length(32);
-        rest = rest.get(size..).unwrap_or(&[]);
+    if zip.seek(SeekFrom::Start(start)).is_err() {
+        return 0;
+    }
+    while zip.read_exact(&mut head).is_ok() && head.starts_with(SIGNATURE) {
+        let length = |at: usize| i64::from(u16::from_le_bytes([head[at], head[at + 1]]));
         count += 1;
+        if zip.seek_relative(length(28) + length(30) + length(32)).is_err() {
+            break;
+        }
     }
     count
 }
 
-fn check_entries(archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Result<Vec<Entry>, PackageError> {
+fn check_entries(
+    archive: &mut zip::ZipArchive<impl Read + Seek>,
+) -> Result<Vec<Entry>, PackageError> {
     let mut entries = Vec::with_capacity(archive.len());
     let mut files: HashSet<PathBuf> = HashSet::new();
     let mut folders: HashSet<PathBuf> = HashSet::new();

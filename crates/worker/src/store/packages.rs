@@ -13,12 +13,15 @@ use std::thread;
 use sha2::{Digest, Sha256};
 use uncia_oci::{Image, ImageError, Source};
 
+use super::fetched::Origin;
 use super::folders;
 use super::images::{ImageStore, StoredImage};
 use super::layers;
 use super::package::{self, PackageError};
 use crate::ids;
 use crate::instance::Runtime;
+use crate::remote::s3;
+use crate::services::Services;
 
 /// Where what is not complete yet is made.
 const STAGING: &str = "staging";
@@ -41,6 +44,10 @@ pub(crate) struct Code {
     /// The packages whose files these are, if there are several: see [`PackageStore::merge`].
     parts: Vec<Arc<Self>>,
     unzipped_bytes: OnceLock<u64>,
+    /// Where it is fetched from when an instance starts; None: it is kept here.
+    pub(super) origin: Option<Origin>,
+    /// Held by the start that fetches it.
+    pub(super) turn: tokio::sync::Mutex<()>,
 }
 
 impl Code {
@@ -65,7 +72,14 @@ impl Code {
 
     /// The unpacked package.
     pub(crate) fn folder(&self) -> PathBuf {
+        if self.origin.is_some() {
+            return self.store.fetched_folder(&self.sha256);
+        }
         self.store.folder(&self.sha256)
+    }
+
+    pub(super) fn store(&self) -> &Arc<PackageStore> {
+        &self.store
     }
 
     /// The zip file.
@@ -105,7 +119,9 @@ impl Code {
 
 impl Drop for Code {
     fn drop(&mut self) {
-        if !self.unused.load(Ordering::Acquire) {
+        // Of a zip file that is fetched nothing is kept here.
+        let is_kept = !matches!(self.origin, Some(Origin::Store(_)));
+        if !is_kept || !self.unused.load(Ordering::Acquire) {
             return;
         }
         // The last reference may go in a task that must not wait for the disk, or for whoever unpacks
@@ -121,6 +137,7 @@ pub(crate) struct PackageStore {
     state: PathBuf,
     images: ImageStore,
     live: Mutex<HashMap<String, Weak<Code>>>,
+    services: OnceLock<Services>,
 }
 
 impl PackageStore {
@@ -141,11 +158,46 @@ impl PackageStore {
         }
         folders::ensure(&staging, folders::PRIVATE)?;
         let images = ImageStore::open(state)?;
-        let store = Self { state: state.to_owned(), images, live: Mutex::default() };
+        let store = Self {
+            state: state.to_owned(),
+            images,
+            live: Mutex::default(),
+            services: OnceLock::new(),
+        };
         folders::ensure(&store.zips(), folders::PRIVATE)?;
         folders::ensure(&store.code(), folders::PASSABLE)?;
         folders::ensure(&store.byte_code(), folders::PASSABLE)?;
         Ok(Arc::new(store))
+    }
+
+    /// Says how packages are fetched that are not kept here: from which services, and how many bytes of them are kept
+    /// for the next instance. Without it none is.
+    pub(crate) fn set_fetching(&self, services: &Services, cache_bytes: u64) {
+        self.images.limit(cache_bytes);
+        // Set once, when the platform starts.
+        let _ = self.services.set(services.clone());
+    }
+
+    /// The store of objects that packages are fetched from.
+    pub(crate) fn objects(&self) -> Result<s3::Store, PackageError> {
+        let none = Services::default();
+        let found = s3::Store::find(self.services.get().unwrap_or(&none));
+        found.map_err(|error| PackageError::Remote(error.to_string()))
+    }
+
+    pub(super) fn images(&self) -> &ImageStore {
+        &self.images
+    }
+
+    /// The package or image of this name, if it is in use.
+    pub(super) fn known(&self, sha256: &str) -> Option<Arc<Code>> {
+        self.lock().get(sha256).and_then(Weak::upgrade)
+    }
+
+    /// Remembers an image that is kept.
+    pub(super) fn remember_image(self: &Arc<Self>, sha256: &str, stored: StoredImage) -> Arc<Code> {
+        let mut live = self.lock();
+        self.remember(&mut live, sha256, 0, Some(stored), Vec::new())
     }
 
     /// Whether an earlier worker left packages in this state folder.
@@ -257,16 +309,9 @@ impl PackageStore {
 
     /// Stands for a package that could not be restored. What there is of its files stays.
     pub(crate) fn missing(self: &Arc<Self>, sha256: &str) -> Arc<Code> {
-        Arc::new(Code {
-            sha256: sha256.to_owned(),
-            zip_bytes: 0,
-            store: self.clone(),
-            unused: AtomicBool::new(false),
-            image: None,
-            byte_code: OnceLock::new(),
-            parts: Vec::new(),
-            unzipped_bytes: OnceLock::new(),
-        })
+        let code = self.new_code(sha256, 0, None, None);
+        code.set_used(true);
+        Arc::new(code)
     }
 
     /// Unpacks and stores a package, or says what is wrong with it; `check` sees the folder before
@@ -324,7 +369,26 @@ impl PackageStore {
         image: Option<StoredImage>,
         parts: Vec<Arc<Code>>,
     ) -> Arc<Code> {
-        let code = Arc::new(Code {
+        let repository = image.as_ref().and_then(|stored| stored.repository.clone());
+        let mut code = self.new_code(sha256, zip_bytes, image, repository.map(Origin::Registry));
+        code.parts = parts;
+        let code = Arc::new(code);
+        live.insert(sha256.to_owned(), Arc::downgrade(&code));
+        code
+    }
+
+    pub(super) fn new_code(
+        self: &Arc<Self>,
+        sha256: &str,
+        zip_bytes: u64,
+        image: Option<StoredImage>,
+        origin: Option<Origin>,
+    ) -> Code {
+        let unzipped_bytes = match &origin {
+            Some(Origin::Store(zip)) => zip.unzipped_bytes.into(),
+            _ => OnceLock::new(),
+        };
+        Code {
             sha256: sha256.to_owned(),
             zip_bytes,
             store: self.clone(),
@@ -332,11 +396,11 @@ impl PackageStore {
             unused: AtomicBool::new(true),
             image,
             byte_code: OnceLock::new(),
-            parts,
-            unzipped_bytes: OnceLock::new(),
-        });
-        live.insert(sha256.to_owned(), Arc::downgrade(&code));
-        code
+            parts: Vec::new(),
+            unzipped_bytes,
+            origin,
+            turn: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Removes a package of which there is no reference any more.
@@ -366,7 +430,7 @@ impl PackageStore {
         }
     }
 
-    fn staging(&self) -> PathBuf {
+    pub(crate) fn staging(&self) -> PathBuf {
         self.state.join(STAGING)
     }
 

@@ -6,6 +6,7 @@ writes and reads layouts.
 
 from uncia.functions.images.code import image_of, lay_over
 from uncia.functions.images.debian import make_root
+from uncia.functions.images.distribution import push
 from uncia.functions.images.layout import Execution, Image, Layer, read_image, write_image
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "image_of",
     "lay_over",
     "make_root",
+    "push",
     "read_image",
     "write_image",
 ]

@@ -172,10 +172,10 @@ def read_image(folder: Path, tag: str | None = None) -> Image:
                 hint=f"Name one behind the path, such as {folder}:{tags[0]}." if tags else None,
             )
         digest = chosen[0]["digest"]
-        manifest = json.loads(_blob(folder, digest).read_text(encoding="utf-8"))
-        config = json.loads(_blob(folder, manifest["config"]["digest"]).read_text(encoding="utf-8"))
+        manifest = json.loads(blob(folder, digest).read_text(encoding="utf-8"))
+        config = json.loads(blob(folder, manifest["config"]["digest"]).read_text(encoding="utf-8"))
         layers = tuple(
-            Layer(_blob(folder, layer["digest"]), layer["mediaType"], diff_id)
+            Layer(blob(folder, layer["digest"]), layer["mediaType"], diff_id)
             for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True)
         )
         execution = Execution.of(config.get("config") or {})
@@ -186,7 +186,12 @@ def read_image(folder: Path, tag: str | None = None) -> Image:
     return Image(folder, digest, layers, execution)
 
 
-def _blob(folder: Path, digest: str) -> Path:
+def blob(folder: Path, digest: str) -> Path:
+    """Return the file of a layout that has a digest.
+
+    Raises:
+        ValueError: it is no digest.
+    """
     algorithm, _, digits = digest.partition(":")
     if algorithm != "sha256" or not digits.isalnum():
         raise ValueError(f"{digest!r} is no digest")

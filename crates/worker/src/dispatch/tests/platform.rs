@@ -125,6 +125,7 @@ fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
     let code = registry.packages().store(&zip, |_| Ok(())).unwrap();
     let configuration = Configuration {
         image: None,
+        fetched: None,
         runtime: "python3.11".to_owned(),
         handler: "f.h".to_owned(),
         role: String::new(),

@@ -23,13 +23,14 @@ pub(super) fn run(
     thaw: Option<(fs::File, String)>,
     (mut phases, began): (Vec<(String, i64, i64)>, i64),
 ) -> Result<(), Failure> {
-    mounts::build_around(config, container)?;
+    let rooted = mounts::build_around(config, container)?;
     let mounted = monotonic_ns();
     let made = make(config, container, groups);
     // Whatever has kept it from being made, the runtime may know it.
     let (runtime, created) = made.inspect_err(|_| drop(container.delete()))?;
+    phases.extend(rooted.map(|rooted| ("mount".to_owned(), began, rooted)));
     phases.extend([
-        ("mounts".to_owned(), began, mounted),
+        ("mounts".to_owned(), rooted.unwrap_or(began), mounted),
         ("create".to_owned(), mounted, created),
         ("exec".to_owned(), created, monotonic_ns()),
     ]);

@@ -174,11 +174,12 @@ fn run(title: Title) -> Result<(), Failure> {
     if let Some(container) = &config.container {
         return container::run(&config, container, &groups, &signals, thaw, (phases, assigned));
     }
-    mounts::build(&config)?;
+    let rooted = mounts::build(&config)?;
     let mounted = monotonic_ns();
 
     let mut extensions = Extensions::none();
-    phases.push(("mounts".to_owned(), assigned, mounted));
+    phases.extend(rooted.map(|rooted| ("mount".to_owned(), assigned, rooted)));
+    phases.push(("mounts".to_owned(), rooted.unwrap_or(assigned), mounted));
     let mut prepared = mounted;
     if !config.extensions.is_empty() {
         extensions = Extensions::start(&config, &groups)?;

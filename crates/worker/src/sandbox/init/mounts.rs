@@ -9,6 +9,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{chdir, pivot_root};
+use uncia_clock::monotonic_ns;
 
 use super::{Doing, Failure, overlay};
 use crate::sandbox::rootfs::{ETC_PASSWD, LAYERS, TASK};
@@ -26,18 +27,20 @@ pub(in crate::sandbox) const DEV_BYTES: u32 = 64 * 1024;
 const BYTES_PER_INODE: u64 = 4096;
 
 /// Makes the sandbox's file system and moves into it. Nothing of this is seen outside of the mount
-/// namespace, and it vanishes with it.
-pub(super) fn build(config: &InitConfig) -> Result<(), Failure> {
-    common(config, MsFlags::MS_PRIVATE)?;
+/// namespace, and it vanishes with it. Returns when an image's root was mounted, if there is one.
+pub(super) fn build(config: &InitConfig) -> Result<Option<i64>, Failure> {
+    let rooted = common(config, MsFlags::MS_PRIVATE)?;
     own(config, Path::new("/"), &config.root)?;
     temporary(config, &config.root)?;
-    enter(&config.root)
+    enter(&config.root)?;
+    Ok(rooted)
 }
 
 /// [`build`], but for what differs between instances: the host's files stay below `/tmp`. What the host
 /// unmounts meanwhile goes from there, too.
 pub(super) fn build_common(config: &InitConfig) -> Result<(), Failure> {
-    common(config, MsFlags::MS_SLAVE)?;
+    // What it has left out of an image is another start's.
+    let _ = common(config, MsFlags::MS_SLAVE)?;
     chdir(&config.root).doing("enter the new root")?;
     pivot_root(".", "tmp").doing("change the root")?;
     chdir("/").doing("enter the new root")
@@ -55,7 +58,11 @@ pub(super) fn build_own(config: &InitConfig) -> Result<(), Failure> {
 /// What an OCI runtime needs to make the rest of it: this pid namespace's own `/proc`, an image's root, and what the
 /// instance sees at `/tmp`. From one that makes no control groups, those of the machine are hidden: some refuse machines
 /// with both versions.
-pub(super) fn build_around(config: &InitConfig, container: &Container) -> Result<(), Failure> {
+pub(super) fn build_around(
+    config: &InitConfig,
+    container: &Container,
+) -> Result<Option<i64>, Failure> {
+    let mut rooted = None;
     umask(Mode::empty());
     cut_off(MsFlags::MS_PRIVATE)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -68,22 +75,26 @@ pub(super) fn build_around(config: &InitConfig, container: &Container) -> Result
         None => memory_files(config, &container.temporary(), "1777")?,
         Some(image) => {
             overlay::mount(config, image)?;
+            rooted = Some(monotonic_ns());
             overlay::name_user(config)?;
         }
     }
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
-    Ok(())
+    Ok(rooted)
 }
 
-/// What all instances of the runtime have. Sets the umask that they start with.
-fn common(config: &InitConfig, propagation: MsFlags) -> Result<(), Failure> {
+/// What all instances of the runtime have. Sets the umask that they start with. Returns when an image's root was
+/// mounted.
+fn common(config: &InitConfig, propagation: MsFlags) -> Result<Option<i64>, Failure> {
     umask(Mode::empty());
     let root = &config.root;
+    let mut rooted = None;
     match &config.image {
         None => begin(root, propagation)?,
         Some(image) => {
             cut_off(propagation)?;
             overlay::mount(config, image)?;
+            rooted = Some(monotonic_ns());
         }
     }
     devices(root)?;
@@ -94,7 +105,7 @@ fn common(config: &InitConfig, propagation: MsFlags) -> Result<(), Failure> {
     seal_devices(root)?;
     processes(config)?;
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
-    Ok(())
+    Ok(rooted)
 }
 
 /// The function's code, and what else it may read, from the root of the host at `host`.

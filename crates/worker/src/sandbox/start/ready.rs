@@ -65,6 +65,7 @@ impl Host {
                     for (name, _, end) in inside {
                         let name = match name.as_str() {
                             "network" => "network",
+                            "mount" => "mount",
                             "mounts" => "mounts",
                             "fork" => "fork",
                             "create" => "create",

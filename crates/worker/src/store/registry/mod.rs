@@ -144,6 +144,8 @@ impl Registry {
         let is_image = configuration.image.is_some();
         let code = if is_image {
             self.packages.restore_image(&row.sha256)
+        } else if let Some(zip) = &configuration.fetched {
+            Ok(self.packages.restore_fetched(&row.sha256, zip.clone()))
         } else {
             self.packages.restore(&row.sha256)
         };

@@ -1,0 +1,126 @@
+"""Finds and starts docker-registry: Debian's package of the CNCF's registry of images."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from uncia.errors import UnciaError
+from uncia.services import listening
+
+_PROGRAM: Final = "docker-registry"
+_PACKAGE: Final = "docker-registry"
+_ATTEMPTS: Final = 3
+
+HINT: Final = f"Install it: apt-get install {_PACKAGE}"
+
+
+def find() -> Path:
+    """Find the program.
+
+    Raises:
+        UnciaError: there is none.
+    """
+    path = shutil.which(_PROGRAM)
+    if path is None:
+        raise UnciaError(f"there is no {_PROGRAM}, which serves images", hint=HINT)
+    return Path(path)
+
+
+def install() -> Path:
+    """Install Debian's package, unless the program is there.
+
+    Raises:
+        UnciaError: it is not there, and this user or machine cannot install it.
+    """
+    if shutil.which(_PROGRAM) is None:
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            raise UnciaError(
+                f"{_PROGRAM} can only be installed as root on a Debian machine", hint=HINT
+            )
+        # A policy that starts nothing: a run has a server of its own.
+        process = subprocess.run(
+            ["apt-get", "install", "-y", "--no-install-recommends", _PACKAGE],
+            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if process.returncode:
+            lines = process.stderr.strip().splitlines()[-3:]
+            raise UnciaError(f"{_PACKAGE} cannot be installed: " + "\n".join(lines), hint=HINT)
+    return find()
+
+
+def configuration(folder: Path) -> Path:
+    """Return a server's configuration file, which its command line names."""
+    return folder / "config.yml"
+
+
+class Server:
+    """A docker-registry in front of a folder, on a free port of the loopback interface."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it and wait until it listens.
+
+        Args:
+            folder: made for it, with its data and its log.
+
+        Raises:
+            UnciaError: there is none, or it does not start; the message ends with its log.
+        """
+        program = find()
+        folder.mkdir(parents=True)
+        # Closed to others, whatever the umask: what functions are made of is in it.
+        folder.chmod(0o700)
+        log = folder / "log"
+        for attempt in range(_ATTEMPTS):
+            self.address = f"127.0.0.1:{listening.free_port()}"
+            self.process = self._start(program, folder, log)
+            try:
+                if listening.wait(self.process, self.address):
+                    return
+            except BaseException:
+                self.stop()
+                raise
+            self.stop()
+            if attempt + 1 == _ATTEMPTS:
+                raise UnciaError(f"{_PROGRAM} does not start: {listening.last_lines(log)}")
+
+    def _start(self, program: Path, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+        # JSON is YAML.
+        configuration(folder).write_text(
+            json.dumps(
+                {
+                    "version": 0.1,
+                    "log": {"level": "warn", "accesslog": {"disabled": True}},
+                    "storage": {
+                        "filesystem": {"rootdirectory": str(folder / "data")},
+                        "delete": {"enabled": True},
+                    },
+                    "http": {"addr": self.address},
+                }
+            ),
+            encoding="utf-8",
+        )
+        with log.open("ab") as file:
+            return subprocess.Popen(
+                [str(program), "serve", str(configuration(folder))],
+                # Variables of the machine's would change the configuration.
+                env={"PATH": os.environ.get("PATH", ""), "OTEL_TRACES_EXPORTER": "none"},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                # Out of reach of the terminal's Ctrl-C: the run ends it, after its functions.
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        """End it; may be called twice."""
+        listening.stop(self.process)

@@ -262,7 +262,7 @@ def test_what_cannot_be_is_a_sentence(start: Callable[[], Platform], images: Ima
     def message(uri: str, **settings: Any) -> str:
         return refusal(create, platform, "f", uri, **settings)
 
-    assert "pulls no images from registries" in message("public.ecr.aws/x/y:latest")
+    assert "no address of a registry" in message("public.ecr.aws/x/y:latest")
     assert "in none of the folders" in message("oci:/etc")
     assert "no image :b in the layout; it has latest" in message(f"{uri}:b")
     assert "don't provide Handler or Runtime" in message(uri, Runtime="python3.12", Handler="a.b")

@@ -8,10 +8,11 @@ import re
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -319,6 +320,32 @@ class Spark:
             if len(parts) != 1:
                 raise _not_shared(target)
             parts[0].replace(partial)
+
+    def map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Call a function on the cluster, a task for each item; results in the items' order.
+
+        A task whose executor is lost is run again on another.
+
+        Args:
+            function: of a module that can be imported on the executors.
+            items: what it is called with, each of them pickled.
+
+        Raises:
+            UnciaError: Spark failed, or the function cannot be imported there.
+        """
+        with translate_errors(self._machine):
+            context = self._session.sparkContext
+            context.pythonExec = os.environ.get("PYSPARK_PYTHON", sys.executable)
+            try:
+                return list(context.parallelize(items, len(items)).map(function).collect())
+            except KeyboardInterrupt:
+                self.close()  # otherwise its tasks would go on
+                raise
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+        return int(self._session.sparkContext.defaultParallelism)
 
     def watch(self, listener: Listener) -> None:
         """Do nothing: Spark's progress is not measured."""

@@ -1,7 +1,7 @@
 """``uncia simulate``: simulates a cluster that serves functions."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -35,6 +35,18 @@ def register(app: typer.Typer) -> None:
         processes: int | None = typer.Option(
             None, min=1, help="Points of a sweep at the same time. Default: as many as CPUs."
         ),
+        executor: Literal["processes", "spark"] = typer.Option(
+            "processes",
+            help="What simulates the points of a sweep: processes here, or on a Spark cluster,"
+            " whose executors have the same Uncia and see the same folders (uncia[spark]).",
+        ),
+        master: str | None = typer.Option(
+            None,
+            metavar="ADDRESS",
+            help="With --executor spark: the cluster, such as spark://host:7077. Default:"
+            " local[*].",
+            show_default=False,
+        ),
         base: Path | None = typer.Option(
             None, metavar="FOLDER", help="Where paths in the file go out from. Default: its folder."
         ),
@@ -62,6 +74,13 @@ def register(app: typer.Typer) -> None:
             grid = sweep.points(document)
         elif resume or processes is not None:
             raise UnciaError(f"{file} has no sweep, which --resume and --processes are for")
+        on_spark = executor == "spark"
+        if (on_spark or master is not None) and grid is None:
+            raise UnciaError(f"{file} has no sweep, which --executor and --master are for")
+        if master is not None and not on_spark:
+            raise UnciaError("--master: it is of --executor spark")
+        if on_spark and processes is not None:
+            raise UnciaError("--processes: on a cluster Spark says how many run at the same time")
         if resume and overwrite:
             raise UnciaError("--resume keeps what --overwrite deletes: give one of them")
         reporter = progress.reporter(quiet=quiet)
@@ -75,6 +94,7 @@ def register(app: typer.Typer) -> None:
                     reporter,
                     base=base or file.parent,
                     processes=processes,
+                    master=(master or "local[*]") if on_spark else None,
                     resume=resume,
                     overwrite=overwrite,
                     with_report=report is True,

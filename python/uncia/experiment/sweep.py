@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +126,77 @@ def _content_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _begin(start: Callable[[], subprocess.Popen[str]]) -> subprocess.Popen[str] | None:
+    return start()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A point as a process simulates it, on this machine or another.
+
+    Attributes:
+        number: the point's.
+        values: of the parameters.
+        text: the simulation file.
+        folder: of the point's run, in the sweep's.
+        base: the folder from which paths in the file go out.
+        report: whether to write ``report.html``.
+        digest: of what is simulated.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    text: str
+    folder: Path
+    base: Path
+    report: bool
+    digest: str
+
+    def simulate(
+        self,
+        begin: Callable[
+            [Callable[[], subprocess.Popen[str]]], subprocess.Popen[str] | None
+        ] = _begin,
+        end: Callable[[subprocess.Popen[str]], None] = lambda _: None,
+    ) -> str | None:
+        """Simulate the point in a process; returns why that failed, if it did.
+
+        Args:
+            begin: starts the process by what it is given; None if it is not to be started.
+            end: is told when the process has ended.
+        """
+        with tempfile.TemporaryDirectory(prefix=_WORK, dir=self.folder.parent) as work:
+            file = Path(work) / "simulation.yaml"
+            file.write_text(self.text, encoding="utf-8")
+            process = begin(lambda: self._start(file))
+            if process is None:
+                return "not simulated"
+            _, words = process.communicate()
+            end(process)
+        if process.returncode < 0:
+            return f"ended by {signal.Signals(-process.returncode).name}"
+        if process.returncode:
+            return words.strip() or f"ended with exit code {process.returncode}"
+        _write(self.folder / POINT, {"values": self.values, "digest": self.digest})
+        return None
+
+    def _start(self, file: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "uncia", "simulate", str(file), "--overwrite", "--quiet"]
+        command += ["--out", str(self.folder), "--base", str(self.base)]
+        command += ["--report" if self.report else "--no-report"]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A Ctrl-C reaches it by way of who started it, once.
+            process_group=0,
+            # Its parent is this thread, which waits for it.
+            preexec_fn=end_with_parent(os.getpid(), signal.SIGTERM),
+        )
+
+
 def points(document: yamlio.Document) -> list[Point]:
     """The points of a file with a key ``sweep``, each of them checked.
 
@@ -200,6 +271,7 @@ def execute(
     *,
     base: Path = Path(),
     processes: int | None = None,
+    master: str | None = None,
     resume: bool = False,
     overwrite: bool = False,
     with_report: bool = False,
@@ -212,6 +284,7 @@ def execute(
         reporter: receives progress updates.
         base: the folder from which paths in the file go out.
         processes: how many points at the same time; by default as many as there are CPUs.
+        master: of a Spark cluster that simulates the points; None: this machine does.
         resume: keep points in the folder that were simulated already with the same content, the
             same input and the same versions.
         overwrite: whether an earlier sweep in the folder may be deleted.
@@ -226,7 +299,20 @@ def execute(
             cannot be written.
     """
     with _opened(grid, out, resume=resume, overwrite=overwrite):
-        return _execute(grid, out, reporter, base, processes, resume, with_report)
+        return _execute(grid, out, reporter, base, processes, master, resume, with_report)
+
+
+def _executed(
+    tasks: Sequence[Task], processes: int | None, master: str | None
+) -> Generator[tuple[int, str | None]]:
+    """Simulate points on this machine, or on a cluster."""
+    if master is None:
+        yield from _Processes(processes).run(tasks)
+    elif tasks:
+        # PySpark is an extra.
+        from uncia.experiment import spark_sweep
+
+        yield from spark_sweep.run(tasks, master)
 
 
 @contextlib.contextmanager
@@ -309,6 +395,7 @@ def _execute(
     reporter: Reporter,
     base: Path,
     processes: int | None,
+    master: str | None,
     resume: bool,
     with_report: bool,
 ) -> list[dict[str, Any]]:
@@ -319,74 +406,67 @@ def _execute(
     todo = [point for point in grid if not (resume and _is_done(point, out, known))]
     if kept := len(grid) - len(todo):
         reporter.note(f"{kept:,} of {len(grid):,} points are there already.")
+    tasks = [
+        Task(
+            point.number,
+            dict(point.values),
+            yamlio.dump(point.data),
+            out.resolve() / point.folder,
+            base.resolve(),
+            with_report,
+            known[point.number],
+        )
+        for point in todo
+    ]
+    values = {point.number: point.values for point in todo}
     errors: dict[int, str] = {}
-    running = _Running(out, base, with_report=with_report)
-    pool = ThreadPoolExecutor(max_workers=processes or os.cpu_count() or 1)
-    try:
-        futures = {
-            point.number: pool.submit(running.point, point, known[point.number]) for point in todo
-        }
-        for count, point in enumerate(todo, 1):
-            error = futures[point.number].result()
+    with contextlib.closing(_executed(tasks, processes, master)) as finished:
+        for count, (number, error) in enumerate(finished, 1):
             if error is not None:
-                errors[point.number] = error
+                errors[number] = error
             how = "failed" if error else "done"
-            reporter.note(f"{count:,} of {len(todo):,}: {_words(point.values)}: {how}.")
-    finally:
-        running.stop()
-        pool.shutdown(cancel_futures=True)
+            reporter.note(f"{count:,} of {len(todo):,}: {_words(values[number])}: {how}.")
     rows = [row for point in grid for row in _rows(point, out, errors.get(point.number))]
     _write(out / SUMMARY, rows)
     return rows
 
 
-class _Running:
-    """The processes of the points that are being simulated."""
+class _Processes:
+    """Processes of this machine that simulate points, some at the same time."""
 
-    def __init__(self, out: Path, base: Path, *, with_report: bool) -> None:
-        self._out: Final = out
-        self._base: Final = base
-        self._report: Final = "--report" if with_report else "--no-report"
+    def __init__(self, count: int | None) -> None:
+        self._count: Final = count or os.cpu_count() or 1
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[str]] = set()
         self._is_stopped = False
 
-    def point(self, point: Point, digest: str) -> str | None:
-        """Simulate a point; why that failed, if it did."""
-        folder = self._out / point.folder
-        with tempfile.TemporaryDirectory(prefix=_WORK, dir=self._out) as work:
-            file = Path(work) / "simulation.yaml"
-            file.write_text(yamlio.dump(point.data), encoding="utf-8")
-            command = [sys.executable, "-m", "uncia", "simulate", str(file)]
-            command += ["--out", str(folder), "--base", str(self._base.resolve())]
-            command += ["--overwrite", self._report, "--quiet"]
-            with self._lock:
-                if self._is_stopped:
-                    return "not simulated"
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    # A Ctrl-C reaches it by way of `stop`, once.
-                    process_group=0,
-                    # Its parent is this thread, which waits for it.
-                    preexec_fn=end_with_parent(os.getpid(), signal.SIGTERM),
-                )
-                self._processes.add(process)
-            _, words = process.communicate()
-            with self._lock:
-                self._processes.discard(process)
-        if process.returncode < 0:
-            return f"ended by {signal.Signals(-process.returncode).name}"
-        if process.returncode:
-            return words.strip() or f"ended with exit code {process.returncode}"
-        _write(folder / POINT, {"values": point.values, "digest": digest})
-        return None
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, str | None]]:
+        """Simulate points; yields the number of each, and why it failed, in their order."""
+        pool = ThreadPoolExecutor(max_workers=self._count)
+        try:
+            futures = [(task.number, pool.submit(self._simulate, task)) for task in tasks]
+            for number, future in futures:
+                yield number, future.result()
+        finally:
+            self._stop()
+            pool.shutdown(cancel_futures=True)
 
-    def stop(self) -> None:
-        """End what still runs."""
+    def _simulate(self, task: Task) -> str | None:
+        return task.simulate(self._begin, self._end)
+
+    def _begin(self, start: Callable[[], subprocess.Popen[str]]) -> subprocess.Popen[str] | None:
+        with self._lock:
+            if self._is_stopped:
+                return None
+            process = start()
+            self._processes.add(process)
+            return process
+
+    def _end(self, process: subprocess.Popen[str]) -> None:
+        with self._lock:
+            self._processes.discard(process)
+
+    def _stop(self) -> None:
         with self._lock:
             self._is_stopped = True
             for process in self._processes:

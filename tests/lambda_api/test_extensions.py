@@ -3,15 +3,13 @@
 import base64
 import json
 import time
-import urllib.request
 from typing import Any
 
 import pytest
-from patience import scaled
 
 from .conftest import Platform, Serve
 from .test_layers import archive, publish
-from .test_serving import log, wait_for
+from .test_serving import log
 from .test_versions import PATIENCE_S
 
 # An external extension. What it does besides what each does is in PLAN, a list of words.
@@ -105,35 +103,15 @@ def tail(answer: Any) -> str:
     return base64.b64decode(answer["LogResult"]).decode()
 
 
-def invoke_to_its_end(
-    platform: Platform, event: Any = None, name: str = "f", **arguments: Any
-) -> tuple[Any, Any, str]:
-    """An answer, what it says, and what was printed until extensions were done, too."""
-    answer, payload = platform.invoke(name, event or {}, **arguments)
-    request = answer["ResponseMetadata"]["RequestId"]
-    wait_for(lambda: any(row["request_id"] == request for row in log(platform)))
-    url = f"http://{platform.address}/uncia/v1/output?request={request}"
-    outputs: list[Any] = []
-
-    def is_kept() -> bool:
-        # It is written some time after the row.
-        with urllib.request.urlopen(url) as kept:
-            outputs[:] = json.load(kept)
-        return bool(outputs)
-
-    wait_for(is_kept)
-    return answer, payload, outputs[-1]["output"]
-
-
 def test_extensions_work_beside_the_function(platform: Platform) -> None:
     layers = [
         extension(platform, "worker", "work"),
         extension(platform, "sleeper", "no-invoke"),
     ]
     platform.create("f", HANDLER, Layers=layers, MemorySize=1769)
-    answer, count, output = invoke_to_its_end(platform)
+    answer, count = platform.invoke("f", LogType="Tail")
     assert count == 0
-    words = said(output)
+    words = said(tail(answer))
     (event,) = (it["event"] for it in words if "event" in it)
     assert event["eventType"] == "INVOKE"
     assert event["requestId"] == answer["ResponseMetadata"]["RequestId"]
@@ -141,7 +119,7 @@ def test_extensions_work_beside_the_function(platform: Platform) -> None:
     assert event["deadlineMs"] > time.time() * 1000
     assert event["tracing"]["value"].startswith("Root=1-")
     # The next event waits until all of them have done their work, which is part of the invocation.
-    assert [invoke_to_its_end(platform)[1] for _ in range(2)] == [1, 2]
+    assert [platform.invoke("f")[1] for _ in range(2)] == [1, 2]
     rows = log(platform)
     assert [row["outcome"] for row in rows] == ["ok"] * 3
     for row in rows:
@@ -153,36 +131,6 @@ def test_extensions_work_beside_the_function(platform: Platform) -> None:
     # They start before the runtime, and are ready after it; and work on after the answer.
     assert names[-3:] == ["handler", "extensions", "extensions"]
     assert names.index("extensions") < names.index("exec")
-
-
-def test_an_answer_does_not_wait_for_extensions(serve: Serve) -> None:
-    platform = serve({"max_instances": 1})
-    layers = [extension(platform, "busy", "never-return")]
-    limit_s = int(scaled(2))
-    platform.create("f", HANDLER, Layers=layers, Timeout=limit_s)
-    for mode, path in (("BUFFERED", "invoke"), ("RESPONSE_STREAM", "url")):
-        if path == "invoke":
-            answer, count = platform.invoke("f")
-            headers = answer["ResponseMetadata"]["HTTPHeaders"]
-            assert (count, "FunctionError" in answer) == (0, False)
-            # What is not known yet is not said.
-            assert headers["x-uncia-start"] == "cold"
-            assert not {"x-uncia-execution-ns", "x-uncia-billed-ns"} & headers.keys()
-        else:
-            made = platform.client.create_function_url_config(
-                FunctionName="f", AuthType="NONE", InvokeMode=mode
-            )
-            with urllib.request.urlopen(made["FunctionUrl"]) as response:
-                assert response.read() == b"0"
-        rows = log(platform)
-        wait_for(lambda rows=rows: len(log(platform)) > len(rows))
-        row = log(platform)[-1]
-        # The instance got no other request meanwhile, and ended when the time was up.
-        assert row["outcome"] == "timeout"
-        assert "the extension busy had not done its work" in row["error"]
-        assert row["execution"] >= limit_s * 1_000_000_000
-        assert row["billed"] >= row["execution"]
-    assert [row["start"] for row in log(platform)] == ["cold", "cold"]
 
 
 def test_extensions_learn_of_the_end(serve: Serve) -> None:
@@ -210,18 +158,18 @@ def wait_for_end(platform: Platform) -> None:
 
 @pytest.mark.parametrize(
     ("plan", "kind", "words"),
-    # All of them before the function answers.
     [
         ("never-register", "Sandbox.Timedout", "the extension bad has not registered"),
         ("exit-early", "Extension.Crash", "The extension bad has ended: exit status 7"),
         ("init-error", "Extension.InitError", "could not initialize: Mine.Unready"),
+        ("never-return", "Sandbox.Timedout", "the extension bad had not done its work"),
         ("exit-late", "Extension.Crash", "after it had reported Mine.Broken: exit status 3"),
     ],
 )
 def test_an_extension_that_fails_is_named(serve: Serve, plan: str, kind: str, words: str) -> None:
     platform = serve({"init_timeout_ms": 3000})
-    platform.create("f", HANDLER, Timeout=120, Layers=[extension(platform, "bad", plan)])
-    answer, failure = platform.invoke("f", {"sleep": 100})
+    platform.create("f", HANDLER, Timeout=2, Layers=[extension(platform, "bad", plan)])
+    answer, failure = platform.invoke("f")
     assert answer["FunctionError"] == "Unhandled"
     assert (failure["errorType"], words in failure["errorMessage"]) == (kind, True), failure
     assert words in log(platform)[0]["error"]
@@ -281,9 +229,7 @@ def handler(event, context):
 
 def test_extensions_within_the_runtime(platform: Platform) -> None:
     platform.create("f", INTERNAL)
-    first = platform.invoke("f")[1]
-    wait_for(lambda: len(log(platform)) == 1)
-    second = platform.invoke("f")[1]
+    first, second = (platform.invoke("f")[1] for _ in range(2))
     assert first["own"] in second["events"]
     assert first["refused"] == [
         "Extension.InvalidEventType",
@@ -312,7 +258,7 @@ def test_however_an_instance_starts_its_extensions_start_first(serve: Serve, kin
     platform = serve({"pool": 1})
     layers = [extension(platform, "worker", "work")]
     platform.create("f", HANDLER, Layers=layers, Tags={"uncia:start-from": kind})
-    assert [invoke_to_its_end(platform)[1] for _ in range(2)] == [0, 1]
+    assert [platform.invoke("f")[1] for _ in range(2)] == [0, 1]
     platform.client.update_function_configuration(
         FunctionName="f", Description="anew", MemorySize=300
     )

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::UnboundedSender;
 use uncia_clock::Moment;
 
 pub use crate::answer_body::AnswerBody;
@@ -344,9 +343,6 @@ pub struct Request {
     pub client_context: Option<String>,
     /// The ARN that it was invoked by, where that is not the version's own.
     pub invoked_arn: Option<String>,
-    /// Takes the answer if that is there long before the invocation's end, which extensions delay: a [`Reply`]
-    /// in which what the invocation used is not known yet.
-    pub early: Option<UnboundedSender<Reply>>,
 }
 
 /// How an invocation ended.

@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use uncia_clock::Moment;
 use uncia_policy::{CpuAssignment, InstanceId, Pause, StopReason, WorkerId};
 
 use super::host::{InstanceHost, Log, RunningInstance, Started};
-use super::message::{Answered, FailedStart, Message, Order, Resume, ServeResult, Served, Work};
+use super::message::{FailedStart, Message, Order, Resume, ServeResult, Served, Work};
 use crate::instance::{InstanceSpec, Outcome, Reply, StartError};
 
 /// What the task of an instance needs.
@@ -176,21 +176,13 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
             return Some("exit");
         };
         let instance = self.instance.clone();
-        let mut request = std::mem::take(&mut work.request);
-        let (early, mut answers) = unbounded_channel();
-        request.early = Some(early);
+        let request = std::mem::take(&mut work.request);
         let mut invocation = pin!(instance.invoke(request));
         let mut preempted = false;
         let reply = loop {
             tokio::select! {
                 biased;
                 reply = &mut invocation => break reply,
-                Some(reply) = answers.recv(), if !work.is_answered => {
-                    work.is_answered = true;
-                    let (instance, request) = (self.id, work.id);
-                    let answered = Answered { instance, request, reply, resume };
-                    report(&self.owner, Message::Answered(Box::new(answered)));
-                }
                 order = self.orders.recv(), if !preempted => match order {
                     Some(Order::Preempt) | None => {
                         preempted = true;
@@ -306,7 +298,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
             _ => Some("exit"),
         };
         // An answer that came before the end counts.
-        let preempted = preempted && !work.is_answered && !reply.outcome.instance_survives();
+        let preempted = preempted && !reply.outcome.instance_survives();
         let reply = Box::new(reply);
         self.served(work, ServeResult::Replied { reply, resume, preempted });
         gone

@@ -35,8 +35,6 @@ pub(super) enum Message {
     },
     /// An instance did not become ready, and nothing of it is left.
     Failed(Box<FailedStart>),
-    /// An instance has answered a request, and is not done with it.
-    Answered(Box<Answered>),
     /// An instance is done with a request.
     Served(Box<Served>),
     /// Nothing of an instance is left, and its task has ended.
@@ -96,14 +94,6 @@ pub(super) struct FailedStart {
     pub log_tail: Bytes,
 }
 
-/// The answer to a request whose invocation has not ended.
-pub(super) struct Answered {
-    pub instance: InstanceId,
-    pub request: RequestId,
-    pub reply: Reply,
-    pub resume: Option<Resume>,
-}
-
 /// What became of a request that an instance was given.
 pub(super) struct Served {
     pub instance: InstanceId,
@@ -155,6 +145,4 @@ pub(super) struct Work {
     pub request: Request,
     /// The event in the log that holds the payload.
     pub stored: Option<i64>,
-    /// Whether it was answered before its end.
-    pub is_answered: bool,
 }

@@ -49,8 +49,6 @@ pub(super) struct PendingRequest {
 /// Where a request comes from, and its answer goes.
 pub(super) enum Source {
     Client(oneshot::Sender<Completion>),
-    /// The client has its answer, and extensions still work: nobody waits for the end.
-    Answered,
     Event(Box<QueuedEvent>),
     /// Taken out of it.
     None,
@@ -94,9 +92,8 @@ impl PendingRequest {
             timeout: function.timeout(),
             client_context: self.client_context.as_deref().map(str::to_owned),
             invoked_arn: self.invoked_arn.as_deref().map(str::to_owned),
-            early: None,
         };
-        Work { id, request, stored, is_answered: false }
+        Work { id, request, stored }
     }
 
     /// Counts an assignment in vain; false once it has been tried as often as it may.

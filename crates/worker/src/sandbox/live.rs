@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{timeout, timeout_at};
 
 use super::cgroup::{CgroupError, Group, Limits};
 use super::containers::Contained;
@@ -33,10 +32,6 @@ use crate::instance::{Outcome, Reply, Request, Usage};
 /// A server that closes a connection may be ending: for so long it is waited for, so that its end is told
 /// and not what followed from it.
 const ENDING: Duration = Duration::from_secs(1);
-
-/// Extensions that ask for their next event so soon after an answer delay it: mostly they have done what they
-/// do before, and whoever asks again finds the instance idle.
-const SOON: Duration = Duration::from_millis(5);
 
 /// Between two attempts to thaw an instance that was killed: while it was being frozen, it may have
 /// been thawed too early.
@@ -297,19 +292,9 @@ impl Drop for Guard {
     }
 }
 
-/// How an invocation has ended with an answer.
-fn outcome(answer: AnswerKind) -> Outcome {
-    match answer {
-        AnswerKind::Response(bytes) => Outcome::Ok(bytes),
-        AnswerKind::Passed => Outcome::Passed,
-        AnswerKind::Error(bytes) => Outcome::FunctionError(bytes),
-        AnswerKind::TooLarge(size) => Outcome::ResponseTooLarge(size),
-    }
-}
-
 /// What ended the wait for an answer.
 enum Waited {
-    Answered(Outcome),
+    Answered(AnswerKind),
     Gone,
     TimeUp,
     /// The runtime does not take events.
@@ -378,7 +363,10 @@ impl Instance {
         let usage = inner.meter.end().await;
         inner.rest();
         let outcome = match waited {
-            Waited::Answered(outcome) => outcome,
+            Waited::Answered(AnswerKind::Response(bytes)) => Outcome::Ok(bytes),
+            Waited::Answered(AnswerKind::Passed) => Outcome::Passed,
+            Waited::Answered(AnswerKind::Error(bytes)) => Outcome::FunctionError(bytes),
+            Waited::Answered(AnswerKind::TooLarge(size)) => Outcome::ResponseTooLarge(size),
             Waited::TimeUp => {
                 inner.end(Reason::Timeout).await;
                 Outcome::Timeout
@@ -443,23 +431,16 @@ impl Instance {
         match timeout_at(since + limit, answer).await {
             Ok(Ok(answer)) => {
                 *ended = Some(answer.at);
-                let outcome = outcome(answer.kind);
                 if !self.inner.api.extensions().exist() {
-                    return Waited::Answered(outcome);
+                    return Waited::Answered(answer.kind);
                 }
                 // Until then the invocation goes on.
-                let mut rest = pin!(self.inner.api.rest());
-                let mut rested =
-                    timeout_at((since + limit).min(Instant::now() + SOON), &mut rest).await;
-                if rested.is_err() {
-                    self.answer_early(request, *started, answer.at, &outcome);
-                    rested = timeout_at(since + limit, rest).await;
-                }
+                let rested = timeout_at(since + limit, self.inner.api.rest()).await;
                 let now = Moment::now();
                 *ended = Some(now);
                 *answered = Some((answer.at, now));
                 match rested {
-                    Ok(Ok(())) => Waited::Answered(outcome),
+                    Ok(Ok(())) => Waited::Answered(answer.kind),
                     Ok(Err(failure)) => Waited::Failed(failure),
                     Err(_) => Waited::Late(self.inner.api.who_works()),
                 }
@@ -468,29 +449,6 @@ impl Instance {
             Ok(Err(_)) => Waited::Gone,
             Err(_) => Waited::TimeUp,
         }
-    }
-
-    /// Gives the answer to whoever waits for it, while extensions still work.
-    fn answer_early(
-        &self,
-        request: &Request,
-        started: Option<Moment>,
-        at: Moment,
-        outcome: &Outcome,
-    ) {
-        let Some((early, started)) = request.early.as_ref().zip(started) else { return };
-        let reply = Reply {
-            outcome: outcome.clone(),
-            delivered: true,
-            started,
-            ended: started.at(at.monotonic()),
-            usage: Usage::default(),
-            shared: false,
-            extensions: None,
-            log_tail: self.inner.log.tail(),
-        };
-        // Nobody waits for it any more.
-        let _ = early.send(reply);
     }
 
     /// Stops all its processes where they are, until [`Self::thaw`].

@@ -192,7 +192,6 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 self.started(instance, &phases, restored, initialization_ns);
             }
             Message::Failed(failed) => self.start_failed(*failed),
-            Message::Answered(answered) => self.answer_early(*answered),
             Message::Served(served) => self.served(*served),
             Message::Ended { instance, reason, idle_cpu } => {
                 self.ended(instance, reason, idle_cpu);

@@ -10,9 +10,7 @@ use uncia_policy::{Event, Rejection, RequestId};
 use super::{Owner, Refusal};
 use crate::dispatch::events::{AttemptEnd, Delayed, NextAttempt, QueuedEvent};
 use crate::dispatch::host::{InstanceHost, Log};
-use crate::dispatch::message::Answered;
 use crate::dispatch::requests::{PendingRequest, Source};
-use crate::dispatch::row::Execution;
 use crate::dispatch::{Completion, Disposition, Submission, row};
 use crate::instance::Outcome;
 use crate::meterlog::Recorded;
@@ -156,29 +154,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         }
     }
 
-    /// Gives a client its answer, of which the row follows when extensions are done with the invocation, too.
-    pub(super) fn answer_early(&mut self, answered: Answered) {
-        let Answered { instance, request, reply, resume } = answered;
-        let Some(instance) = self.instances.get(&instance) else { return };
-        let Some(pending) = self.requests.get_mut(&request) else { return };
-        if !matches!(pending.source, Source::Client(_)) {
-            return;
-        }
-        // What was reserved for how long is not known before its end.
-        let (interruption, counts) = (None, false);
-        let execution = Execution { instance, reply: &reply, resume, interruption, counts };
-        let mut recorded = row::of_reply(pending, &execution);
-        // It is not over.
-        (recorded.row.ended, recorded.row.execution, recorded.row.billed) = (None, None, None);
-        if let Source::Client(answer) = std::mem::replace(&mut pending.source, Source::Answered) {
-            let disposition = Disposition::Ran(reply.outcome);
-            let recorded = Arc::new(recorded);
-            // Whoever asked may have gone away.
-            let _ = answer.send(Completion { disposition, recorded, log_tail: reply.log_tail });
-        }
-    }
-
-    /// Writes a request's row to the log, and then gives the client its answer, unless it has it.
+    /// Writes a request's row to the log, and then gives the client its answer.
     pub(super) fn answer(
         &self,
         source: Source,
@@ -186,21 +162,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         disposition: Disposition,
         log_tail: Bytes,
     ) {
+        let Source::Client(answer) = source else { return };
         let recorded = Arc::new(recorded);
-        let answer = match source {
-            Source::Client(answer) => answer,
-            Source::Answered => {
-                if let Err(error) = self.log.invocation(recorded.clone()) {
-                    let request = recorded.row.request_id.as_deref();
-                    tracing::warn!(
-                        request,
-                        "the row of an answered request cannot be written: {error}"
-                    );
-                }
-                return;
-            }
-            Source::Event(_) | Source::None => return,
-        };
         let disposition = match self.log.invocation(recorded.clone()) {
             Ok(()) => disposition,
             Err(error) => Disposition::NotLogged(error),

@@ -150,13 +150,6 @@ impl RunningInstance for FakeInstance {
             () = self.exited() => return self.reply(exited(), true),
             () = self.host.dice.pass(3_000) => {}
         }
-        if let Some(early) = request.early.filter(|_| self.host.unlucky(10)) {
-            let _ = early.send(self.reply(Outcome::Ok(request.payload.clone()), true));
-            tokio::select! {
-                () = self.exited() => return self.reply(exited(), true),
-                () = self.host.dice.pass(3_000) => {}
-            }
-        }
         if self.host.unlucky(15) {
             self.end();
             return self

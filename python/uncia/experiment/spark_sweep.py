@@ -17,7 +17,7 @@ from typing import Final
 from uncia.backends.options import Options
 from uncia.backends.spark import Spark
 from uncia.errors import UnciaError
-from uncia.experiment.sweep import Task
+from uncia.experiment.sweep_task import Task
 from uncia.runs.versions import versions
 
 # Of these the same rows come; another Python or kernel changes none.

@@ -16,8 +16,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,16 +29,14 @@ from uncia.experiment.progress import Reporter
 from uncia.experiment.simulate import RESULT
 from uncia.experiment.simulate import WORK as SIMULATE_WORK
 from uncia.experiment.simulation import SimulationFile
-from uncia.interrupt import end_with_parent
+from uncia.experiment.sweep_task import POINT, WORK, Task, write_json
 from uncia.runs.versions import versions
 
 KEY: Final = "sweep"
-POINT: Final = "point.json"
 SUMMARY: Final = "sweep.json"
 IDENTITY: Final = "grid.json"
 """Which sweep a folder holds: its name and parameters."""
 
-_WORK: Final = ".uncia-sweep-"
 _ZIP: Final = "zip"
 _MOST: Final = 100_000
 
@@ -124,77 +120,6 @@ def _content_digest(path: Path) -> str:
                 raise UnciaError(f"cannot read {file}: {error.strerror}") from error
             digest.update(f"{file.relative_to(path)}\0{table}\n".encode())
     return digest.hexdigest()
-
-
-def _begin(start: Callable[[], subprocess.Popen[str]]) -> subprocess.Popen[str] | None:
-    return start()
-
-
-@dataclass(frozen=True)
-class Task:
-    """A point as a process simulates it, on this machine or another.
-
-    Attributes:
-        number: the point's.
-        values: of the parameters.
-        text: the simulation file.
-        folder: of the point's run, in the sweep's.
-        base: the folder from which paths in the file go out.
-        report: whether to write ``report.html``.
-        digest: of what is simulated.
-    """
-
-    number: int
-    values: Mapping[str, Any]
-    text: str
-    folder: Path
-    base: Path
-    report: bool
-    digest: str
-
-    def simulate(
-        self,
-        begin: Callable[
-            [Callable[[], subprocess.Popen[str]]], subprocess.Popen[str] | None
-        ] = _begin,
-        end: Callable[[subprocess.Popen[str]], None] = lambda _: None,
-    ) -> str | None:
-        """Simulate the point in a process; returns why that failed, if it did.
-
-        Args:
-            begin: starts the process by what it is given; None if it is not to be started.
-            end: is told when the process has ended.
-        """
-        with tempfile.TemporaryDirectory(prefix=_WORK, dir=self.folder.parent) as work:
-            file = Path(work) / "simulation.yaml"
-            file.write_text(self.text, encoding="utf-8")
-            process = begin(lambda: self._start(file))
-            if process is None:
-                return "not simulated"
-            _, words = process.communicate()
-            end(process)
-        if process.returncode < 0:
-            return f"ended by {signal.Signals(-process.returncode).name}"
-        if process.returncode:
-            return words.strip() or f"ended with exit code {process.returncode}"
-        _write(self.folder / POINT, {"values": self.values, "digest": self.digest})
-        return None
-
-    def _start(self, file: Path) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "uncia", "simulate", str(file), "--overwrite", "--quiet"]
-        command += ["--out", str(self.folder), "--base", str(self.base)]
-        command += ["--report" if self.report else "--no-report"]
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A Ctrl-C reaches it by way of who started it, once.
-            process_group=0,
-            # Its parent is this thread, which waits for it.
-            preexec_fn=end_with_parent(os.getpid(), signal.SIGTERM),
-        )
 
 
 def points(document: yamlio.Document) -> list[Point]:
@@ -334,7 +259,7 @@ def _opened(grid: list[Point], out: Path, *, resume: bool, overwrite: bool) -> I
             _check_earlier(grid, out, identity, resume=resume, overwrite=overwrite)
         if overwrite:
             _clear(out)
-        _write(out / IDENTITY, identity)
+        write_json(out / IDENTITY, identity)
         yield
     finally:
         os.close(folder)
@@ -384,7 +309,7 @@ def _clear(out: Path) -> None:
 
 def _clear_work(out: Path) -> None:
     """Delete what sweeps and points that were killed worked in: they could not."""
-    for prefix in (_WORK, SIMULATE_WORK):
+    for prefix in (WORK, SIMULATE_WORK):
         for path in out.glob(f"{prefix}*"):
             shutil.rmtree(path)
 
@@ -427,7 +352,7 @@ def _execute(
             how = "failed" if error else "done"
             reporter.note(f"{count:,} of {len(todo):,}: {_words(values[number])}: {how}.")
     rows = [row for point in grid for row in _rows(point, out, errors.get(point.number))]
-    _write(out / SUMMARY, rows)
+    write_json(out / SUMMARY, rows)
     return rows
 
 
@@ -495,10 +420,3 @@ def _rows(point: Point, out: Path, error: str | None) -> Iterator[dict[str, Any]
     result = json.loads((out / point.folder / RESULT).read_text(encoding="utf-8"))
     for experiment, values in result.items():
         yield {**row, "experiment": experiment, "error": None, **values}
-
-
-def _write(path: Path, content: Any) -> None:
-    """Write JSON, whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
-    partial.replace(path)

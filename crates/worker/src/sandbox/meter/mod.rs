@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_invocation_takes_six_accesses_of_version_2_whatever_its_threads() {
+    async fn an_invocation_takes_seven_accesses_of_version_2_whatever_its_threads() {
         let folder = tempfile::tempdir().unwrap();
         let write =
             |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
@@ -577,7 +577,7 @@ mod tests {
         }
         runtime.kill().unwrap();
         runtime.wait().unwrap();
-        assert!(most - counting <= 6, "{most} with the {counting} of the counting itself");
+        assert!(most - counting <= 7, "{most} with the {counting} of the counting itself");
         meter.sampler.end();
     }
 

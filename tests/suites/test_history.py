@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from history_rows import add, make, rows
 
+from uncia import locks
 from uncia.errors import UnciaError
 from uncia.report import page as pages
 from uncia.suites import catalogue
@@ -42,6 +44,24 @@ def test_a_change_that_stays_becomes_the_level(tmp_path: Path) -> None:
         add(history, rows(latency), conditions=["p50>10%"])
     found = judged(history)
     assert [bool(item.violated) for item in found[6:]] == [True] * 4 + [False, False, True]
+
+
+def test_a_time_with_too_few_rows_neither_silences_nor_ends_violations(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    for latency in LEVEL:
+        add(history, rows(latency), conditions=["p50>10%"])
+    few = add(history, rows(12.0, count=3), conditions=["p50>10%"])
+    for latency in (15.0, 15.1, 15.0):
+        add(history, rows(latency), conditions=["p50>10%"])
+    add(history, rows(15.0, count=3), conditions=["p50>10%"])
+    for latency in (15.05, 15.0):
+        add(history, rows(latency), conditions=["p50>10%"])
+    found = judged(history)
+    assert found[6].time.name == few.name
+    assert [bool(item.violated) for item in found[7:]] == [True] * 3 + [False, True, False]
+    assert {it.verdict for it in found[10].findings} == {"not judged"}
+    # The fourth violation, beyond the time that was not judged, made it the level.
+    assert {it.verdict for it in found[12].findings} == {"holds"}
 
 
 def test_what_failed_is_never_a_number(tmp_path: Path) -> None:
@@ -134,6 +154,47 @@ def test_a_time_goes_on_only_while_its_process_does(tmp_path: Path) -> None:
         "failed",
         "it was ended before anything was run",
     )
+
+
+def test_what_a_reader_saw_of_a_time_that_was_ending_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, history = make(tmp_path)
+    first = add(history, rows(12.0, count=20))
+    ended = add(history, rows(12.0, count=20))
+    content = (ended / folders.REPEAT).read_text()
+    rows_of = ended / "fig1" / "only" / "invocations.parquet"
+    aside = rows_of.rename(tmp_path / "aside")
+    examine = index._examine
+
+    def examine_then_end(path: Path, suite: str) -> object:
+        seen = examine(path, suite)
+        if path == ended and aside.exists():
+            # As a repeat does it: the rows are there, then the end is written.
+            aside.rename(rows_of)
+            (ended / folders.REPEAT).write_text(content)
+        return seen
+
+    monkeypatch.setattr(index, "_examine", examine_then_end)
+    assert index.read(history, TARIFFS)[-1].status == "failed"
+    assert index.read(history, TARIFFS)[-1].status == "whole"
+    # Without the lock, nothing of the last time is kept at all.
+    shutil.rmtree(history / ".figures")
+    index.read(history, TARIFFS, is_locked=False)
+    assert [path.stem for path in (history / ".figures").iterdir()] == [first.name]
+
+
+def test_drawing_a_history_keeps_nobody_from_adding_to_it(tmp_path: Path) -> None:
+    _, history = make(tmp_path)
+    add(history, rows(12.0, count=20))
+    with folders.indexing(history), folders.locked(history):
+        assert folders.is_locked(history)
+    # One that looks has the lock for a moment alone, which is waited for.
+    with (history / ".lock").open("a+") as file:
+        locks.lock(file)
+        threading.Timer(0.2, file.close).start()
+        with folders.locked(history):
+            pass
 
 
 def test_clocks_that_jump_change_no_order(tmp_path: Path) -> None:

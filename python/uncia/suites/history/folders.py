@@ -13,12 +13,13 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from uncia import locks
 from uncia.errors import UnciaError
@@ -29,6 +30,9 @@ REPEAT: Final = "repeat.json"
 
 _FORM: Final = 1
 _LOCK: Final = ".lock"
+_INDEX_LOCK: Final = ".index.lock"
+_GLANCES: Final = 20
+_GLANCE_S: Final = 0.05
 _NAME: Final = re.compile(r"(?P<number>[0-9]{6,})-(?P<moment>[0-9]{8}T[0-9]{6}Z)")
 _MOMENT: Final = "%Y%m%dT%H%M%SZ"
 
@@ -155,7 +159,7 @@ def locked(folder: Path) -> Iterator[None]:
     """
     with (folder / _LOCK).open("a+") as file:
         try:
-            locks.lock(file)
+            _lock(file)
         except BlockingIOError as error:
             file.seek(0)
             holder = file.read().strip()
@@ -169,6 +173,40 @@ def locked(folder: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
+        yield
+
+
+def _lock(file: IO[str]) -> None:
+    """Take a lock that `is_locked` may have for a moment, to see whether it is free.
+
+    Raises:
+        BlockingIOError: another process keeps it.
+        OSError: there are no locks.
+    """
+    for _ in range(_GLANCES):
+        with suppress(BlockingIOError):
+            locks.lock(file)
+            return
+        time.sleep(_GLANCE_S)
+    locks.lock(file)
+
+
+@contextmanager
+def indexing(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing what is derived from a history, while the context lasts.
+
+    It waits for them. This lock is another than that of `locked`, so that who draws a history keeps
+    nobody from adding to it.
+
+    Raises:
+        UnciaError: the history cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context((folder / _INDEX_LOCK).open("a"))
+            locks.lock(file, wait=True)
+        except OSError as error:
+            raise UnciaError(f"cannot lock {folder}: {error.strerror or error}") from error
         yield
 
 

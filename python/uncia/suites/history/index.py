@@ -76,32 +76,36 @@ class Time:
     entries: Sequence[EntryFigures] = field(default_factory=tuple)
 
 
-def read(folder: Path, tariffs: Sequence[str], *, is_live: bool = False) -> list[Time]:
+def read(folder: Path, tariffs: Sequence[str], *, is_locked: bool = True) -> list[Time]:
     """What there is of each time, in order; foreign folders last.
 
     Args:
         folder: of the history.
         tariffs: ids under which costs are wanted.
-        is_live: whether another process adds to it, so that the last time may go on.
+        is_locked: whether this process has locked the history. Otherwise the last time may go on,
+            and nothing of it is kept.
 
     Raises:
         UnciaError: there is no history, or no such tariff.
     """
     suite = folders.suite_of(folder)
     paths = folders.numbered(folder)
+    # After the listing: whatever begins from now on is not in it.
+    is_live = not is_locked and folders.is_locked(folder)
     found: dict[Path, Time] = {}
-    waiting: list[Path] = []
+    waiting: dict[Path, str] = {}
     for path in paths:
         kept = _read_kept(path, tariffs)
         if kept is None:
-            waiting.append(path)
+            # Before it is read: what changes meanwhile is not taken for what was read.
+            waiting[path] = _fingerprint(path, tariffs)
         else:
             found[path] = kept
-    for path, time in _derive_all(waiting, suite, tariffs):
+    for path, time in _derive_all(list(waiting), suite, tariffs):
         if time.status == "failed" and is_live and path == paths[-1] and _goes_on(path):
             time = Time(time.name, "running", "it goes on", time.begun, time.conditions)
-        elif time.status in ("whole", "failed"):
-            _keep(path, time, tariffs)
+        elif time.status in ("whole", "failed") and (is_locked or path != paths[-1]):
+            _keep(path, time, tariffs, waiting[path])
         found[path] = time
     others = [
         Time(path.name, "foreign", "its name is not that of a time of this history")
@@ -244,9 +248,12 @@ def _read_kept(path: Path, tariffs: Sequence[str]) -> Time | None:
         return None
 
 
-def _keep(path: Path, time: Time, tariffs: Sequence[str]) -> None:
+def _keep(path: Path, time: Time, tariffs: Sequence[str], fingerprint: str) -> None:
+    """Keep a time for the next reader, unless its files changed since this fingerprint."""
+    if _fingerprint(path, tariffs) != fingerprint:
+        return
     kept = _kept_path(path)
-    content = {"fingerprint": _fingerprint(path, tariffs), "time": asdict(time)}
+    content = {"fingerprint": fingerprint, "time": asdict(time)}
     try:
         kept.parent.mkdir(exist_ok=True)
         write_text(kept, json.dumps(content))

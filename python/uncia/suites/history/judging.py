@@ -63,16 +63,31 @@ class _Baseline:
     def __init__(self) -> None:
         self.runs: list[_Run] = []
         self._violating: list[_Run] = []
+        self._violated: set[str] = set()
 
-    def add(self, run: _Run, *, is_violated: bool) -> None:
-        """Take up a run that was judged."""
-        if not is_violated:
+    def add(self, run: _Run, findings: Sequence[Finding]) -> None:
+        """Take up a run that was judged.
+
+        One in which a condition that was violated before is not judged says nothing of it: it
+        neither goes on with the violations nor ends them.
+        """
+        verdicts = {
+            verdict: {_condition(finding) for finding in findings if finding.verdict == verdict}
+            for verdict in ("violated", "not judged")
+        }
+        if not verdicts["violated"]:
             self.runs = [*self.runs, run][-BASELINE:]
-            self._violating = []
+            if not self._violated & verdicts["not judged"]:
+                self._violating, self._violated = [], set()
             return
         self._violating.append(run)
+        self._violated |= verdicts["violated"]
         if len(self._violating) == MIN_REPEATS:
-            self.runs, self._violating = self._violating, []
+            self.runs, self._violating, self._violated = self._violating, [], set()
+
+
+def _condition(finding: Finding) -> str:
+    return f"{finding.gate.text} {finding.subject}"
 
 
 def judge_all(times: Sequence[Time], conditions: Sequence[str] | None = None) -> list[Judged]:
@@ -106,9 +121,9 @@ def _judge(time: Time, gates: Sequence[Gate], before: dict[tuple[str, str], _Bas
         key = f"{item.entry}/{item.run}"
         runs[key] = _Run(time.name, item.noise, figures.read(item.figures))
         baselines[key] = before.setdefault((key, item.digest), _Baseline())
-        of_run = _changes(item.entry, key, baselines[key].runs, runs[key], metrics)
-        run_of |= {change.experiment: key for change in of_run}
-        changes += of_run
+        changed = _changes(item.entry, key, baselines[key].runs, runs[key], metrics)
+        run_of |= {change.experiment: key for change in changed}
+        changes += changed
     noise = run_sets.noise_between(
         _mean([run.noise for baseline in baselines.values() for run in baseline.runs]),
         _mean([run.noise for run in runs.values()]),
@@ -116,13 +131,9 @@ def _judge(time: Time, gates: Sequence[Gate], before: dict[tuple[str, str], _Bas
     of_all = [gate for each in gates for gate in _spread(each, runs)]
     findings = judge(of_all, time.name, changes, list(run_of), noise=noise)
     compared = {key: [run.name for run in baseline.runs] for key, baseline in baselines.items()}
-    violated = {
-        run_of[finding.change.experiment]
-        for finding in findings
-        if finding.verdict == "violated" and finding.change is not None
-    }
     for key, run in runs.items():
-        baselines[key].add(run, is_violated=key in violated)
+        of_run = [it for it in findings if it.change and run_of[it.change.experiment] == key]
+        baselines[key].add(run, of_run)
     return Judged(time, findings, compared)
 
 
@@ -136,7 +147,10 @@ def _changes(
             continue
         name = key if experiment == WHOLE_RUN else f"{entry}.{experiment}"
         wanted = (experiment, metric, tariff)
-        first = [item.figures.get(wanted, absent("baseline")) for item in baseline]
+        known = [item.figures.get(wanted, absent("baseline")) for item in baseline]
+        # One time without a figure, or with too few rows for one, is not to silence the metric for
+        # as long as it is in the baseline; if all are such, that is the reason.
+        first = [it for it in known if it.value is not None and not it.few] or known
         changes.append(
             repeats.change(
                 (name, metric, tariff),

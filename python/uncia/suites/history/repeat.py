@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -150,18 +150,24 @@ def update(history: Path, tariffs: Sequence[str]) -> list[Judged]:
     Raises:
         UnciaError: there is no history, or its index cannot be written.
     """
-    judged = judging.judge_all(index.read(history, tariffs))
-    index.write(history, [_plain(item) for item in judged])
+    with folders.indexing(history):
+        judged = judging.judge_all(index.read(history, tariffs))
+        index.write(history, [_plain(item) for item in judged])
     return judged
 
 
 def look(history: Path, tariffs: Sequence[str]) -> list[Judged]:
     """As `update`, of a history that others may be adding to, or that can only be read."""
-    is_live = folders.is_locked(history)
-    if not is_live:
-        with suppress(UnciaError, OSError), folders.locked(history):
-            return update(history, tariffs)
-    return judging.judge_all(index.read(history, tariffs, is_live=is_live))
+    with ExitStack() as stack:
+        # A history that may only be read has no lock, and its index stays as it is.
+        with suppress(UnciaError):
+            stack.enter_context(folders.indexing(history))
+        judged = judging.judge_all(index.read(history, tariffs, is_locked=False))
+        # While a time goes on, its process writes the index when it ends.
+        if not any(item.time.status == "running" for item in judged):
+            with suppress(UnciaError):
+                index.write(history, [_plain(item) for item in judged])
+    return judged
 
 
 def _settle(history: Path, log: Callable[[str], None]) -> None:

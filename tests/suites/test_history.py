@@ -3,11 +3,13 @@
 import json
 import shutil
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from history_rows import add, make, rows
+from patience import scaled
 
 from uncia import locks
 from uncia.errors import UnciaError
@@ -195,6 +197,34 @@ def test_drawing_a_history_keeps_nobody_from_adding_to_it(tmp_path: Path) -> Non
         threading.Timer(0.2, file.close).start()
         with folders.locked(history):
             pass
+
+
+def test_the_command_of_a_regression_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, history = make(tmp_path)
+    add(history, rows(12.0, count=20))
+    monkeypatch.setattr(repeat, "COMMAND_LIMIT_S", 1.0)
+    note = tmp_path / "pid"
+    said: list[str] = []
+    command = f"sleep 600 & echo $! > {note}.new; mv {note}.new {note}; wait"
+    (only,) = judged(history)
+    while not note.exists():
+        # On a busy machine the shell may be ended before it begins.
+        repeat._run_command(command, history, only, said.append)
+    assert "the command was ended" in said[-1]
+    child = Path(f"/proc/{note.read_text().strip()}/stat")
+
+    def is_over() -> bool:
+        try:
+            return child.read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    deadline = time.monotonic() + scaled(60)
+    while not is_over():
+        assert time.monotonic() < deadline, "the command's child goes on"
+        time.sleep(0.05)
 
 
 def test_clocks_that_jump_change_no_order(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,17 @@ def test_a_small_suite_is_simulated_and_gone_on_with(tmp_path: Path) -> None:
     changed = results.read(perform.State.read(tmp_path / "out"), catalogue.find(str(folder)))
     assert set(verdicts(changed).values()) == {UNCHECKED}
     reporter.close()
+
+
+def test_a_sweep_is_refused_by_a_history_before_anything_runs(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    folder = write(tmp_path / "suite", FILE | {"sweep": SWEEP}, ENTRY | {"figures": []})
+    history = tmp_path / "history"
+    code, _, said = command("suite", "repeat", str(folder), "--once", "--history", str(history))
+    assert code != 0
+    assert "simulations with a sweep: fig7" in said
+    assert not history.exists()
 
 
 def test_metrics_of_rows_and_of_simulations_are_told_apart(tmp_path: Path) -> None:

@@ -78,10 +78,10 @@ class Simulated:
     @cached_property
     def points(self) -> dict[str, tuple[Path, Model, SimulationFile]]:
         """By experiment: the run's folder, the model and what was simulated."""
-        has_sweep = sweep.KEY in self.document.data
+        is_swept = has_sweep(self.document)
         return {
             experiment(model, point): (
-                self.folder / point.folder if has_sweep else self.folder,
+                self.folder / point.folder if is_swept else self.folder,
                 model,
                 file,
             )
@@ -124,6 +124,11 @@ def is_simulation(document: yamlio.Document) -> bool:
     return isinstance(document.data, Mapping) and "cluster" in document.data
 
 
+def has_sweep(document: yamlio.Document) -> bool:
+    """Whether a simulation's file is of several points."""
+    return sweep.KEY in document.data
+
+
 def experiments(document: yamlio.Document) -> tuple[str, ...]:
     """The names of a file's experiments.
 
@@ -161,7 +166,7 @@ def shorten(document: yamlio.Document, only: Sequence[str], share: float) -> dic
     data = dict(document.data)
     if "repeat" in data:
         data["repeat"] = min(data["repeat"], max(_FEWEST_SEEDS, ceil(data["repeat"] * share)))
-    if only and sweep.KEY in data:
+    if only and has_sweep(document):
         kept = [
             point.values
             for point, file in _checked(document)
@@ -191,7 +196,7 @@ def execute(document: yamlio.Document, folder: Path, reporter: Reporter, base: P
     Raises:
         UnciaError: it cannot be simulated, or a point failed.
     """
-    if sweep.KEY not in document.data:
+    if not has_sweep(document):
         ((_, file),) = _checked(document)
         simulate.execute(file, folder, reporter, base=base, overwrite=True, with_report=False)
         return
@@ -217,7 +222,7 @@ def sweep_lacks(folder: Path) -> str | None:
 
 def _checked(document: yamlio.Document) -> Iterator[tuple[Point, SimulationFile]]:
     """The points of a file, each with what is simulated."""
-    if sweep.KEY not in document.data:
+    if not has_sweep(document):
         file = yamlio.validate(SimulationFile, document)
         yield Point(0, {}, dict(document.data)), file
         return

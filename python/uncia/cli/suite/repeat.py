@@ -90,6 +90,7 @@ def register(app: typer.Typer) -> None:
         resolve(tariffs)
         found = catalogue.find(suite)
         entries = found.choose(only)
+        repeating.check(entries)
         folders.open_history(history, found.source)
         plan = repeating.Plan(history, found, entries, quick, conditions, tariffs, on_regression)
         reporter = progress.reporter(quiet=quiet)

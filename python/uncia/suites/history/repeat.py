@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -13,12 +14,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import cleanup
 from uncia.experiment.progress import Reporter
 from uncia.stats.verdicts import Finding
-from uncia.suites import page, perform, results
-from uncia.suites.catalogue import Suite, SuiteEntry
+from uncia.suites import page, perform, results, simulated
+from uncia.suites.catalogue import Suite, SuiteEntry, experiment_file
 from uncia.suites.history import folders, index, judging
 from uncia.suites.history.folders import ForeignError, Repeat
 from uncia.suites.history.judging import Judged
@@ -54,6 +56,30 @@ class Plan:
     conditions: Sequence[str]
     tariffs: Sequence[str]
     command: str | None
+
+
+def check(entries: Sequence[SuiteEntry]) -> None:
+    """Check that times of these entries can be read by a history.
+
+    A time is read run by run, and a sweep is many: it could never be whole.
+
+    Raises:
+        UnciaError: one of them is a simulation with a sweep.
+    """
+    swept = [
+        entry.name
+        for entry in entries
+        if any(
+            simulated.has_sweep(yamlio.load(experiment_file(run.file, entry.document)))
+            for name, run in entry.form.runs.items()
+            if name in entry.simulated
+        )
+    ]
+    if swept:
+        raise UnciaError(
+            f"a history cannot compare simulations with a sweep: {', '.join(swept)}",
+            hint="Choose other entries with --only, or carry these out with: uncia suite run",
+        )
 
 
 def once(plan: Plan, reporter: Reporter) -> tuple[Judged, int | None]:
@@ -220,22 +246,37 @@ def _run_command(command: str, history: Path, judged: Judged, log: Callable[[str
         "UNCIA_REGRESSIONS": str(len(judged.violated)),
     }
     try:
-        done = subprocess.run(
+        # A session of its own: what the shell started can be ended with it.
+        process = subprocess.Popen(
             command,
             shell=True,
-            input=json.dumps(content, indent=2) + "\n",
+            stdin=subprocess.PIPE,
             text=True,
             env=environment,
-            timeout=COMMAND_LIMIT_S,
-            check=False,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        log(f"--on-regression: the command was ended after {COMMAND_LIMIT_S:.0f} s.")
     except OSError as error:
         log(f"--on-regression: the command did not start: {error.strerror or error}.")
-    else:
-        if done.returncode != 0:
-            log(f"--on-regression: the command ended with status {done.returncode}.")
+        return
+    with process:
+        try:
+            process.communicate(json.dumps(content, indent=2) + "\n", COMMAND_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+            log(f"--on-regression: the command was ended after {COMMAND_LIMIT_S:.0f} s.")
+        except BaseException:
+            _kill_group(process)
+            raise
+        else:
+            if process.returncode != 0:
+                log(f"--on-regression: the command ended with status {process.returncode}.")
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    """Kill a process that leads a group, and those that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def describe(judged: Judged) -> list[str]:

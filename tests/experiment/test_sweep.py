@@ -209,7 +209,12 @@ def test_a_folder_of_another_sweep_is_refused_or_replaced(tmp_path: Path) -> Non
         )
 
     content = FILE | {"sweep": {"seed": [1, 2]}}
-    execute(content)
+    # Left by points that were killed.
+    for name in (".uncia-bb-x", ".point-00000.old-17", ".uncia-simulate-x", ".uncia-sweep-x"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+    (tmp_path / "out" / "grid.json").write_text('{"name": "grid", "parameters": ["seed"]}')
+    execute(content, resume=True)
+    assert not list((tmp_path / "out").glob(".*"))
     for other, words in (
         (content | {"name": "other"}, "another sweep: 'grid', over seed"),
         (FILE | {"sweep": {"cluster.workers": [1, 2]}}, "another sweep"),

@@ -177,6 +177,53 @@ def test_a_small_suite_is_simulated_and_gone_on_with(tmp_path: Path) -> None:
     reporter.close()
 
 
+@pytest.mark.usefixtures("engine_binary")
+def test_changed_files_are_made_again_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = ENTRY | {"figures": []}
+    small = FILE | {"repeat": 1, "models": ["slim"]}
+    other = {"seed": [1, 2], "zip": True}
+    out = tmp_path / "out"
+    reporter = progress.reporter(quiet=True)
+
+    def carry_out(file: dict[str, Any]) -> tuple[int | None, perform.RunState]:
+        suite = catalogue.find(str(write(tmp_path / "suite", file, entry)))
+        state = perform.begin(out, suite.source, quick=False, resume=True)
+        code = perform.carry_out(state, list(suite.entries.values()), reporter)
+        (item,) = results.read(perform.State.read(out), suite).entries
+        return code, item.runs[0]
+
+    # A run, a sweep, one over another parameter, one with fewer points, and a run again.
+    for file, there in (
+        (small, {"run.yaml"}),
+        (small | {"sweep": SWEEP}, {"grid.json", "point-00000", "point-00001"}),
+        (small | {"sweep": other}, {"grid.json", "point-00000", "point-00001"}),
+        (small | {"sweep": {"seed": [1]}}, {"grid.json", "point-00000"}),
+        (small, {"run.yaml"}),
+    ):
+        code, run = carry_out(file)
+        assert (code, run.status, run.reason) == (None, "whole", "")
+        names = {path.name for path in run.folder.iterdir()}
+        assert {name for name in names if name in ("run.yaml", "grid.json") or "point" in name} == (
+            there
+        )
+
+    # What is whole is of the file before, if the next one was interrupted.
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(simulated, "execute", interrupt)
+        code, run = carry_out(small | {"seed": 2})
+    assert (code, run.status) == (130, "failed")
+    assert (run.folder / "simulation.json").exists()
+    assert carry_out(small | {"seed": 2})[1].status == "whole"
+    assert "slim" in json.loads((run.folder / "simulation.json").read_text())
+    assert "seed: 2" in (run.folder / "run.yaml").read_text()
+    reporter.close()
+
+
 def test_a_sweep_is_refused_by_a_history_before_anything_runs(
     tmp_path: Path, command: Callable[..., tuple[int, str, str]]
 ) -> None:

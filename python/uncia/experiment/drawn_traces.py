@@ -14,6 +14,9 @@ from uncia.experiment.simulated_requests import Requests, read
 from uncia.experiment.simulation import SimulationFile, TraceOf
 from uncia.traces import bb
 
+WORK: Final = ".uncia-bb-"
+"""What the names of folders begin with that last as long as a trace is drawn."""
+
 _TRIAL: Final = 0.1
 """What the counts are multiplied by to see what is asked of the CPUs: a part, as that is faster."""
 
@@ -37,7 +40,7 @@ def draw(file: SimulationFile, trace: TraceOf, seed: int, beside: Path) -> Reque
     settings = bb.Settings(**choices, seed=seed)
     beside.mkdir(parents=True, exist_ok=True)
     # Not in /tmp, which may be small.
-    with tempfile.TemporaryDirectory(prefix=".uncia-bb-", dir=beside) as work:
+    with tempfile.TemporaryDirectory(prefix=WORK, dir=beside) as work:
         if trace.bb.offered_load is not None:
             trial = settings.model_copy(update={"load": settings.load * _TRIAL})
             asked = _asked(_read(trial, trace, Path(work) / "trial"))

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from uncia import locks, record, yamlio
 from uncia.errors import UnciaError
+from uncia.experiment.drawn_traces import WORK as TRACE_WORK
 from uncia.experiment.progress import Reporter
 from uncia.experiment.simulate import RESULT
 from uncia.experiment.simulate import WORK as SIMULATE_WORK
@@ -240,10 +241,57 @@ def _executed(
         yield from spark_sweep.run(tasks, master)
 
 
+def is_there(out: Path) -> bool:
+    """Whether a folder holds a sweep, whole or not."""
+    return _read(out / IDENTITY) is not None
+
+
+def can_resume(grid: list[Point], out: Path) -> bool:
+    """Whether a folder holds this sweep, with no points that it does not have."""
+    return _read(out / IDENTITY) == _identity(grid) and not _others(grid, out)
+
+
+def remove(out: Path) -> None:
+    """Delete the sweep in a folder, and the folder if it holds nothing else.
+
+    Raises:
+        UnciaError: it is still going on, or cannot be deleted.
+    """
+    with _locked(out):
+        try:
+            _clear(out)
+            if not any(out.iterdir()):
+                out.rmdir()
+        except OSError as error:
+            raise UnciaError(f"cannot delete {out}: {error.strerror or error}") from error
+
+
+def _identity(grid: list[Point]) -> dict[str, Any]:
+    return {"name": grid[0].data["name"], "parameters": list(grid[0].values)}
+
+
+def _others(grid: list[Point], out: Path) -> list[str]:
+    """Points in a folder that are none of this sweep."""
+    names = {point.folder for point in grid}
+    return sorted(path.name for path in out.glob("point-*") if path.name not in names)
+
+
 @contextlib.contextmanager
 def _opened(grid: list[Point], out: Path, *, resume: bool, overwrite: bool) -> Iterator[None]:
     """The folder of a sweep, which no other process writes to."""
-    identity = {"name": grid[0].data["name"], "parameters": list(grid[0].values)}
+    identity = _identity(grid)
+    with _locked(out):
+        if any(out.iterdir()):
+            _check_earlier(grid, out, identity, resume=resume, overwrite=overwrite)
+        if overwrite:
+            _clear(out)
+        write_json(out / IDENTITY, identity)
+        yield
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """A folder, made if there is none, locked against other processes."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         folder = os.open(out, os.O_RDONLY)
@@ -255,11 +303,6 @@ def _opened(grid: list[Point], out: Path, *, resume: bool, overwrite: bool) -> I
                 locks.lock(folder)
             except BlockingIOError:
                 raise UnciaError(f"the sweep in {out} is still going on") from None
-        if any(out.iterdir()):
-            _check_earlier(grid, out, identity, resume=resume, overwrite=overwrite)
-        if overwrite:
-            _clear(out)
-        write_json(out / IDENTITY, identity)
         yield
     finally:
         os.close(folder)
@@ -290,8 +333,7 @@ def _check_earlier(
             f"{out} holds another sweep: {words}",
             hint=f"Add --overwrite to delete it, or {elsewhere}.",
         )
-    names = {point.folder for point in grid}
-    if more := sorted(path.name for path in out.glob("point-*") if path.name not in names):
+    if more := _others(grid, out):
         raise UnciaError(
             f"{out} holds points that this sweep does not have: {', '.join(more)}",
             hint=f"Delete them, add --overwrite to delete all, or {elsewhere}.",
@@ -309,8 +351,9 @@ def _clear(out: Path) -> None:
 
 def _clear_work(out: Path) -> None:
     """Delete what sweeps and points that were killed worked in: they could not."""
-    for prefix in (WORK, SIMULATE_WORK):
-        for path in out.glob(f"{prefix}*"):
+    aside = ".point-*.old-*"  # what a point that was made again replaces (`RunFolder`)
+    for pattern in (f"{WORK}*", f"{SIMULATE_WORK}*", f"{TRACE_WORK}*", aside):
+        for path in out.glob(pattern):
             shutil.rmtree(path)
 
 

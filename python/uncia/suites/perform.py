@@ -33,6 +33,9 @@ from uncia.suites.target import Target
 STATE: Final = "suite.json"
 _STATE_FORM: Final = 1
 
+_UNFINISHED: Final = ""
+"""The digest of a run that was begun and is not over."""
+
 _INTERRUPTED: Final = 130
 """128 + SIGINT, as shells report it."""
 
@@ -64,7 +67,8 @@ class State:
         folder: of the results.
         suite: the suite's name, or its folder.
         quick: whether experiments are shortened.
-        files: digest of the experiment file that each run (``ENTRY/RUN``) is of.
+        files: digest of the experiment file that each run (``ENTRY/RUN``) is of; "" while it goes
+            on.
         errors: why a run that left no folder could not be carried out.
         target: where it is carried out, if not where its files say.
     """
@@ -212,15 +216,18 @@ def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporte
     if state.files.get(key) == digest and _is_whole(state, entry, name):
         reporter.note(f"{key} is whole.")
         return None
-    # Before the run, so that one that is whole is known as such even if this process is killed.
-    state.files[key] = digest
+    # What is in the folder is of an earlier file until the run is over, and says so after a kill.
+    state.files[key] = _UNFINISHED
     state.errors.pop(key, None)
     state.write()
     reporter.note(f"{entry.form.shows}, {key}.")
     folder = state.folder / entry.name / name
     try:
+        simulated.make_way(document, folder)
         if name in entry.simulated:
             simulated.execute(document, folder, reporter, path.resolve().parent)
+            state.files[key] = digest
+            state.write()
             return None
         outcome = _execute(
             document,
@@ -235,9 +242,10 @@ def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporte
         state.errors[key] = error.message
         state.write()
         return None
+    state.files[key] = digest
     if outcome.error is not None:
         state.errors[key] = outcome.error.message
-        state.write()
+    state.write()
     return outcome.interrupted
 
 
@@ -287,6 +295,8 @@ def run_state(state: State, entry: str, name: str) -> RunState:
     folder = state.folder / entry / name
     if key in state.errors:
         return RunState(name, folder, "failed", state.errors[key])
+    if state.files.get(key) == _UNFINISHED and folder.exists():
+        return RunState(name, folder, "failed", "it was ended before it was whole")
     lacking = simulated.sweep_lacks(folder)
     if lacking is not None:
         return RunState(name, folder, "failed" if lacking else "whole", lacking)

@@ -24,6 +24,7 @@ from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import simulate, simulation, sweep
 from uncia.experiment.simulation import Model, SimulationFile
 from uncia.experiment.sweep import Point
+from uncia.runs.folder import RunFolder, read_run
 
 if TYPE_CHECKING:
     from uncia.experiment.progress import Reporter
@@ -184,8 +185,21 @@ def shorten(document: yamlio.Document, only: Sequence[str], share: float) -> dic
     return data
 
 
+def make_way(document: yamlio.Document, folder: Path) -> None:
+    """Delete what is in the folder of a run that a file became a sweep, or ceased to be one, since.
+
+    Raises:
+        UnciaError: it still goes on, or cannot be deleted.
+    """
+    if is_simulation(document) and has_sweep(document):
+        if read_run(folder):
+            RunFolder.create(folder, overwrite=True).remove()
+    elif sweep.is_there(folder):
+        sweep.remove(folder)
+
+
 def execute(document: yamlio.Document, folder: Path, reporter: Reporter, base: Path) -> None:
-    """Carry out a simulation or a sweep; of a sweep in the folder, what is done already stays.
+    """Carry out a simulation or a sweep; of the same sweep in the folder, what is done stays.
 
     Args:
         document: the file.
@@ -201,7 +215,8 @@ def execute(document: yamlio.Document, folder: Path, reporter: Reporter, base: P
         simulate.execute(file, folder, reporter, base=base, overwrite=True, with_report=False)
         return
     grid = sweep.points(document)
-    rows = sweep.execute(grid, folder, reporter, base=base, resume=folder.exists())
+    is_same = sweep.can_resume(grid, folder)
+    rows = sweep.execute(grid, folder, reporter, base=base, resume=is_same, overwrite=not is_same)
     failed = [str(row["error"]) for row in rows if row["error"] is not None]
     if failed:
         raise RunFailedError(f"{len(failed)} of {len(grid)} points failed: {failed[0]}")

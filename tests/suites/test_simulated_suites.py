@@ -16,6 +16,7 @@ from uncia.errors import UnciaError
 from uncia.experiment import progress
 from uncia.suites import catalogue, page, perform, results, simulated
 from uncia.suites.claims import DIFFERS, REPRODUCED, UNCHECKED
+from uncia.suites.metrics import all_metrics
 from uncia.suites.results import Results
 from uncia.suites.seeds import over_seeds
 
@@ -87,7 +88,14 @@ def write(folder: Path, file: dict[str, Any], entry: dict[str, Any]) -> Path:
     return folder
 
 
-def made_up(tmp_path: Path, npfu: list[float], *, cost: float = 30, used: float = 0.9) -> Results:
+def made_up(
+    tmp_path: Path,
+    npfu: list[float],
+    *,
+    cost: float | list[float] = 30,
+    used: float = 0.9,
+    served: int = 95,
+) -> Results:
     """Results as if SLIM had served 10, 100, 1000 and 1 a second, and NPFU so many times that."""
     folder = write(tmp_path / "suite", FILE, ENTRY | {"claims": CLAIMS})
     out = tmp_path / "out"
@@ -95,8 +103,11 @@ def made_up(tmp_path: Path, npfu: list[float], *, cost: float = 30, used: float 
     run.mkdir(parents=True)
     content = {}
     for number, (slim, times) in enumerate(zip([10, 100, 1000, 1], npfu, strict=True), 1):
-        for model, rate, price in (("slim", slim, 100.0), ("npfu", slim * times, cost)):
+        of_npfu = cost[number - 1] if isinstance(cost, list) else cost
+        for model, rate, price in (("slim", slim, 100.0), ("npfu", slim * times, of_npfu)):
             content[f"{model}-{number}"] = {
+                "arrived": 100,
+                "served": served,
                 "throughput_in_window_per_s": rate,
                 "cpu_utilization": used + number / 1000,
                 "qos": {"batch": {"cost_usd_per_million_at_equal_revenue": price}},
@@ -127,6 +138,30 @@ def test_verdicts_follow_the_values_of_the_seeds(tmp_path: Path) -> None:
 def test_other_values_turn_the_verdicts(tmp_path: Path) -> None:
     read = made_up(tmp_path, [0.7, 0.8, 0.75, 0.7], cost=90, used=0.3)
     assert set(verdicts(read).values()) == {DIFFERS}
+
+
+def test_ratios_have_geometric_means_and_parts_of_a_whole_arithmetic_ones(tmp_path: Path) -> None:
+    read = made_up(tmp_path, [1.0] * 4, cost=[10.0, 40.0, 10.0, 40.0])
+    (entry,) = read.entries
+    assert entry.measure("npfu.batch_cost").value == pytest.approx(20)
+    assert entry.measure("npfu.cpu_used").value == pytest.approx(90.25)
+    by_name = all_metrics()
+    assert not by_name["halved"].is_geometric
+    assert by_name["cost_p50"].is_geometric
+
+
+def test_of_simulations_that_lost_many_requests_only_what_counts_all_is_judged(
+    tmp_path: Path,
+) -> None:
+    read = made_up(tmp_path, [2.0, 2.1, 1.9, 2.0], served=80)
+    assert verdicts(read) == {
+        "more": REPRODUCED,
+        "much-more": REPRODUCED,
+        "used": REPRODUCED,
+        "cost": UNCHECKED,
+    }
+    (why,) = [item.why for item in read.findings if item.id.endswith(".cost")]
+    assert "80 of 400 requests of npfu were lost, rejected or unfinished" in why
 
 
 def test_seeds_that_disagree_leave_it_open(tmp_path: Path) -> None:

@@ -114,9 +114,7 @@ class EntryResults:
         if seeds is None:
             return Figure(None, why=f"not run: {form.experiment} is left out with --quick")
         assert term.metric.simulate is not None, "expressions were checked"
-        # Shares are in percent; all else are rates, times and costs.
-        is_geometric = term.metric.unit != "%"
-        return over_seeds(term.metric.simulate(seeds), geometric=is_geometric)
+        return over_seeds(term.metric.simulate(seeds), geometric=term.metric.is_geometric)
 
     @cached_property
     def _simulated_subjects(self) -> dict[str, SimulatedRows | None]:
@@ -170,14 +168,25 @@ class EntryResults:
     def _survivors(self, comparison: Comparison) -> str:
         """Why what is left of requests is no sample of them; "" if it is, or all of them count."""
         for term in comparison.value.terms:
-            rows = None if term.metric.kind == "share" else self.subject(term.subject)
-            if rows is None:
+            if term.metric.kind == "share" or term.metric.counts_all:
                 continue
-            sent, ok = rows.invocations.num_rows, rows.ok.num_rows
+            sent, ok, what = self._counts(term.subject)
             if sent - ok > _MOST_FAILED * sent:
-                lost = f"{sent - ok:,} of {sent:,} requests of {term.subject} failed"
+                lost = f"{sent - ok:,} of {sent:,} requests of {term.subject} {what}"
                 return f"{lost}, and are in no figure"
         return ""
+
+    def _counts(self, subject: str) -> tuple[int, int, str]:
+        """How many requests of a subject were sent and served, and what became of the others."""
+        if (seeds := self._simulated_subjects.get(subject)) is not None:
+            arrived, served = (
+                sum(int(values[name]) for values in seeds.values) for name in ("arrived", "served")
+            )
+            return arrived, served, "were lost, rejected or unfinished"
+        rows = self.subject(subject)
+        return (
+            (0, 0, "") if rows is None else (rows.invocations.num_rows, rows.ok.num_rows, "failed")
+        )
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,9 @@ class Metric:
             of simulations.
         simulate: the value for each seed of a simulated subject, None where there is none; None
             for metrics of rows.
+        is_geometric: whether its mean over seeds is the geometric one, as of rates, times and
+            ratios; of parts of a whole it is the arithmetic one.
+        counts_all: whether what failed is in the figure as well.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Metric:
     description: str
     compute: Callable[[SubjectRows, str], Figure] | None = None
     simulate: Callable[[SimulatedRows], Sequence[float | None]] | None = None
+    is_geometric: bool = True
+    counts_all: bool = False
 
 
 @cache

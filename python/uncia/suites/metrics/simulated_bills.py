@@ -130,6 +130,7 @@ METRICS: Final = (
         "%",
         "Functions that pay at most half of what they pay under the first model.",
         simulate=partial(_at_most, 50),
+        is_geometric=False,
     ),
     Metric(
         "cheaper",
@@ -137,6 +138,7 @@ METRICS: Final = (
         "%",
         "Functions that pay less than under the first model, by 0.1 % at least.",
         simulate=partial(_at_most, 99.9),
+        is_geometric=False,
     ),
     Metric(
         "dearer_by_half",
@@ -144,6 +146,7 @@ METRICS: Final = (
         "%",
         "Functions that pay more than half as much again.",
         simulate=partial(_above, 150),
+        is_geometric=False,
     ),
     *(
         Metric(
@@ -162,6 +165,7 @@ METRICS: Final = (
             "%",
             f"What batch invocations pay of all bills, if {words}.",
             simulate=partial(_batch_part, tariff),
+            is_geometric=False,
         )
         for name, tariff, words in (
             ("limits", "limits", "only reservations are billed"),

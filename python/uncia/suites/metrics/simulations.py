@@ -39,8 +39,29 @@ def _part(what: str, whole: str, subject: SimulatedRows) -> Sequence[float | Non
     ]
 
 
-def _metric(name: str, unit: str, description: str, *path: str, factor: float = 1) -> Metric:
-    return Metric(name, "number", unit, description, simulate=partial(_values, path, factor))
+def _metric(name: str, unit: str, description: str, *path: str, counts_all: bool = False) -> Metric:
+    """A number of ``simulation.json``, as it is."""
+    return Metric(
+        name,
+        "number",
+        unit,
+        description,
+        simulate=partial(_values, path, 1),
+        counts_all=counts_all,
+    )
+
+
+def _percent(name: str, description: str, key: str, *, counts_all: bool = False) -> Metric:
+    """A part of a whole in ``simulation.json``, in percent."""
+    return Metric(
+        name,
+        "number",
+        "%",
+        description,
+        simulate=partial(_values, (key,), 100),
+        is_geometric=False,
+        counts_all=counts_all,
+    )
 
 
 _COST: Final = "cost_usd_per_million_at_equal_revenue"
@@ -51,10 +72,11 @@ METRICS: Final = (
         "rps",
         "Invocations that ended in the window.",
         "throughput_in_window_per_s",
+        counts_all=True,
     ),
-    _metric("makespan", "s", "Until all invocations had ended.", "end_s"),
+    _metric("makespan", "s", "Until all invocations had ended.", "end_s", counts_all=True),
     *(
-        _metric(name, "%", f"{words}, of what there is.", key, factor=100)
+        _percent(name, f"{words}, of what there is.", key, counts_all=True)
         for name, words, key in (
             ("cpu_used", "CPU used in the window", "cpu_utilization"),
             ("cpu_used_least", "CPU used by the worker that used least", "cpu_utilization_min"),
@@ -90,19 +112,24 @@ METRICS: Final = (
         )
         for qos in ("interactive", "batch")
     ),
-    _metric("cold_starts", "%", "Invocations that met a new instance.", "cold_share", factor=100),
+    _percent("cold_starts", "Invocations that met a new instance.", "cold_share"),
     _metric(
         "price_factor",
         "x",
         "All prices times this earn as much as the file's first model.",
         "price_factor_at_equal_revenue",
+        counts_all=True,
     ),
-    _metric("offered", "x", "CPU that is asked for over what there is.", "offered_load"),
+    _metric(
+        "offered", "x", "CPU that is asked for over what there is.", "offered_load", counts_all=True
+    ),
     Metric(
         "preempted",
         "number",
         "%",
         "Preemptions, of the invocations that arrived.",
         simulate=partial(_part, "preempted", "arrived"),
+        is_geometric=False,
+        counts_all=True,
     ),
 )

@@ -118,9 +118,36 @@ def test_the_bandwidth_is_the_payload_over_the_median_transfer_time() -> None:
     (chain,) = hops.summarise(rows, table(spans, "spans"), chains_of)
     assert chain["stages"][0]["transfers_withheld"] == 1
     assert chain["stages"][0]["bandwidth_mbps"] is None
+    # Of a stage that hands on no payload, a span of this name is the function's own.
+    for span in spans:
+        span["clock"] = "kernel-1"
+    (chain,) = hops.summarise(rows, table(spans, "spans"), FORK)
+    assert chain["stages"][0]["transfer_ms"]["p50"] == 2
     # Nothing was handed on, as far as the spans go.
     (chain,) = hops.summarise(rows, None, chains_of)
     assert chain["stages"][0]["bandwidth_mbps"] is None
+
+
+@pytest.mark.parametrize(("withheld", "bandwidth"), [(1, 4_000), (2, None)])
+def test_the_bandwidth_is_none_of_the_slower_half(withheld: int, bandwidth: float | None) -> None:
+    first = "run-1:e-0-0"
+    names = [f"x{number}" for number in range(2 + withheld)]
+    rows = table([root(0, 20), *(hop(name, first, 6, 16) for name in names)])
+    # Each between two instances of its own, whose clocks are one or not.
+    spans = [
+        {"invocation": x, "instance": f"{x}-{n == 'call'}", "name": n, "clock": clock}
+        | {"start": start, "end": end}
+        for x, clock in zip(names, ["kernel-1"] * 2 + ["function"] * withheld, strict=True)
+        for n, start, end in (
+            ("call", 4 * MS, 18 * MS),
+            ("handler", 6 * MS, 16 * MS),
+            ("transfer", 4 * MS, 6 * MS),
+        )
+    ]
+    chains_of = described("nested", a=ONE, b={**ONE, "payload": 1_000_000})
+    (chain,) = hops.summarise(rows, table(spans, "spans"), chains_of)
+    (stage,) = chain["stages"]
+    assert (stage["transfers_withheld"], stage["bandwidth_mbps"]) == (withheld, bandwidth)
 
 
 def test_a_caller_waits_once_for_those_that_it_waits_for_together() -> None:

@@ -219,12 +219,13 @@ def _calls(spans: pa.Table | None) -> dict[str, _Call]:
     }
 
 
-def _stamps(call: _Call) -> Stamps | None:
+def _stamps(call: _Call, *, hands_payload: bool) -> Stamps | None:
+    """The timestamps of a hop; a span ``transfer`` may mean anything where none is handed on."""
     handler = call.handler
     if handler is None:
         return None
     clock = call.call["clock"]
-    payload = call.transfer
+    payload = call.transfer if hands_payload else None
     return Stamps(
         pair=(str(call.call["instance"]), str(handler["instance"])),
         sent=call.call["start"],
@@ -241,11 +242,12 @@ def _summarise(
 ) -> dict[str, Any]:
     complete = [chain for chain in chains if _is_complete(chain, described)]
     hops = [hop for chain in chains for hop in chain.hops]
-    stamps = {
-        hop["invocation"]: it
-        for hop in hops
-        if hop["invocation"] in calls and (it := _stamps(calls[hop["invocation"]])) is not None
-    }
+    stamps = {}
+    for hop in hops:
+        stage = described["stages"].get(_stage(hop["stage"], described), {})
+        call = calls.get(hop["invocation"])
+        if call and (it := _stamps(call, hands_payload=stage.get("payload") is not None)):
+            stamps[hop["invocation"]] = it
     times = dict(zip(stamps, clocks.transfers(stamps.values()), strict=True))
     between = _between(chains) if described["kind"] == "sequence" else {}
     latencies = [
@@ -352,7 +354,9 @@ def _bandwidth(
 ) -> dict[str, float | None]:
     """The payload that a stage was handed, in bytes, and its size over the median transfer time.
 
-    The bandwidth is withheld if the clocks' bound reaches the median, as transfer times are.
+    The bandwidth is withheld if the clocks' bound reaches the median, as transfer times are, and if
+    half of those or more are: the short ones are withheld first, so that the median of the others
+    is too long.
     """
     if payload is None:
         return {"payload_bytes": None, "bandwidth_mbps": None}
@@ -360,7 +364,7 @@ def _bandwidth(
     handed = [times[it] for it in names if it in stamps and stamps[it].payload is not None]
     known = [it.time for it in handed if it.time is not None]
     bounds = [it.bound for it in handed if it.bound is not None]
-    if not known or not bounds or np.median(bounds) >= np.median(known) > 0:
+    if 2 * len(known) <= len(handed) or not bounds or np.median(bounds) >= np.median(known) > 0:
         return {"payload_bytes": payload, "bandwidth_mbps": None}
     median = float(np.median(known))
     return {

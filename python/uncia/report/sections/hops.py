@@ -27,7 +27,10 @@ _TRANSFER: Final = (
     "From the call to the start of the handler that it is for; of a payload, from before it was"
     " sent or stored until the function had it."
 )
-_BANDWIDTH: Final = "The payload over the median transfer time; none where the bound reaches that."
+_BANDWIDTH: Final = (
+    "The payload over the median transfer time; none where the bound reaches that, or half of the"
+    " times are withheld."
+)
 _BOUND: Final = (
     "How far the transfer time may be off, as the clocks of two functions differ; 0 on one kernel."
 )

@@ -210,6 +210,7 @@ def test_a_worker_that_is_killed_ends_its_requests_and_no_others(
     lost = [row for row in table if row["outcome"] == "transport_error"]
     assert {row["worker"] for row in lost} == {"a"}
     assert all("the worker a is gone" in row["error"] for row in lost)
+    assert all((row["execution"], row["billed"]) == (None, 0) for row in lost)
     assert len(lost) == sum(result == "ServiceException" for _, result in results) >= 1
     assert sum(row["outcome"] == "ok" for row in table) == sum(it == "ok" for _, it in results)
     assert len({row["invocation"] for row in table}) == len(table) == 8
@@ -240,6 +241,52 @@ def test_a_worker_that_leaves_ends_what_it_serves_first(controller: Platform, jo
     assert by_worker == {("a", "ok"), ("b", "ok")}
     reasons = {row["end_reason"] for row in log(controller, "instances") if row["worker"] == "a"}
     assert reasons == {"drained"}
+
+
+def test_accepted_events_outlive_the_last_worker(controller: Platform, join: Join) -> None:
+    a = join(controller, "a")
+    controller.create("f", SLEEP, MemorySize=512)
+    for n in range(4):
+        answer, _ = controller.invoke("f", {"n": n, "seconds": 2}, InvocationType="Event")
+        assert answer["StatusCode"] == 202
+    wait_for(lambda: instances(a.state, made_ahead=False))
+    a.stop()
+    join(controller, "b")
+    wait_for(lambda: sum(row["outcome"] == "ok" for row in log(controller)) == 4)
+    done = [row["request_id"] for row in log(controller) if row["outcome"] == "ok"]
+    assert len(set(done)) == 4
+
+
+def test_functions_with_the_hosts_network_reach_no_controller(
+    controller: Platform, join: Join
+) -> None:
+    join(controller, "a")
+    source = (
+        "import urllib.error, urllib.request\n"
+        "def handler(event, context):\n"
+        "    try:\n"
+        "        return urllib.request.urlopen(event['url']).status\n"
+        "    except urllib.error.HTTPError as error:\n"
+        "        return error.code\n"
+    )
+    controller.create("f", source, Tags={"uncia:network": "host"})
+    for path in ("/2015-03-31/functions", "/uncia/v1/workers", "/uncia/v1/workers/join"):
+        assert controller.invoke("f", {"url": controller.url + path})[1] == 403
+
+
+def test_a_controller_stops_though_functions_run_on(serve: Serve, join: Join) -> None:
+    controller = serve({"shutdown_grace_ms": 500}, options=["--controller"])
+    a = join(controller, "a")
+    controller.create("f", SLEEP)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(controller.invoke, "f", {"seconds": scaled(45)})
+        wait_for(lambda: instances(a.state, made_ahead=False))
+        time.sleep(scaled(1))
+        began = time.monotonic()
+        assert controller.stop() == 0
+        assert time.monotonic() - began < scaled(30)
+        with pytest.raises(Exception, match=r"."):
+            running.result()
 
 
 def test_workers_join_again_when_their_controller_is_back(serve: Serve, join: Join) -> None:

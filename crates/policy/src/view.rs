@@ -46,9 +46,10 @@ impl<'a> View<'a> {
     }
 
     /// Whether one of the workers could hold an instance of this allocation if it were empty; true as
-    /// long as there are none.
+    /// long as there are none. Those that take none any more count as gone.
     pub fn could_ever_hold(&self, allocation: Resources) -> bool {
-        let mut workers = self.state.workers().peekable();
+        let takes = |slot: &usize| self.state.workers[*slot].capacity.max_instances > 0;
+        let mut workers = self.state.workers().filter(takes).peekable();
         workers.peek().is_none()
             || workers.any(|slot| self.state.workers[slot].could_hold(allocation))
     }

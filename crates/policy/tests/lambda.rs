@@ -287,6 +287,25 @@ fn a_drained_worker_ends_what_it_has_and_takes_nothing() {
 }
 
 #[test]
+fn what_waits_for_room_waits_on_when_the_last_worker_drains() {
+    let settings = FunctionSettings {
+        allocation: Resources { cpu: 1, memory: 1 },
+        max_in_flight: 99,
+        ..SETTINGS
+    };
+    let mut driver = Driver::new(&PolicyNames::default(), 0);
+    let room = Resources { cpu: 1, memory: 1 };
+    driver.join(0, room, 9);
+    driver.configure(0, settings);
+    let requests: Vec<RequestId> = (0..3).map(|_| driver.arrive(0, true)).collect();
+    driver.drain_worker(WorkerId(0));
+    assert!(driver.rejected.is_empty(), "{:?}", driver.rejected);
+    driver.join(1, room, 9);
+    driver.finish();
+    assert!(requests.iter().all(|request| driver.answered.contains(request)));
+}
+
+#[test]
 fn an_instance_serves_as_many_requests_as_its_concurrency() {
     let settings = FunctionSettings { concurrency: 3, max_in_flight: 99, ..SETTINGS };
     let mut driver = driver(&PolicyNames::default(), &[settings]);

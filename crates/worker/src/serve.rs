@@ -118,6 +118,11 @@ impl Worker {
         let output = Arc::new(OutputLog::open(state).map_err(ServeError::Output)?);
         let monitor = Arc::new(Monitor::new());
         let traces = config.traces.clone().map(Traces::start).map(Arc::new);
+        if controller {
+            // Instances of workers on this machine can connect, and none of them is started here. Where
+            // nobody can be told apart, no worker starts one with the host's network.
+            let _ = host.watch_connections();
+        }
         let members = controller.then(|| Arc::new(Members::new(registry.clone())));
         let hosts = match &members {
             Some(members) => Hosts::Members(members.clone()),
@@ -210,6 +215,9 @@ impl Worker {
             () = hurry => {}
         }
         self.api.dispatcher.close();
+        if let Some(members) = &self.api.members {
+            members.close();
+        }
         self.api.host.close().await;
         self.api.dispatcher.finish().await;
         self.api.page.close();

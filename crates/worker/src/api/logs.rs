@@ -201,8 +201,13 @@ fn find_zip(api: &Api, sha256: &str) -> Result<PathBuf, ApiError> {
     let layers = api.registry.layers();
     let mut versions = layers.values().flat_map(|layer| layer.versions.values());
     let version = versions.find(|it| it.code.sha256() == sha256);
-    let version = version.ok_or_else(|| ApiError::not_found("There is no such package"))?;
-    Ok(version.code.zip())
+    if let Some(version) = version {
+        return Ok(version.code.zip());
+    }
+    // Of a layer's version that was deleted, or of code that was replaced, while functions use it still.
+    let code = api.registry.packages().in_use(sha256);
+    let code = code.ok_or_else(|| ApiError::not_found("There is no such package"))?;
+    Ok(code.zip())
 }
 
 /// What functions printed in their last invocations, as an array of JSON.

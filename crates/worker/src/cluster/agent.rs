@@ -151,7 +151,11 @@ impl Agent {
                 () = becomes_true(&self.leaves) => break,
                 () = tokio::time::sleep(RETRY) => {}
             }
-            match self.uplink.join(&self.about).await {
+            let again = tokio::select! {
+                () = becomes_true(&self.leaves) => break,
+                again = self.uplink.join(&self.about) => again,
+            };
+            match again {
                 Ok(again) => {
                     tracing::info!("joined again");
                     connection = Some(again);
@@ -212,7 +216,7 @@ impl Agent {
         let done = match parts.as_slice() {
             ["instances"] => self.start_instance(body, came).await,
             ["instances", id, "serve"] => self.invoke(id, body, came).await,
-            ["instances", id, what @ ..] => self.order(id, what).await.map(|()| Bytes::new()),
+            ["instances", id, what @ ..] => self.order(id, what).await,
             ["forget"] => self.forget(body).await.map(|()| Bytes::new()),
             ["leave"] => {
                 becomes_true(&self.leaves).await;
@@ -226,6 +230,7 @@ impl Agent {
         };
         let (status, body) = match done {
             Ok(body) => (StatusCode::OK, body),
+            Err(sentence) if sentence.is_empty() => (StatusCode::NOT_FOUND, Bytes::new()),
             Err(sentence) => (StatusCode::INTERNAL_SERVER_ERROR, sentence.into()),
         };
         let mut response = Response::new(Full::new(body));
@@ -274,7 +279,8 @@ impl Agent {
         wire::encode(&ServeAnswer { reply, idle_cpu, stay: Stay::since(came) })
     }
 
-    async fn order(&self, id: &str, what: &[&str]) -> Result<(), String> {
+    /// Carries out an order; returns the CPU time that the instance has used while it served nothing.
+    async fn order(&self, id: &str, what: &[&str]) -> Result<Bytes, String> {
         let instance = self.instance(id)?;
         let running = &instance.running;
         let done = match what {
@@ -299,7 +305,8 @@ impl Agent {
             }
             _ => return Err(format!("a worker cannot {what:?} an instance")),
         };
-        done.map_err(|error| error.to_string())
+        done.map_err(|error| error.to_string())?;
+        wire::encode(&running.idle_cpu())
     }
 
     async fn forget(&self, body: Incoming) -> Result<(), String> {
@@ -308,9 +315,9 @@ impl Agent {
         Ok(())
     }
 
+    /// An instance; an error without words if there is none.
     fn instance(&self, id: &str) -> Result<Arc<Kept>, String> {
-        let instance = self.lock().get(id).cloned();
-        instance.ok_or_else(|| format!("the worker has no instance {id}"))
+        self.lock().get(id).cloned().ok_or_else(String::new)
     }
 
     async fn stop_all(&self) {

@@ -29,6 +29,8 @@ use crate::store::Registry;
 /// How often a silent worker is asked whether it is there, and how long it may take to say so.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Within this time a connection that has broken is known to have.
+const NOTICE: Duration = Duration::from_millis(500);
 
 /// A worker that has joined.
 pub(crate) struct Member {
@@ -44,6 +46,11 @@ impl Member {
         &self.about.name
     }
 
+    /// Whether it has a bound on what instances reserve.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.about.cpu.is_some() || self.about.memory.is_some()
+    }
+
     /// Whether its connection has ended.
     pub(crate) fn is_gone(&self) -> bool {
         *self.gone.borrow()
@@ -54,21 +61,32 @@ impl Member {
         format!("the worker {} is gone, and the instance with it", self.name())
     }
 
+    /// Waits for a moment: a connection that breaks is seen by whoever uses it first, and then here.
+    pub(super) async fn is_gone_soon(&self) -> bool {
+        let mut gone = self.gone.subscribe();
+        tokio::time::timeout(NOTICE, gone.wait_for(|gone| *gone)).await.is_ok()
+    }
+
     /// Asks the worker for something, and returns what it answers.
-    pub(super) async fn ask(&self, path: &str, body: Bytes) -> Result<Incoming, String> {
+    pub(super) async fn ask(&self, path: &str, body: Bytes) -> Result<Incoming, AskError> {
+        let failed = |error: String| AskError::Failed(error);
         let request = Request::post(format!("http://worker{path}")).body(Full::new(body));
-        let request = request.map_err(|error| error.to_string())?;
+        let request = request.map_err(|error| failed(error.to_string()))?;
         let mut requests = self.requests.clone();
         let mut gone = self.gone.subscribe();
         let answer = tokio::select! {
-            answer = requests.send_request(request) => answer.map_err(|error| error.to_string())?,
-            _ = gone.wait_for(|gone| *gone) => return Err(self.farewell()),
+            answer = requests.send_request(request) => answer,
+            _ = gone.wait_for(|gone| *gone) => return Err(failed(self.farewell())),
         };
-        if answer.status() == StatusCode::OK {
+        let answer = answer.map_err(|error| failed(error.to_string()))?;
+        let status = answer.status();
+        if status == StatusCode::OK {
             return Ok(answer.into_body());
         }
-        let message = answer.into_body().collect().await.map_err(|error| error.to_string())?;
-        Err(String::from_utf8_lossy(&message.to_bytes()).into_owned())
+        let message = answer.into_body().collect().await;
+        let message = message.map_err(|error| failed(error.to_string()))?.to_bytes();
+        let message = String::from_utf8_lossy(&message).into_owned();
+        Err(if status == StatusCode::NOT_FOUND { AskError::Missing } else { failed(message) })
     }
 
     /// The same in the forms of [`wire`].
@@ -76,9 +94,20 @@ impl Member {
         &self,
         path: &str,
         value: &A,
-    ) -> Result<B, String> {
-        wire::decode(self.ask(path, wire::encode(value)?).await?).await
+    ) -> Result<B, AskError> {
+        let body = wire::encode(value).map_err(AskError::Failed)?;
+        wire::decode(self.ask(path, body).await?).await.map_err(AskError::Failed)
     }
+}
+
+/// Why a worker has not done what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AskError {
+    /// The instance is not there, and so has not been asked.
+    #[error("it has no such instance")]
+    Missing,
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// All that have joined.
@@ -216,7 +245,7 @@ impl Members {
             Ok(request) => request,
             Err(sentence) => return failed(sentence),
         };
-        let answer: Result<StartAnswer, String> = member.exchange("/instances", &request).await;
+        let answer: Result<StartAnswer, AskError> = member.exchange("/instances", &request).await;
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => return failed(format!("the worker {}: {error}", member.name())),
@@ -267,6 +296,13 @@ impl Members {
         let mut versions = function.versions();
         let version = versions.find(|it| *it.qualified_name == *qualified_name)?;
         (version.code.folder() == code).then(|| version.clone())
+    }
+
+    /// Gives up all workers: whatever is waited for on them has ended.
+    pub(crate) fn close(&self) {
+        for member in self.read().values() {
+            member.gone.send_replace(true);
+        }
     }
 
     /// Tells all that nothing is to be kept for a function any more.

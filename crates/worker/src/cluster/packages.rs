@@ -1,9 +1,9 @@
 //! The packages that a worker has from its controller.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 
 use super::uplink::Uplink;
 use crate::function::byte_code_mounts;
@@ -20,13 +20,15 @@ pub(super) struct Packages {
     store: Arc<PackageStore>,
     uplink: Uplink,
     host: Arc<Host>,
-    /// Held while a package is fetched and unpacked, so that each comes once.
     recent: Mutex<VecDeque<Arc<Code>>>,
+    /// Held while a package is fetched, by its hash, so that each comes once and holds up no other.
+    fetches: Mutex<HashMap<String, Weak<AsyncMutex<()>>>>,
 }
 
 impl Packages {
     pub(super) fn new(store: Arc<PackageStore>, uplink: Uplink, host: Arc<Host>) -> Self {
-        Self { store, uplink, host, recent: Mutex::default() }
+        let (recent, fetches) = (Mutex::default(), Mutex::default());
+        Self { store, uplink, host, recent, fetches }
     }
 
     /// Puts the folders of an instance's packages into its specification, after fetching those that are not
@@ -37,11 +39,10 @@ impl Packages {
         code: &str,
         layers: &[String],
     ) -> Result<Vec<Arc<Code>>, String> {
-        let mut recent = self.recent.lock().await;
-        let code = self.find(&mut recent, code).await?;
+        let code = self.find(code).await?;
         let mut parts = Vec::new();
         for layer in layers {
-            parts.push(self.find(&mut recent, layer).await?);
+            parts.push(self.find(layer).await?);
         }
         let (store, opt_parts) = (self.store.clone(), parts.clone());
         let merge = move || store.merge(&opt_parts).map(Layers::new);
@@ -60,21 +61,33 @@ impl Packages {
         Ok(used)
     }
 
-    async fn find(
-        &self,
-        recent: &mut VecDeque<Arc<Code>>,
-        sha256: &str,
-    ) -> Result<Arc<Code>, String> {
-        let known = recent.iter().position(|code| code.sha256() == sha256);
-        let code = match known.and_then(|index| recent.remove(index)) {
+    async fn find(&self, sha256: &str) -> Result<Arc<Code>, String> {
+        let turn = {
+            let mut fetches = self.fetches.lock().unwrap_or_else(PoisonError::into_inner);
+            fetches.retain(|_, turn| turn.strong_count() > 0);
+            let known = fetches.get(sha256).and_then(Weak::upgrade);
+            let turn = known.unwrap_or_default();
+            fetches.insert(sha256.to_owned(), Arc::downgrade(&turn));
+            turn
+        };
+        let _turn = turn.lock().await;
+        let code = match self.take(sha256) {
             Some(code) => code,
             None => self.fetch(sha256).await?,
         };
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.push_back(code.clone());
         if recent.len() > KEPT {
             recent.pop_front();
         }
         Ok(code)
+    }
+
+    fn take(&self, sha256: &str) -> Option<Arc<Code>> {
+        // The queue is whole after every statement, so a panic elsewhere does not spoil it.
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = recent.iter().position(|code| code.sha256() == sha256)?;
+        recent.remove(index)
     }
 
     async fn fetch(&self, sha256: &str) -> Result<Arc<Code>, String> {

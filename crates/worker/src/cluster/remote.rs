@@ -9,10 +9,11 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use uncia_clock::Moment;
 
-use super::members::Member;
-use super::wire::{ServeAnswer, ServeRequest, lost};
+use super::members::{AskError, Member};
+use super::wire::{self, ServeAnswer, ServeRequest, lost};
 use crate::instance::{HttpAnswer, Outcome, Reply, Request};
 
 /// The largest body of a request to an HTTP server that is passed on: Cloud Run's limit without HTTP/2.
@@ -35,14 +36,15 @@ impl RemoteInstance {
     /// An instance that the worker has started.
     pub(super) fn new(id: &str, member: Arc<Member>, is_server: bool) -> Self {
         let (sender, ended) = watch::channel(false);
-        let (watched, path) = (member.clone(), format!("/instances/{id}/exited"));
+        let idle_cpu = Arc::new(AtomicI64::new(UNKNOWN));
+        let instance = Self { id: id.into(), member, is_server, idle_cpu, ended };
+        let watched = instance.clone();
         tokio::spawn(async move {
             // However this ends, the instance has.
-            let _ = watched.ask(&path, Bytes::new()).await;
+            let _ = watched.order("exited").await;
             let _ = sender.send(true);
         });
-        let idle_cpu = Arc::new(AtomicI64::new(UNKNOWN));
-        Self { id: id.into(), member, is_server, idle_cpu, ended }
+        instance
     }
 
     pub(crate) fn is_server(&self) -> bool {
@@ -60,34 +62,49 @@ impl RemoteInstance {
 
     /// Has the instance serve a request, whose body and answer go as a whole.
     pub(crate) async fn invoke(&self, request: Request) -> Reply {
-        let sent = Moment::now();
         if self.member.is_gone() {
-            return lost(sent, false, self.member.farewell());
+            return lost(Moment::now(), false, self.member.farewell());
         }
-        let payload = match whole(&request).await {
-            Ok(payload) => payload,
-            Err(outcome) => return Reply { outcome, ..lost(sent, true, String::new()) },
+        let payload = match timeout(request.timeout, whole(&request)).await {
+            Ok(Ok(payload)) => payload,
+            Ok(Err(outcome)) => return refused(outcome),
+            // As of a function that has no time left.
+            Err(_) => return refused(Outcome::GivenUp),
         };
+        let sent = Moment::now();
         let path = format!("/instances/{}/serve", self.id);
         let serve = ServeRequest::of(&request, payload);
-        let answer: Result<ServeAnswer, String> = self.member.exchange(&path, &serve).await;
+        let answer: Result<ServeAnswer, AskError> = self.member.exchange(&path, &serve).await;
         match answer {
             Ok(answer) => {
-                self.idle_cpu.store(answer.idle_cpu.unwrap_or(UNKNOWN), Ordering::Relaxed);
+                self.note_idle_cpu(answer.idle_cpu);
                 answer.translated(sent, Moment::now())
             }
-            Err(_) if self.member.is_gone() => lost(sent, true, self.member.farewell()),
-            Err(error) => {
+            // It had ended before: no code of the function has seen the request.
+            Err(AskError::Missing) => lost(sent, false, "the instance had ended".to_owned()),
+            Err(_) if self.member.is_gone_soon().await => lost(sent, true, self.member.farewell()),
+            Err(AskError::Failed(error)) => {
+                // Nobody would know of it any more.
+                self.stop(Duration::ZERO, false).await;
                 let sentence = format!("the worker {} failed: {error}", self.member.name());
                 lost(sent, true, sentence)
             }
         }
     }
 
+    fn note_idle_cpu(&self, idle_cpu: Option<i64>) {
+        if let Some(ns) = idle_cpu {
+            self.idle_cpu.store(ns, Ordering::Relaxed);
+        }
+    }
+
     /// Carries out what the path's last part says.
     pub(crate) async fn order(&self, what: &str) -> io::Result<()> {
         let path = format!("/instances/{}/{what}", self.id);
-        self.member.ask(&path, Bytes::new()).await.map(drop).map_err(io::Error::other)
+        let answer = self.member.ask(&path, Bytes::new()).await.map_err(io::Error::other)?;
+        // What it used of the CPU up to here, while it served nothing.
+        self.note_idle_cpu(wire::decode(answer).await.map_err(io::Error::other)?);
+        Ok(())
     }
 
     /// Ends it within `grace`, in order if it is to `retire`.
@@ -101,6 +118,12 @@ impl RemoteInstance {
         // A sender that is gone has seen the end, too.
         let _ = self.ended.clone().wait_for(|ended| *ended).await;
     }
+}
+
+/// The reply to a request that no instance was given.
+fn refused(outcome: Outcome) -> Reply {
+    let now = Moment::now();
+    Reply { outcome, ended: now, ..lost(now, true, String::new()) }
 }
 
 /// The payload, with the body of a request that has not been read yet.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONNECTION, HOST, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
@@ -24,6 +24,8 @@ use super::wire::{INTRODUCTION_HEADER, Introduction, JOIN_PATH, PROTOCOL};
 
 /// A controller that does not take a connection by then is not going to.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A controller that has not answered by then, or sends no more of a package, is not going to.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most that is read of what a controller says of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 
@@ -168,7 +170,9 @@ impl Uplink {
         }
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
-        let answer = self.send(Method::GET, JOIN_PATH, headers, Bytes::new()).await?;
+        let answer =
+            timeout(ANSWER_TIMEOUT, self.send(Method::GET, JOIN_PATH, headers, Bytes::new()));
+        let answer = answer.await.map_err(|_| self.unreachable("it does not answer"))??;
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             return hyper::upgrade::on(answer).await.map_err(|error| self.unreachable(error));
         }
@@ -188,16 +192,24 @@ impl Uplink {
     /// A package by its hash.
     pub(super) async fn package(&self, sha256: &str) -> Result<Bytes, String> {
         let path = format!("/uncia/v1/code/{sha256}");
-        let answer = self.send(Method::GET, &path, HeaderMap::new(), Bytes::new()).await;
+        let silent = |_| format!("the controller does not send the package {sha256}");
+        let answer = self.send(Method::GET, &path, HeaderMap::new(), Bytes::new());
+        let answer = timeout(ANSWER_TIMEOUT, answer).await.map_err(silent)?;
         let answer = answer.map_err(|error| error.to_string())?;
         let status = answer.status();
-        let body = answer.into_body().collect().await.map_err(|error| error.to_string())?;
         if status != StatusCode::OK {
             return Err(format!(
                 "the controller answers with HTTP status {status} when asked for the package {sha256}"
             ));
         }
-        Ok(body.to_bytes())
+        let (mut body, mut bytes) = (answer.into_body(), BytesMut::new());
+        while let Some(frame) = timeout(ANSWER_TIMEOUT, body.frame()).await.map_err(silent)? {
+            let frame = frame.map_err(|error| error.to_string())?;
+            if let Ok(data) = frame.into_data() {
+                bytes.extend_from_slice(&data);
+            }
+        }
+        Ok(bytes.freeze())
     }
 }
 

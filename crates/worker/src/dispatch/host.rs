@@ -28,6 +28,11 @@ pub(crate) trait InstanceHost: Clone + Send + Sync + 'static {
         None
     }
 
+    /// Whether what instances on a worker reserve is counted there.
+    fn counts_reservations(&self, _worker: WorkerId) -> bool {
+        false
+    }
+
     /// Learns that instances of a function may be started, and makes ahead what their starts take. Does
     /// not wait for it.
     fn expect(&self, spec: InstanceSpec);

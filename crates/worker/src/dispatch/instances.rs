@@ -19,6 +19,8 @@ pub(super) struct InstanceState {
     /// Where it is, and what rows call that.
     pub worker: WorkerId,
     pub worker_name: Option<Arc<str>>,
+    /// Whether what instances reserve is counted there.
+    pub counts_reservations: bool,
     pub function: Arc<Function>,
     pub orders: UnboundedSender<Order>,
     /// What it was ordered to serve and has not reported.
@@ -55,6 +57,7 @@ impl InstanceState {
             name,
             worker,
             worker_name: None,
+            counts_reservations: false,
             function,
             orders,
             assigned: Vec::new(),

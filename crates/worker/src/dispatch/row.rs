@@ -227,7 +227,17 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
         ..on_instance(request, instance)
     };
     let row = if execution.counts { with_reservation(row) } else { row };
-    recorded(row, spans)
+    recorded(without_what_was_lost(row, &reply.outcome), spans)
+}
+
+/// Of what went with its worker nobody knows how long it ran, and nobody pays for it.
+fn without_what_was_lost(row: Invocation, outcome: &Outcome) -> Invocation {
+    match outcome {
+        Outcome::WorkerLost(_) => {
+            Invocation { execution: None, billed: Some(0), reserved_cpu_time: None, ..row }
+        }
+        _ => row,
+    }
 }
 
 /// Has a row say what is reserved where its function leaves that to the defaults, and for how long it was.
@@ -241,7 +251,8 @@ fn with_reservation(row: Invocation) -> Invocation {
         spot_cpu: row.spot_cpu.or(Some(0)),
         preemptible: row.preemptible.or(Some(false)),
         qos: row.qos.or_else(|| Some("interactive".into())),
-        reserved_cpu_time: time,
+        // What several requests had together is no single one's.
+        reserved_cpu_time: time.filter(|_| row.shared != Some(true)),
         ..row
     }
 }

@@ -65,6 +65,14 @@ impl InstanceHost for Hosts {
         }
     }
 
+    fn counts_reservations(&self, worker: WorkerId) -> bool {
+        match self {
+            // The configuration says it.
+            Self::Local(_) => false,
+            Self::Members(members) => members.get(worker).is_some_and(|it| it.is_bounded()),
+        }
+    }
+
     fn expect(&self, spec: InstanceSpec) {
         match self {
             Self::Local(host) => InstanceHost::expect(host, spec),

@@ -257,7 +257,7 @@ impl Host {
     }
 
     /// Makes sure that instances on the host's network are told apart from now on.
-    pub(super) fn watch_connections(&self) -> Result<(), StartError> {
+    pub(crate) fn watch_connections(&self) -> Result<(), StartError> {
         let works = || !self.capabilities.root || peer::is_known();
         if *self.host_network.get_or_init(works) {
             return Ok(());

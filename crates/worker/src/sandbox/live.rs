@@ -475,10 +475,12 @@ impl Instance {
     fn reclaim(&self) {
         /// Each holds a thread, for a second at worst; others wait for such threads, too.
         static AT_A_TIME: Semaphore = Semaphore::const_new(8);
-        let inner = self.inner.clone();
+        let waiting = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
             // Nobody closes it.
             let _turn = AT_A_TIME.acquire().await;
+            // It may have ended meanwhile, and nothing of it is held until then.
+            let Some(inner) = waiting.upgrade() else { return };
             let reclaim = move || inner.group.as_ref().map(|group| group.reclaim());
             if let Ok(Some(Err(error))) = tokio::task::spawn_blocking(reclaim).await {
                 tracing::debug!("memory of a frozen instance is not given back: {error}");

@@ -450,6 +450,12 @@ impl PackageStore {
         self.code().join(sha256)
     }
 
+    /// A zip package that somebody uses.
+    pub(crate) fn in_use(&self, sha256: &str) -> Option<Arc<Code>> {
+        let code = self.lock().get(sha256).and_then(Weak::upgrade)?;
+        (code.image.is_none() && code.zip().is_file()).then_some(code)
+    }
+
     /// Where the zip file of a package is.
     pub(crate) fn zip(&self, sha256: &str) -> PathBuf {
         self.zips().join(format!("{sha256}.zip"))

@@ -31,6 +31,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let name = ids::instance().into();
         let mut state = InstanceState::new(name, function, orders, worker);
         state.worker_name = self.host.worker_name(worker);
+        state.counts_reservations =
+            self.config.counts_reservations() || self.host.counts_reservations(worker);
         let task = InstanceTask {
             id,
             worker,
@@ -122,7 +124,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         };
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(pending) = self.requests.get_mut(&request) else { return };
-        let counts = self.config.counts_reservations();
+        let counts = instance.counts_reservations;
         let execution = Execution { instance, reply: &reply, resume, interruption, counts };
         let mut recorded = row::of_reply(pending, &execution);
         instance.is_start_told |= recorded.row.initialization.is_some();
@@ -134,9 +136,13 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             recorded.event =
                 Some(EventUpdate::Attempted { id: event.id, attempt: pending.attempt });
         }
-        let usage = Usage {
-            duration: reply.ended.since(reply.started).try_into().unwrap_or_default(),
-            ..row::usage(&reply.usage)
+        let usage = match reply.outcome {
+            // How long it took to notice is no function's duration.
+            Outcome::WorkerLost(_) => Usage::default(),
+            _ => Usage {
+                duration: reply.ended.since(reply.started).try_into().unwrap_or_default(),
+                ..row::usage(&reply.usage)
+            },
         };
         match interruption {
             Some(Interruption::Preempted) => {

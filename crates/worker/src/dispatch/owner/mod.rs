@@ -74,6 +74,8 @@ pub(super) struct Owner<H: InstanceHost, L: Log> {
     events_of_broken: HashMap<Arc<str>, Vec<QueuedEvent>>,
     /// Events that nobody wants any more, until the log is told of all of them at once.
     dropped: Vec<i64>,
+    /// Whether there is this machine, and no other.
+    is_alone: bool,
     /// Who waits until nothing is left of these workers' instances.
     leaving: HashMap<WorkerId, oneshot::Sender<()>>,
     shutting_down: bool,
@@ -110,6 +112,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             delayed: DelayedEvents::default(),
             events_of_broken: HashMap::new(),
             dropped: Vec::new(),
+            is_alone: true,
             leaving: HashMap::new(),
             shutting_down: false,
             closing: false,
@@ -125,6 +128,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         joined: Option<Event>,
         mut messages: UnboundedReceiver<Message>,
     ) {
+        self.is_alone = joined.is_some();
         if let Some(joined) = joined {
             self.notify_scheduler(joined);
         }

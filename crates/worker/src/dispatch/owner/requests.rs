@@ -117,8 +117,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     fn refuse_event(&mut self, event: QueuedEvent, request: &PendingRequest, refusal: &Refusal) {
         match refusal {
             Refusal::Rejected(Rejection::NoFunction) => self.dropped.push(event.id),
-            // Accepted by an earlier worker with more room; there will be none here.
-            Refusal::Rejected(reason @ Rejection::TooLarge) => {
+            // Accepted by an earlier worker with more room; there will be none here. To a controller a
+            // larger worker may come.
+            Refusal::Rejected(reason @ Rejection::TooLarge) if self.is_alone => {
                 let recorded = row::rejected(request, *reason);
                 self.end_attempt(event, request.attempt, recorded, &AttemptEnd::Refused);
             }

@@ -7,11 +7,12 @@ import yaml
 
 from uncia import yamlio
 from uncia.errors import UnciaError
-from uncia.experiment import checks, files, model
+from uncia.experiment import checks, files, model, simulation, sweep
 from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 from uncia.paths import data
 from uncia.settings import RUNTIMES
+from uncia.tariffs.catalogue import resolve
 from uncia.units import MIB, NS_PER_S
 
 FILE = """\
@@ -242,6 +243,15 @@ def test_a_file_that_is_not_there_and_one_that_is_empty(tmp_path: Path) -> None:
     ids=lambda path: path.stem,
 )
 def test_every_shipped_experiment_is_right(path: Path) -> None:
+    document = yamlio.load(path)
+    if "charges" in document.data:
+        assert resolve([str(path)])
+        return
+    if "cluster" in document.data:
+        # A simulation, or a sweep of some.
+        points = sweep.points(document) if sweep.KEY in document.data else [simulation.load(path)]
+        assert points
+        return
     file, document = files.load(path)
     assert plan(file, Sources(document, path.parent)).experiments
 

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         executor: Literal["processes", "spark"] = typer.Option(
             "processes",
             help="What simulates the points of a sweep: processes here, or on a Spark cluster,"
-            " whose executors have the same Uncia and see the same folders (uncia[spark]).",
+            " whose executors have the same Uncia, with the extra spark, and see the same folders.",
         ),
         master: str | None = typer.Option(
             None,

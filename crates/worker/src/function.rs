@@ -460,7 +460,7 @@ impl Function {
             reserved_concurrency: None,
             ..configuration.clone()
         };
-        self.code.sha256() == other.code.sha256()
+        self.code.is_same(&other.code)
             && shared(&self.configuration) == shared(&other.configuration)
             && self.overrides == other.overrides
     }
@@ -469,7 +469,7 @@ impl Function {
     pub(crate) fn same_instances(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.configuration, &other.configuration);
         self.overrides.same_instances(&other.overrides)
-            && self.code.sha256() == other.code.sha256()
+            && self.code.is_same(&other.code)
             && mine.runtime == theirs.runtime
             && mine.handler == theirs.handler
             && mine.image == theirs.image

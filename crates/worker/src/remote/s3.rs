@@ -80,13 +80,15 @@ fn failed(code: &str, message: &str) -> RemoteError {
 }
 
 impl Store {
-    /// The store that the environment names, or else the platform's service of this name.
+    /// The platform's service of this name, or else the store that the environment names.
+    ///
+    /// A run's own store holds its packages, whatever the shell that the run was started in names.
     pub(crate) fn find(services: &Services) -> Result<Self, RemoteError> {
-        let (text, variables) = match (variable(ENDPOINT), services.named(SERVICE)) {
-            (Some(text), _) => (text, None),
-            (None, Some(located)) => {
+        let (text, variables) = match (services.named(SERVICE), variable(ENDPOINT)) {
+            (Some(located), _) => {
                 (format!("http://{}", located.address), Some(&located.environment.0))
             }
+            (None, Some(text)) => (text, None),
             (None, None) => {
                 return Err(invalid(format!(
                     "Packages from S3 need an endpoint: start the platform with {ENDPOINT} set or with a \

@@ -1,7 +1,8 @@
 //! Packages that are not kept here: fetched, checked and unpacked when an instance starts.
 //!
 //! Images come from a registry, a layer each; zip files from a store of objects, as if each were a layer, under its
-//! own digest. What is unpacked lies in the folder `layers`, shared by all functions. It stays while an instance runs
+//! own digest. What is unpacked lies in the folder `fetched/layers`, shared by all functions whose package is
+//! fetched. It stays while an instance runs
 //! on it, and afterwards as far as the cache has room (`code_cache`).
 
 use std::collections::{BTreeSet, HashMap};
@@ -54,7 +55,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // The last reference may go in a task that must not wait for the disk. Without a thread, the next start sweeps.
         let (store, layers) = (self.store.clone(), std::mem::take(&mut self.layers));
-        let _ = thread::Builder::new().spawn(move || store.images().release(layers));
+        let _ = thread::Builder::new().spawn(move || store.fetched().release(layers));
     }
 }
 
@@ -96,15 +97,15 @@ impl Code {
         units.sort_by_key(Unit::digest);
         units.dedup_by_key(|unit| unit.digest());
         let layers: BTreeSet<_> = units.iter().map(Unit::digest).collect();
-        store.images().hold(&layers);
+        store.fetched().hold(&layers);
         let held = Arc::new(Held { store: store.clone(), layers });
         // In the order of their digests, so that none waits for another that waits for it.
-        let gates: Vec<_> = units.iter().map(|unit| store.images().gate(&unit.digest())).collect();
+        let gates: Vec<_> = units.iter().map(|unit| store.fetched().gate(&unit.digest())).collect();
         let alone: Vec<MutexGuard<'_, ()>> = gates.iter().map(|gate| lock(gate)).collect();
         let result = Fetching { store, repository }.fetch(&units, phases);
         drop(alone);
         for (unit, gate) in units.iter().zip(gates) {
-            store.images().leave(&unit.digest(), gate);
+            store.fetched().leave(&unit.digest(), gate);
         }
         result.map(|()| held)
     }
@@ -134,7 +135,7 @@ struct Fetching<'a> {
 impl Fetching<'_> {
     /// Fetches and unpacks what is not here; nobody else does so with any of it meanwhile.
     fn fetch(&self, units: &[Unit<'_>], phases: &mut Vec<Phase>) -> Result<(), PackageError> {
-        let images = self.store.images();
+        let images = self.store.fetched();
         let missing: Vec<_> =
             units.iter().filter(|unit| images.contents(&unit.digest()).is_none()).collect();
         if !missing.is_empty() {
@@ -196,7 +197,7 @@ impl Fetching<'_> {
     }
 
     fn unpack(&self, unit: &Unit<'_>, downloads: &Downloads) -> Result<(), PackageError> {
-        let images = self.store.images();
+        let images = self.store.fetched();
         images.make(&unit.digest(), |files| match unit {
             Unit::Layer(layer) => {
                 folders::make(files, folders::READABLE)?;
@@ -272,14 +273,8 @@ impl PackageStore {
         repository: Repository,
         image: Image,
     ) -> Result<Arc<Code>, PackageError> {
-        let sha256 = image.digest.hex().to_owned();
-        if let Some(code) = self.known(&sha256) {
-            return Ok(code);
-        }
         let bytes = image.layers.iter().map(|layer| layer.blob.size).sum();
-        let stored = StoredImage { image, bytes, repository: Some(repository) };
-        self.images().keep(&stored)?;
-        Ok(self.remember_image(&sha256, stored))
+        self.keep_fetched(StoredImage { image, bytes, repository: Some(repository) })
     }
 
     /// A zip file in the store of objects, checked now and fetched again when an instance starts. `check` sees it
@@ -289,7 +284,7 @@ impl PackageStore {
         object: Object,
         check: impl Fn(&std::path::Path) -> Result<(), PackageError>,
     ) -> Result<Arc<Code>, PackageError> {
-        let downloads = Downloads::new(self.images().staging())?;
+        let downloads = Downloads::new(self.fetched().staging())?;
         let file = downloads.0.join(ids::staging());
         let fetched = self.objects()?.fetch(&object, &file, MAX_UNZIPPED_BYTES);
         let (digest, zip_bytes) = fetched.map_err(|error| match error {
@@ -310,7 +305,7 @@ impl PackageStore {
 
     /// What is fetched now and then by this name, which is not a package that is kept.
     pub(super) fn fetched_folder(&self, sha256: &str) -> PathBuf {
-        self.images().files(sha256)
+        self.fetched().files(sha256)
     }
 }
 
@@ -331,10 +326,126 @@ impl ImageStore {
 
     /// Notes that a layer is used, which the cache keeps from now on as far as it has room.
     fn touch(&self, layer: Digest, bytes: u64) {
-        let (kept, gone) = lock(&self.recent).touch(layer.clone(), bytes);
+        // Locked until it is held: who evicts it meanwhile would release what was not held yet.
+        let mut recent = lock(&self.recent);
+        let (kept, gone) = recent.touch(layer.clone(), bytes);
         if kept {
             self.hold(&BTreeSet::from([layer]));
         }
         self.release(gone.into_iter().collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Barrier;
+
+    use uncia_oci::document::Execution;
+
+    use super::*;
+
+    fn digest(text: &str) -> Digest {
+        Digest::of(text.as_bytes())
+    }
+
+    #[test]
+    fn what_is_held_is_not_evicted() {
+        let folder = tempfile::tempdir().unwrap();
+        let staging = folder.path().join("staging");
+        folders::make(&staging, folders::PRIVATE).unwrap();
+        let store = ImageStore::open(folder.path(), &staging).unwrap();
+        // Of the layers, each thread's own, one fits.
+        store.limit(1);
+        let start = |name: String| {
+            let layers = BTreeSet::from([digest(&name)]);
+            store.hold(&layers);
+            let fill = |files: &Path| {
+                folders::make(files, folders::READABLE)?;
+                Ok(Contents { entries: 1, bytes: 1 })
+            };
+            let layer = layers.first().unwrap();
+            if store.contents(layer).is_none() {
+                store.make(layer, fill).unwrap();
+            }
+            store.touch(layer.clone(), 1);
+            thread::yield_now();
+            assert!(store.contents(layer).is_some(), "it is gone while an instance runs on it");
+            store.release(layers);
+        };
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let start = &start;
+                scope.spawn(move || (0..300).for_each(|_| start(thread.to_string())));
+            }
+        });
+        let left = (0..4).filter(|it| store.contents(&digest(&it.to_string())).is_some());
+        assert_eq!(left.count(), 1, "the cache has room for one");
+    }
+
+    #[test]
+    fn an_image_is_its_digest_and_where_it_comes_from() {
+        struct Nothing;
+        impl Source for Nothing {
+            fn index(&self) -> Result<Index, ImageError> {
+                Ok(Index { manifests: Vec::new() })
+            }
+            fn blob(&self, digest: &Digest) -> Result<Box<dyn Read + Send + '_>, ImageError> {
+                Err(ImageError::Missing(digest.to_string()))
+            }
+        }
+        let state = tempfile::tempdir().unwrap();
+        let store = PackageStore::open(state.path()).unwrap();
+        let image = Image {
+            digest: digest("manifest"),
+            execution: Execution::default(),
+            layers: Vec::new(),
+        };
+        let pulled = |name: &str| {
+            let repository =
+                Repository { registry: "localhost:5000".to_owned(), name: name.to_owned() };
+            let code = store.store_remote(repository.clone(), image.clone()).unwrap();
+            assert_eq!(code.origin(), Some(&Origin::Registry(repository)));
+            code
+        };
+        let kept = store.store_image(&Nothing, image.clone()).unwrap();
+        let codes = [kept, pulled("a/b"), pulled("a/c")];
+        assert_eq!(codes[0].origin(), None);
+        assert!(Arc::ptr_eq(&codes[1], &pulled("a/b")));
+        for (index, code) in codes.iter().enumerate() {
+            assert_eq!(code.sha256(), image.digest.hex());
+            code.set_used(true);
+            let same: Vec<_> = codes.iter().map(|other| code.is_same(other)).collect();
+            assert_eq!(same.iter().position(|same| *same), Some(index));
+        }
+        let names = codes.each_ref().map(|code| (code.name().to_owned(), code.origin().cloned()));
+        drop(codes);
+        let store = PackageStore::open(state.path()).unwrap();
+        for (name, origin) in &names {
+            let code = store.restore_image(name).unwrap();
+            assert_eq!((code.name(), code.origin()), (name.as_str(), origin.as_ref()));
+        }
+    }
+
+    #[test]
+    fn functions_made_at_once_share_an_image() {
+        let state = tempfile::tempdir().unwrap();
+        let store = PackageStore::open(state.path()).unwrap();
+        let image = Image {
+            digest: digest("manifest"),
+            execution: Execution::default(),
+            layers: Vec::new(),
+        };
+        let repository = Repository { registry: "localhost:5000".to_owned(), name: "a".to_owned() };
+        let barrier = Barrier::new(4);
+        let codes: Vec<_> = thread::scope(|scope| {
+            let make = || {
+                barrier.wait();
+                store.store_remote(repository.clone(), image.clone()).unwrap()
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(make)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(codes.iter().all(|code| Arc::ptr_eq(code, &codes[0])));
     }
 }

@@ -1,10 +1,13 @@
 //! Images: their layers, each unpacked once for all functions and images that have it.
 //!
 //! ```text
-//! images/<sha256>.json     an image: its manifest's digest names it
+//! images/<name>.json       an image: see `StoredImage::name`
 //! layers/<sha256>/files/   a layer, unpacked: the digest of its archive without compression names it
 //! layers/<sha256>/layer.json
 //! ```
+//!
+//! There are two such pairs of folders: images that are kept share nothing with those that are fetched when an
+//! instance starts, which would find their layers there and start as fast as the former.
 //!
 //! An image that is here holds its layers; one that no image holds any more goes.
 
@@ -45,10 +48,25 @@ pub(crate) struct StoredImage {
     pub repository: Option<Repository>,
 }
 
+impl StoredImage {
+    /// The name that it is kept under: its digest, and that of the repository if it is fetched. One digest in two
+    /// repositories is two images: each function's comes from its own.
+    pub(super) fn name(&self) -> String {
+        let sha256 = self.image.digest.hex();
+        match &self.repository {
+            None => sha256.to_owned(),
+            Some(Repository { registry, name }) => {
+                format!("{sha256}-{}", Digest::of(format!("{registry}/{name}").as_bytes()).hex())
+            }
+        }
+    }
+}
+
 /// The folders `images` and `layers`.
 #[derive(Debug)]
 pub(super) struct ImageStore {
-    state: PathBuf,
+    root: PathBuf,
+    staging: PathBuf,
     rules: Rules,
     holds: Mutex<Holds>,
     /// For each layer that is being unpacked, a lock for who wants it meanwhile.
@@ -66,10 +84,12 @@ struct Holds {
 }
 
 impl ImageStore {
-    pub(super) fn open(state: &Path) -> io::Result<Self> {
+    /// Opens the folders below `root`; what is not complete is made in `staging`, on the same file system.
+    pub(super) fn open(root: &Path, staging: &Path) -> io::Result<Self> {
         let is_root = nix::unistd::geteuid().is_root();
         let store = Self {
-            state: state.to_owned(),
+            root: root.to_owned(),
+            staging: staging.to_owned(),
             rules: Rules {
                 // Without root, functions are the worker's own user.
                 group: is_root.then_some(GROUP_ID),
@@ -87,9 +107,9 @@ impl ImageStore {
         Ok(store)
     }
 
-    /// Whether an earlier worker left images in this state folder.
-    pub(super) fn has_images(state: &Path) -> bool {
-        fs::read_dir(state.join("images")).is_ok_and(|mut entries| entries.next().is_some())
+    /// Whether an earlier worker left images below this folder.
+    pub(super) fn has_images(root: &Path) -> bool {
+        fs::read_dir(root.join("images")).is_ok_and(|mut entries| entries.next().is_some())
     }
 
     /// Unpacks the layers of an image that are not here yet, and holds them until it is kept or given up.
@@ -124,7 +144,7 @@ impl ImageStore {
         let written = || {
             let staged = self.staging();
             fs::write(&staged, serde_json::to_vec(stored)?)?;
-            fs::rename(&staged, self.record(stored.image.digest.hex()))
+            fs::rename(&staged, self.record(&stored.name()))
         };
         written().inspect_err(|_| self.give_up(stored))?;
         self.note(stored);
@@ -185,10 +205,13 @@ impl ImageStore {
 
     /// The image that an earlier worker stored, whose layers must all be here; `None` if there is none of
     /// this name.
-    pub(super) fn restore(&self, sha256: &str) -> Option<Result<StoredImage, PackageError>> {
-        let text = fs::read(self.record(sha256)).ok()?;
+    pub(super) fn restore(&self, name: &str) -> Option<Result<StoredImage, PackageError>> {
+        let text = fs::read(self.record(name)).ok()?;
         let restored = || -> Result<StoredImage, PackageError> {
             let stored: StoredImage = serde_json::from_slice(&text).map_err(io::Error::from)?;
+            if stored.name() != name {
+                return Err(ImageError::Missing(self.record(name).display().to_string()).into());
+            }
             let layers = kept(&stored);
             if let Some(lost) = layers.iter().find(|layer| self.contents(layer).is_none()) {
                 return Err(ImageError::Missing(format!("the unpacked layer {lost}")).into());
@@ -201,10 +224,10 @@ impl ImageStore {
     }
 
     /// Removes an image, and those of its layers that no other holds.
-    pub(super) fn remove(&self, sha256: &str) {
+    pub(super) fn remove(&self, name: &str) {
         // Nothing depends on it, and the next start sweeps again.
-        let _ = fs::remove_file(self.record(sha256));
-        let layers = lock(&self.holds).images.remove(sha256);
+        let _ = fs::remove_file(self.record(name));
+        let layers = lock(&self.holds).images.remove(name);
         self.release(layers.unwrap_or_default());
     }
 
@@ -258,8 +281,7 @@ impl ImageStore {
     /// Remembers what an image holds. One that was kept before, and is not removed yet, holds once.
     fn note(&self, stored: &StoredImage) {
         let layers = kept(stored);
-        let name = stored.image.digest.hex().to_owned();
-        let twice = lock(&self.holds).images.insert(name, layers);
+        let twice = lock(&self.holds).images.insert(stored.name(), layers);
         self.release(twice.unwrap_or_default());
     }
 
@@ -291,19 +313,19 @@ impl ImageStore {
 
     /// A name in the staging folder that is free.
     pub(super) fn staging(&self) -> PathBuf {
-        self.state.join("staging").join(ids::staging())
+        self.staging.join(ids::staging())
     }
 
     fn images(&self) -> PathBuf {
-        self.state.join("images")
+        self.root.join("images")
     }
 
     fn layers(&self) -> PathBuf {
-        self.state.join("layers")
+        self.root.join("layers")
     }
 
-    pub(super) fn record(&self, sha256: &str) -> PathBuf {
-        self.images().join(format!("{sha256}.json"))
+    pub(super) fn record(&self, name: &str) -> PathBuf {
+        self.images().join(format!("{name}.json"))
     }
 
     fn layer(&self, layer: &Digest) -> PathBuf {

@@ -36,8 +36,17 @@ pub enum LockError {
 /// Files of which each shows that a platform has used the folder.
 const OURS: [&str; 3] = ["registry.sqlite", "meter.sqlite", "cgroups.json"];
 /// Folders from which the platform removes what it does not know.
-const SWEPT: [&str; 8] =
-    ["code", "bytecode", "packages", "images", "layers", "staging", "runtimes", "containers"];
+const SWEPT: [&str; 9] = [
+    "code",
+    "bytecode",
+    "packages",
+    "images",
+    "layers",
+    "fetched",
+    "staging",
+    "runtimes",
+    "containers",
+];
 
 /// Holds the state folder until it is dropped, or the process ends in whatever way.
 #[derive(Debug)]

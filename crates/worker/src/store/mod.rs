@@ -10,7 +10,9 @@
 //! bytecode/<sha256>/<runtime>-<version>/   byte code of their sources
 //! packages/<sha256>.zip
 //! images/<sha256>.json   images, by the digests of their manifests
-//! layers/<sha256>/    layers of images, unpacked, by the digests of their archives; zip files that are fetched, too
+//! layers/<sha256>/    layers of images, unpacked, by the digests of their archives
+//! fetched/images/<sha256>-<sha256>.json   images in registries, by their digests and those of their repositories
+//! fetched/layers/<sha256>/   what is fetched when an instance starts, unpacked: layers of images, and zip files
 //! mounts/             where roots of images are mounted, in each instance's own namespace
 //! staging/          what is not complete yet; emptied at the start
 //! ```

@@ -25,6 +25,8 @@ use crate::services::Services;
 
 /// Where what is not complete yet is made.
 const STAGING: &str = "staging";
+/// Where what is fetched when an instance starts lies.
+const FETCHED: &str = "fetched";
 
 /// Packages may hold secrets; instances read them unpacked.
 const PRIVATE_FILE: u32 = 0o600;
@@ -33,6 +35,7 @@ const PRIVATE_FILE: u32 = 0o600;
 #[derive(Debug)]
 pub(crate) struct Code {
     sha256: String,
+    name: String,
     zip_bytes: u64,
     store: Arc<PackageStore>,
     /// Whether the files go with the value: no function of the registry uses them.
@@ -56,6 +59,16 @@ impl Code {
         &self.sha256
     }
 
+    /// The name that the store knows it by.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it has the same bytes from the same origin.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.sha256 == other.sha256 && self.origin == other.origin
+    }
+
     pub(crate) fn zip_bytes(&self) -> u64 {
         self.zip_bytes
     }
@@ -67,7 +80,8 @@ impl Code {
 
     /// The folders of its layers, the lowest first.
     pub(crate) fn layers(&self) -> Vec<PathBuf> {
-        self.image.as_ref().map_or_else(Vec::new, |it| self.store.images.folders(&it.image))
+        let store = if self.origin.is_some() { &self.store.fetched } else { &self.store.images };
+        self.image.as_ref().map_or_else(Vec::new, |it| store.folders(&it.image))
     }
 
     /// The unpacked package.
@@ -126,16 +140,18 @@ impl Drop for Code {
         }
         // The last reference may go in a task that must not wait for the disk, or for whoever unpacks
         // a package. Without a thread, the next start sweeps.
-        let (store, sha256) = (self.store.clone(), std::mem::take(&mut self.sha256));
-        let _ = thread::Builder::new().spawn(move || store.forget(&sha256));
+        let (store, name) = (self.store.clone(), std::mem::take(&mut self.name));
+        let _ = thread::Builder::new().spawn(move || store.forget(&name));
     }
 }
 
-/// The folders `code`, `bytecode`, `packages` and `staging`.
+/// The folders `code`, `bytecode`, `packages`, `images`, `layers`, `fetched` and `staging`.
 #[derive(Debug)]
 pub(crate) struct PackageStore {
     state: PathBuf,
     images: ImageStore,
+    fetched: ImageStore,
+    /// By name.
     live: Mutex<HashMap<String, Weak<Code>>>,
     services: OnceLock<Services>,
 }
@@ -157,10 +173,13 @@ impl PackageStore {
             _ => {}
         }
         folders::ensure(&staging, folders::PRIVATE)?;
-        let images = ImageStore::open(state)?;
+        let images = ImageStore::open(state, &staging)?;
+        folders::ensure(&state.join(FETCHED), folders::PRIVATE)?;
+        let fetched = ImageStore::open(&state.join(FETCHED), &staging)?;
         let store = Self {
             state: state.to_owned(),
             images,
+            fetched,
             live: Mutex::default(),
             services: OnceLock::new(),
         };
@@ -173,7 +192,7 @@ impl PackageStore {
     /// Says how packages are fetched that are not kept here: from which services, and how many bytes of them are kept
     /// for the next instance. Without it none is.
     pub(crate) fn set_fetching(&self, services: &Services, cache_bytes: u64) {
-        self.images.limit(cache_bytes);
+        self.fetched.limit(cache_bytes);
         // Set once, when the platform starts.
         let _ = self.services.set(services.clone());
     }
@@ -185,25 +204,30 @@ impl PackageStore {
         found.map_err(|error| PackageError::Remote(error.to_string()))
     }
 
-    pub(super) fn images(&self) -> &ImageStore {
-        &self.images
+    /// What is fetched when an instance starts.
+    pub(super) fn fetched(&self) -> &ImageStore {
+        &self.fetched
     }
 
-    /// The package or image of this name, if it is in use.
-    pub(super) fn known(&self, sha256: &str) -> Option<Arc<Code>> {
-        self.lock().get(sha256).and_then(Weak::upgrade)
-    }
-
-    /// Remembers an image that is kept.
-    pub(super) fn remember_image(self: &Arc<Self>, sha256: &str, stored: StoredImage) -> Arc<Code> {
+    /// Keeps what an image in a registry consists of, unless it is known.
+    pub(super) fn keep_fetched(
+        self: &Arc<Self>,
+        stored: StoredImage,
+    ) -> Result<Arc<Code>, PackageError> {
         let mut live = self.lock();
-        self.remember(&mut live, sha256, 0, Some(stored), Vec::new())
+        if let Some(code) = live.get(&stored.name()).and_then(Weak::upgrade) {
+            return Ok(code);
+        }
+        self.fetched.keep(&stored)?;
+        let sha256 = stored.image.digest.hex().to_owned();
+        Ok(self.remember(&mut live, &sha256, 0, Some(stored), Vec::new()))
     }
 
     /// Whether an earlier worker left packages in this state folder.
     pub(crate) fn has_packages(state: &Path) -> bool {
         fs::read_dir(state.join("packages")).is_ok_and(|mut entries| entries.next().is_some())
             || ImageStore::has_images(state)
+            || ImageStore::has_images(&state.join(FETCHED))
     }
 
     /// Removes the packages that are not in `used`, which a crash may have left.
@@ -218,18 +242,21 @@ impl PackageStore {
                 }
             }
         }
-        self.images.sweep(used)
+        self.images.sweep(used)?;
+        self.fetched.sweep(used)
     }
 
-    /// The image that an earlier worker stored.
-    pub(crate) fn restore_image(self: &Arc<Self>, sha256: &str) -> Result<Arc<Code>, PackageError> {
+    /// The image that an earlier worker stored under this name.
+    pub(crate) fn restore_image(self: &Arc<Self>, name: &str) -> Result<Arc<Code>, PackageError> {
         let mut live = self.lock();
-        if let Some(code) = live.get(sha256).and_then(Weak::upgrade) {
+        if let Some(code) = live.get(name).and_then(Weak::upgrade) {
             return Ok(code);
         }
-        let missing = || ImageError::Missing(self.images.record(sha256).display().to_string());
-        let image = self.images.restore(sha256).unwrap_or_else(|| Err(missing().into()))?;
-        Ok(self.remember(&mut live, sha256, 0, Some(image), Vec::new()))
+        let missing = || ImageError::Missing(self.images.record(name).display().to_string());
+        let restored = self.images.restore(name).or_else(|| self.fetched.restore(name));
+        let image = restored.unwrap_or_else(|| Err(missing().into()))?;
+        let sha256 = image.image.digest.hex().to_owned();
+        Ok(self.remember(&mut live, &sha256, 0, Some(image), Vec::new()))
     }
 
     /// Stores an image: what is not here yet of its layers is unpacked. One that is here already is only
@@ -308,8 +335,10 @@ impl PackageStore {
     }
 
     /// Stands for a package that could not be restored. What there is of its files stays.
-    pub(crate) fn missing(self: &Arc<Self>, sha256: &str) -> Arc<Code> {
-        let code = self.new_code(sha256, 0, None, None);
+    pub(crate) fn missing(self: &Arc<Self>, name: &str) -> Arc<Code> {
+        let sha256 = name.split_once('-').map_or(name, |(sha256, _)| sha256);
+        let mut code = self.new_code(sha256, 0, None, None);
+        name.clone_into(&mut code.name);
         code.set_used(true);
         Arc::new(code)
     }
@@ -373,7 +402,7 @@ impl PackageStore {
         let mut code = self.new_code(sha256, zip_bytes, image, repository.map(Origin::Registry));
         code.parts = parts;
         let code = Arc::new(code);
-        live.insert(sha256.to_owned(), Arc::downgrade(&code));
+        live.insert(code.name.clone(), Arc::downgrade(&code));
         code
     }
 
@@ -390,6 +419,7 @@ impl PackageStore {
         };
         Code {
             sha256: sha256.to_owned(),
+            name: image.as_ref().map_or_else(|| sha256.to_owned(), StoredImage::name),
             zip_bytes,
             store: self.clone(),
             // Until a function has it.
@@ -404,13 +434,14 @@ impl PackageStore {
     }
 
     /// Removes a package of which there is no reference any more.
-    fn forget(&self, sha256: &str) {
+    fn forget(&self, name: &str) {
         let mut live = self.lock();
         // Somebody may have stored the same package anew since the last reference went.
-        if live.get(sha256).is_none_or(|code| code.strong_count() == 0) {
-            live.remove(sha256);
-            self.discard(sha256);
-            self.images.remove(sha256);
+        if live.get(name).is_none_or(|code| code.strong_count() == 0) {
+            live.remove(name);
+            self.discard(name);
+            self.images.remove(name);
+            self.fetched.remove(name);
         }
     }
 

@@ -110,14 +110,14 @@ impl Registry {
         for row in rows {
             let function = Arc::new(self.restore(row));
             let packages = function.versions().flat_map(|version| version.packages());
-            used.extend(packages.map(|code| code.sha256().to_owned()));
+            used.extend(packages.map(|code| code.name().to_owned()));
             let layers = function.versions().flat_map(|version| &version.configuration.layers);
             used.extend(layers.map(|layer| layer.sha256.clone()));
             self.show(function);
         }
         let layers = self.layers();
         let versions = layers.values().flat_map(|layer| layer.versions.values());
-        used.extend(versions.map(|version| version.code.sha256().to_owned()));
+        used.extend(versions.map(|version| version.code.name().to_owned()));
         self.packages
             .sweep(&used)
             .map_err(|source| StoreError::Folder { path: self.path.clone(), source })
@@ -143,11 +143,11 @@ impl Registry {
         };
         let is_image = configuration.image.is_some();
         let code = if is_image {
-            self.packages.restore_image(&row.sha256)
+            self.packages.restore_image(&row.code)
         } else if let Some(zip) = &configuration.fetched {
-            Ok(self.packages.restore_fetched(&row.sha256, zip.clone()))
+            Ok(self.packages.restore_fetched(&row.code, zip.clone()))
         } else {
-            self.packages.restore(&row.sha256)
+            self.packages.restore(&row.code)
         };
         let (renew, heal) = match version {
             None => ("delete the function and create it again", "update the function's code"),
@@ -165,11 +165,11 @@ impl Registry {
             }
             (None, Err(error)) => Some(format!(
                 "its package {} is missing or damaged ({error}): {heal}",
-                self.packages.zip(&row.sha256).display()
+                self.packages.zip(&row.code).display()
             )),
             (None, Ok(_)) => None,
         };
-        let code = code.unwrap_or_else(|_| self.packages.missing(&row.sha256));
+        let code = code.unwrap_or_else(|_| self.packages.missing(&row.code));
         let layers = self.lay(&configuration.layers);
         let broken = broken.or_else(|| layers.as_ref().err().cloned());
         let layers = layers.unwrap_or_default();
@@ -280,7 +280,7 @@ impl Registry {
 
     /// Tells a package whether a function or a layer uses it.
     fn mark_code(&self, code: &Code) {
-        let is_it = |other: &Arc<Code>| other.sha256() == code.sha256();
+        let is_it = |other: &Arc<Code>| other.is_same(code);
         let index = self.read();
         let mut functions = index.by_name.values().flat_map(Function::versions);
         let mut layers = index.layers.values().flat_map(|layer| layer.versions.values());

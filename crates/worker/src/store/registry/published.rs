@@ -79,7 +79,7 @@ pub(super) fn save_published(
                 name,
                 number,
                 json(&version.configuration),
-                version.code.sha256(),
+                version.code.name(),
                 json(&version.tags)
             ],
         )?;
@@ -183,7 +183,7 @@ pub(super) fn read_versions(
         let version = StoredFunction {
             name: name.to_owned(),
             configuration: lossy_text(row, 1)?.unwrap_or_default(),
-            sha256: row.get(2)?,
+            code: row.get(2)?,
             url: None,
             // Damaged ones make no version that could run with others.
             tags: serde_json::from_str(&tags)

@@ -41,7 +41,7 @@ pub(super) fn save(connection: &mut Connection, function: &Function) -> rusqlite
         params![
             &*function.name,
             json(&function.configuration),
-            function.code.sha256(),
+            function.code.name(),
             function.published.last_version
         ],
     )?;
@@ -71,7 +71,8 @@ pub(super) fn json(value: &impl serde::Serialize) -> String {
 pub(super) struct StoredFunction {
     pub name: String,
     pub configuration: String,
-    pub sha256: String,
+    /// The name of its code in the store, from the column `code_sha256`.
+    pub code: String,
     pub url: Option<String>,
     pub tags: BTreeMap<String, String>,
     /// Aliases and provisioned concurrency, without the versions.
@@ -108,7 +109,7 @@ pub(super) fn read_rows(connection: &Connection) -> rusqlite::Result<Vec<StoredF
             versions: read_versions(connection, &name)?,
             name,
             configuration: lossy_text(row, 1)?.unwrap_or_default(),
-            sha256: row.get(2)?,
+            code: row.get(2)?,
             url: lossy_text(row, 3)?,
         })
     })?;

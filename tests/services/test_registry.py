@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import tarfile
 import time
@@ -14,11 +15,12 @@ import pyarrow.parquet
 import pytest
 from run_helpers import Uncia, function
 
-from uncia import engine
+from uncia import engine, services
 from uncia.errors import UnciaError
 from uncia.functions.images import Execution, Image, Layer, distribution, write_image
 from uncia.functions.images.layout import LayerWriter
 from uncia.platforms import boto, processes
+from uncia.platforms.journal import Resource
 from uncia.platforms.server import Server
 from uncia.services import docker_registry
 
@@ -116,8 +118,14 @@ def test_containers_are_pulled_at_a_start(
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("cache", ["1GB", "0B"])
 def test_zip_files_are_fetched_at_a_start(
-    tmp_path: Path, uncia: Uncia, state_home: Path, cache: str
+    tmp_path: Path,
+    uncia: Uncia,
+    state_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cache: str,
 ) -> None:
+    # The run's own store is what has them, whatever the shell names.
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     function(tmp_path / "f", "def handler(event, context):\n    return {}\n")
     it = "source: ./f, code: fetched, filler: 60MB"
     out = run(uncia, tmp_path, cache=cache, services="store: {}", function=it)
@@ -163,14 +171,14 @@ def platform(registry: docker_registry.Server, tmp_path: Path) -> Iterator[tuple
     """A platform that takes images from the registry: its client, and its state folder."""
     assert engine.binary()
     state = tmp_path / "state"
-    server = Server(state, {"registries": [registry.address]})
+    server = Server(state, {"registries": [registry.address], "images": [str(tmp_path)]})
     yield boto.client(server.address), state
     assert server.stop()
 
 
-def create(client: Any, reference: str) -> None:
+def create(client: Any, reference: str, name: str = "f") -> None:
     client.create_function(
-        FunctionName="f",
+        FunctionName=name,
         PackageType="Image",
         Code={"ImageUri": reference},
         Role="arn:aws:iam::000000000000:role/any",
@@ -182,7 +190,7 @@ def refused(client: Any, state: Path) -> str:
     with pytest.raises(client.exceptions.ServiceException) as error:
         client.invoke(FunctionName="f")
     assert not list((state / "staging").iterdir())
-    assert not list((state / "layers").iterdir())
+    assert not list((state / "fetched/layers").iterdir())
     return str(error.value)
 
 
@@ -239,6 +247,30 @@ def test_a_registry_that_is_killed(
     assert f"the registry {registry.address} does not give" in refused(client, state)
 
 
+def test_what_is_kept_is_pulled_nevertheless(
+    platform: tuple[Any, Path], registry: docker_registry.Server, tmp_path: Path
+) -> None:
+    client, state = platform
+    made = image(tmp_path, plain())
+    pulled = distribution.push(made, registry.address, "pulled")
+    create(client, f"oci:{made.folder}", "kept")
+    create(client, pulled, "pulled")
+    create(client, distribution.push(made, registry.address, "elsewhere"), "elsewhere")
+    (layer,) = (state / "layers").iterdir()
+    assert not list((state / "fetched/layers").iterdir())
+    assert "FunctionError" in client.invoke(FunctionName="pulled"), "it is no program"
+    assert [path.name for path in (state / "fetched/layers").iterdir()] == [layer.name]
+    # Each is kept by its name, and goes alone.
+    assert len(list((state / "fetched/images").iterdir())) == 2
+    client.delete_function(FunctionName="pulled")
+    deadline = time.monotonic() + 60
+    while len(list((state / "fetched/images").iterdir())) > 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(list((state / "fetched/images").iterdir())) == 1
+    assert len(list((state / "images").iterdir())) == 1
+    assert "FunctionError" in client.invoke(FunctionName="elsewhere")
+
+
 def test_only_registries_that_are_allowed(platform: tuple[Any, Path]) -> None:
     client, _ = platform
     with pytest.raises(client.exceptions.InvalidParameterValueException, match="takes no images"):
@@ -274,6 +306,32 @@ def test_a_registry_that_exists_keeps_what_others_pushed(
     assert tags == {"others"}
     assert kept.endswith(image_digest(tmp_path / "layout"))
     assert not list((state_home / "journal").iterdir())
+
+
+def test_a_tag_that_cannot_be_deleted(registry: docker_registry.Server, tmp_path: Path) -> None:
+    made = image(tmp_path, plain())
+    distribution.push(made, registry.address, "torn")
+    # Its manifest is lost, and the tag is listed nevertheless.
+    root = tmp_path / "registry/data/docker/registry/v2/repositories/torn/_manifests/revisions"
+    shutil.rmtree(root / "sha256" / made.digest.removeprefix("sha256:"))
+    with pytest.raises(UnciaError, match="does not delete torn:"):
+        distribution.empty(registry.address, "torn")
+
+
+def test_a_registry_that_is_down_keeps_no_other_from_being_cleaned(
+    registry: docker_registry.Server, tmp_path: Path
+) -> None:
+    distribution.push(image(tmp_path, plain()), registry.address, "left")
+    down, up = (
+        Resource(services.PLATFORM, "repository", "left", {"service": "registry", "address": it})
+        for it in ("127.0.0.1:1", registry.address)
+    )
+    lines: list[str] = []
+    assert services.clean([down, up], lines.append) == [up]
+    (line,) = lines
+    assert "127.0.0.1:1 cannot be asked" in line
+    manifests = tmp_path / "registry/data/docker/registry/v2/repositories"
+    assert not list(manifests.rglob("tags/*/current"))
 
 
 def image_digest(layout: Path) -> str:

@@ -11,7 +11,6 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pydantic import create_model
@@ -48,7 +47,11 @@ class ServiceModule(Protocol):
         """Return a service that is not started yet."""
 
     def clean(self, resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
-        """Remove what a crashed run left; returns those of ``resources`` that no longer exist."""
+        """Remove what a crashed run left; returns those of ``resources`` that no longer exist.
+
+        Raises:
+            UnciaError: something cannot be removed.
+        """
 
 
 def _modules() -> dict[str, Any]:
@@ -93,10 +96,16 @@ def named(form: Form) -> dict[str, Any]:
 
 
 def clean(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
-    """Remove what services of a crashed run left; returns those that no longer exist."""
+    """Remove what services of a crashed run left; returns those that no longer exist.
+
+    Each alone: one that cannot be removed, which ``log`` takes the reason of, keeps no other.
+    """
     gone: list[Resource] = []
-    for name, group in groupby(sorted(resources, key=_service_of), key=_service_of):
-        gone.extend(module(name).clean(list(group), log))
+    for resource in sorted(resources, key=_service_of):
+        try:
+            gone.extend(module(_service_of(resource)).clean([resource], log))
+        except UnciaError as error:
+            log(error.message)
     return gone
 
 

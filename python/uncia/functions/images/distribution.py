@@ -86,15 +86,23 @@ def empty(address: str, repository: str) -> None:
     Their blobs go when the registry next collects its garbage, as it always is with registries.
 
     Raises:
-        RunFailedError: the registry cannot be reached, or deletes nothing.
+        RunFailedError: the registry cannot be reached, or does not delete all.
     """
+    tags_before: list[str] = []
     with _connected(address) as connection:
         while True:
             path = f"/v2/{repository}/tags/list?n={_PAGE}"
             status, _, body = _answer(connection, "GET", path, wanted=(200, 404))
-            tags = (json.loads(body).get("tags") or []) if status == 200 else []
+            tags = _tags(address, body) if status == 200 else []
             if not tags:
                 return
+            if tags == tags_before:
+                raise RunFailedError(
+                    f"the registry at {address} does not delete {repository}:{tags[0]}: it lists"
+                    " the tag still",
+                    "Delete the repository in the registry itself.",
+                )
+            tags_before = tags
             for tag in tags:
                 _, headers, _ = _answer(
                     connection,
@@ -107,6 +115,18 @@ def empty(address: str, repository: str) -> None:
                 if digest is not None:
                     path = f"/v2/{repository}/manifests/{digest}"
                     _answer(connection, "DELETE", path, wanted=(202, 404))
+
+
+def _tags(address: str, body: bytes) -> list[str]:
+    """Return the tags that an answer lists, of which there may be none."""
+    try:
+        answer = json.loads(body)
+        return [str(tag) for tag in answer.get("tags") or ()]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise RunFailedError(
+            f"the registry at {address} answered with what is no list of tags: {body[:100]!r}",
+            _HINT,
+        ) from error
 
 
 def _push_blob(

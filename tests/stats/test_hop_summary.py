@@ -121,8 +121,14 @@ def test_the_bandwidth_is_the_payload_over_the_median_transfer_time() -> None:
     # Of a stage that hands on no payload, a span of this name is the function's own.
     for span in spans:
         span["clock"] = "kernel-1"
+    spans[2] = {**spans[2], "start": 3 * MS, "end": 7 * MS}
     (chain,) = hops.summarise(rows, table(spans, "spans"), FORK)
     assert chain["stages"][0]["transfer_ms"]["p50"] == 2
+    # One that hands on now more, now less has a time, and no bandwidth.
+    several = described("nested", a=ONE, b={**ONE, "payload": None})
+    (chain,) = hops.summarise(rows, table(spans, "spans"), several)
+    (stage,) = chain["stages"]
+    assert (stage["transfer_ms"]["p50"], stage["bandwidth_mbps"]) == (4, None)
     # Nothing was handed on, as far as the spans go.
     (chain,) = hops.summarise(rows, None, chains_of)
     assert chain["stages"][0]["bandwidth_mbps"] is None

@@ -89,7 +89,10 @@ class ChainPlan:
         return [it.payload for it in givers if it.payload and stage.takes_payload]
 
     def described(self) -> dict[str, Any]:
-        """The chain as plain data, for ``run.yaml``; ``payload``: the bytes that a stage takes."""
+        """The chain as plain data, for ``run.yaml``.
+
+        ``payload`` of a stage is how many bytes it takes, None if that differs; others have none.
+        """
         stages: dict[str, Any] = {}
         for stage in self.stages:
             stages[stage.name] = {
@@ -98,8 +101,8 @@ class ChainPlan:
                 "next": [self.stages[position].name for position in stage.next],
             }
             sizes = {payload.size for payload in self.payloads(stage)}
-            if len(sizes) == 1:
-                stages[stage.name]["payload"] = sizes.pop()
+            if sizes:
+                stages[stage.name]["payload"] = sizes.pop() if len(sizes) == 1 else None
         return {"name": self.name, "kind": self.kind, "hops": self.hops(), "stages": stages}
 
     def event(self, functions: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:

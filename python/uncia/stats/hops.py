@@ -246,7 +246,7 @@ def _summarise(
     for hop in hops:
         stage = described["stages"].get(_stage(hop["stage"], described), {})
         call = calls.get(hop["invocation"])
-        if call and (it := _stamps(call, hands_payload=stage.get("payload") is not None)):
+        if call and (it := _stamps(call, hands_payload="payload" in stage)):
             stamps[hop["invocation"]] = it
     times = dict(zip(stamps, clocks.transfers(stamps.values()), strict=True))
     between = _between(chains) if described["kind"] == "sequence" else {}

@@ -8,7 +8,7 @@ pub(crate) mod s3;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use http::{Request, Response};
@@ -23,6 +23,10 @@ use uncia_oci::digest::Digesting;
 
 /// How long an answer, and each piece of it, may be waited for.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a transfer may take at most, however steadily it trickles; so long, and longer with its bytes.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
+/// What a transfer has to bring a second beyond that.
+const LEAST_BYTES_PER_S: u64 = 10_000_000;
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Why something could not be fetched.
@@ -69,7 +73,7 @@ impl Answer {
     /// The first `most` bytes of its body.
     fn text(self, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.take(most).read_to_end(&mut bytes)?;
+        Deadline::of_bytes(most).bound(self.take(most)).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -95,6 +99,48 @@ impl Read for Answer {
     }
 }
 
+/// When transfers must be complete.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    end: Instant,
+    after: Duration,
+}
+
+impl Deadline {
+    /// From now on, for so many bytes.
+    pub(crate) fn of_bytes(bytes: u64) -> Self {
+        Self::after(TRANSFER_TIMEOUT + Duration::from_secs(bytes / LEAST_BYTES_PER_S))
+    }
+
+    fn after(after: Duration) -> Self {
+        Self { end: Instant::now() + after, after }
+    }
+
+    /// A source whose reads fail once the time is up.
+    pub(crate) fn bound<R: Read>(self, source: R) -> Bounded<R> {
+        Bounded { source, deadline: self }
+    }
+}
+
+/// See [`Deadline::bound`].
+pub(crate) struct Bounded<R> {
+    source: R,
+    deadline: Deadline,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Deadline { end, after } = self.deadline;
+        if Instant::now() >= end {
+            return Err(io::Error::other(format!(
+                "it is not complete after {} s",
+                after.as_secs()
+            )));
+        }
+        self.source.read(buffer)
+    }
+}
+
 /// Why a body is not on the disk.
 #[derive(Debug)]
 pub(crate) enum SaveError {
@@ -104,9 +150,15 @@ pub(crate) enum SaveError {
     Disk(io::Error),
 }
 
-/// Writes what it reads to a new file, up to `most` bytes and one more; returns its digest and its size.
-pub(crate) fn save(source: impl Read, file: &Path, most: u64) -> Result<(Digest, u64), SaveError> {
-    let mut source = Digesting::new(source.take(most.saturating_add(1)));
+/// Writes what it reads until the deadline to a new file, up to `most` bytes and one more; returns its digest and its
+/// size.
+pub(crate) fn save(
+    source: impl Read,
+    file: &Path,
+    most: u64,
+    deadline: Deadline,
+) -> Result<(Digest, u64), SaveError> {
+    let mut source = Digesting::new(deadline.bound(source.take(most.saturating_add(1))));
     let mut file = File::create_new(file).map_err(SaveError::Disk)?;
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -114,5 +166,19 @@ pub(crate) fn save(source: impl Read, file: &Path, most: u64) -> Result<(Digest,
             0 => return source.finish().map_err(SaveError::Source),
             count => file.write_all(&buffer[..count]).map_err(SaveError::Disk)?,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_trickles_without_end_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let deadline = Deadline::after(Duration::from_millis(50));
+        let saved = save(io::repeat(0), &folder.path().join("file"), u64::MAX, deadline);
+        let Err(SaveError::Source(error)) = saved else { panic!("{saved:?}") };
+        assert!(error.to_string().contains("not complete after"), "{error}");
     }
 }

@@ -19,14 +19,14 @@ use uncia_oci::layer::{Contents, unpack};
 use uncia_oci::{Digest, Image, ImageError, Layer, Selector, Source};
 
 use super::folders;
-use super::images::{ImageStore, StoredImage, lock};
+use super::images::{ImageStore, MAX_IMAGE_BYTES, StoredImage, lock};
 use super::package::{self, MAX_UNZIPPED_BYTES, PackageError};
 use super::packages::{Code, PackageStore};
 use crate::ids;
 use crate::instance::{Package, Phase};
 use crate::remote::registry::{Registry, Repository};
 use crate::remote::s3::Object;
-use crate::remote::{RemoteError, SaveError, save};
+use crate::remote::{Deadline, RemoteError, SaveError, save};
 
 /// Where a package is fetched from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +124,14 @@ impl Unit<'_> {
             Self::Zip { digest, .. } => digest.clone(),
         }
     }
+
+    /// What has to come for it.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Layer(layer) => layer.blob.size,
+            Self::Zip { zip, .. } => zip.zip_bytes,
+        }
+    }
 }
 
 /// One start's work.
@@ -141,12 +149,15 @@ impl Fetching<'_> {
         if !missing.is_empty() {
             let began = Moment::now();
             let downloads = Downloads::new(images.staging())?;
+            // For all of it: the starts that wait for this one wait no longer either.
+            let bytes = missing.iter().map(|unit| unit.bytes()).fold(0, u64::saturating_add);
+            let deadline = Deadline::of_bytes(bytes.min(MAX_IMAGE_BYTES));
             for unit in &missing {
-                self.download(unit, &downloads)?;
+                self.download(unit, &downloads, deadline)?;
             }
             let fetched = Moment::now();
             phases.push(Phase { name: "fetch", start: began, end: fetched });
-            let unpacked = missing.iter().try_for_each(|unit| self.unpack(unit, &downloads));
+            let unpacked = self.unpack_all(units, &downloads);
             phases.push(Phase { name: "unpack", start: fetched, end: Moment::now() });
             unpacked?;
         }
@@ -158,14 +169,19 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    fn download(&self, unit: &Unit<'_>, downloads: &Downloads) -> Result<(), PackageError> {
+    fn download(
+        &self,
+        unit: &Unit<'_>,
+        downloads: &Downloads,
+        deadline: Deadline,
+    ) -> Result<(), PackageError> {
         match unit {
             Unit::Layer(Layer { blob, .. }) => {
                 let repository = self.repository.expect("layers are of images").clone();
                 let registry = &repository.registry;
                 let source = Registry::new(repository.clone(), Selector::Only);
                 let body = source.blob(&blob.digest)?;
-                let saved = save(body, &downloads.file(&blob.digest), blob.size);
+                let saved = save(body, &downloads.file(&blob.digest), blob.size, deadline);
                 let (digest, bytes) = saved.map_err(|error| match error {
                     SaveError::Disk(error) => PackageError::Io(error),
                     SaveError::Source(error) => ImageError::Registry(format!(
@@ -196,7 +212,23 @@ impl Fetching<'_> {
         }
     }
 
-    fn unpack(&self, unit: &Unit<'_>, downloads: &Downloads) -> Result<(), PackageError> {
+    /// Unpacks what is not here; all of it may have no more bytes than an image that is kept.
+    fn unpack_all(&self, units: &[Unit<'_>], downloads: &Downloads) -> Result<(), PackageError> {
+        let mut bytes = 0_u64;
+        for unit in units {
+            let contents = match self.store.fetched().contents(&unit.digest()) {
+                Some(contents) => contents,
+                None => self.unpack(unit, downloads)?,
+            };
+            bytes = bytes.saturating_add(contents.bytes);
+            if bytes > MAX_IMAGE_BYTES {
+                return Err(PackageError::ImageBytes(MAX_IMAGE_BYTES));
+            }
+        }
+        Ok(())
+    }
+
+    fn unpack(&self, unit: &Unit<'_>, downloads: &Downloads) -> Result<Contents, PackageError> {
         let images = self.store.fetched();
         images.make(&unit.digest(), |files| match unit {
             Unit::Layer(layer) => {
@@ -204,8 +236,7 @@ impl Fetching<'_> {
                 Ok(unpack(downloads, layer, files, images.rules())?)
             }
             Unit::Zip { digest, .. } => package::unpack_file(&downloads.file(digest), files),
-        })?;
-        Ok(())
+        })
     }
 }
 
@@ -273,7 +304,11 @@ impl PackageStore {
         repository: Repository,
         image: Image,
     ) -> Result<Arc<Code>, PackageError> {
-        let bytes = image.layers.iter().map(|layer| layer.blob.size).sum();
+        let sizes = image.layers.iter().map(|layer| layer.blob.size);
+        let bytes = sizes.fold(0, u64::saturating_add);
+        if bytes > MAX_IMAGE_BYTES {
+            return Err(PackageError::ImageBytes(MAX_IMAGE_BYTES));
+        }
         self.keep_fetched(StoredImage { image, bytes, repository: Some(repository) })
     }
 
@@ -338,10 +373,11 @@ impl ImageStore {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::Barrier;
 
-    use uncia_oci::document::Execution;
+    use uncia_oci::document::{Descriptor, Execution};
 
     use super::*;
 
@@ -425,6 +461,34 @@ mod tests {
             let code = store.restore_image(name).unwrap();
             assert_eq!((code.name(), code.origin()), (name.as_str(), origin.as_ref()));
         }
+    }
+
+    #[test]
+    fn an_image_of_more_bytes_than_allowed_is_refused() {
+        let state = tempfile::tempdir().unwrap();
+        let store = PackageStore::open(state.path()).unwrap();
+        let layer = |text: &str, size: u64| Layer {
+            blob: Descriptor {
+                media_type: String::new(),
+                digest: digest(text),
+                size,
+                platform: None,
+                annotations: BTreeMap::new(),
+            },
+            diff_id: digest(text),
+        };
+        let create = |sizes: [u64; 2]| {
+            let layers = vec![layer("a", sizes[0]), layer("b", sizes[1])];
+            let execution = Execution::default();
+            let image = Image { digest: digest("manifest"), execution, layers };
+            let repository =
+                Repository { registry: "localhost:5000".to_owned(), name: "a".to_owned() };
+            store.store_remote(repository, image)
+        };
+        for sizes in [[MAX_IMAGE_BYTES, 1], [u64::MAX, u64::MAX]] {
+            assert!(matches!(create(sizes), Err(PackageError::ImageBytes(_))), "{sizes:?}");
+        }
+        assert!(create([MAX_IMAGE_BYTES - 1, 1]).is_ok());
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::sandbox::GROUP_ID;
 /// Most files, folders and links of a layer. Bounds the inodes that one can use up.
 const MAX_ENTRIES: u64 = 250_000;
 /// Lambda's limit for an image, unpacked.
-const MAX_IMAGE_BYTES: u64 = 10 * 1024 * 1024 * 1024;
+pub(crate) const MAX_IMAGE_BYTES: u64 = 10 * 1024 * 1024 * 1024;
 
 const FILES: &str = "files";
 const CONTENTS: &str = "layer.json";

@@ -14,7 +14,6 @@ from uncia.services import listening
 
 _PROGRAM: Final = "docker-registry"
 _PACKAGE: Final = "docker-registry"
-_ATTEMPTS: Final = 3
 
 HINT: Final = f"Install it: apt-get install {_PACKAGE}"
 
@@ -79,20 +78,13 @@ class Server:
         # Closed to others, whatever the umask: what functions are made of is in it.
         folder.chmod(0o700)
         log = folder / "log"
-        for attempt in range(_ATTEMPTS):
-            self.address = f"127.0.0.1:{listening.free_port()}"
-            self.process = self._start(program, folder, log)
-            try:
-                if listening.wait(self.process, self.address):
-                    return
-            except BaseException:
-                self.stop()
-                raise
-            self.stop()
-            if attempt + 1 == _ATTEMPTS:
-                raise UnciaError(f"{_PROGRAM} does not start: {listening.last_lines(log)}")
+        self.address, self.process = listening.start(
+            lambda address: self._start(program, folder, log, address), log, _PROGRAM
+        )
 
-    def _start(self, program: Path, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    def _start(
+        self, program: Path, folder: Path, log: Path, address: str
+    ) -> subprocess.Popen[bytes]:
         # JSON is YAML.
         configuration(folder).write_text(
             json.dumps(
@@ -103,7 +95,7 @@ class Server:
                         "filesystem": {"rootdirectory": str(folder / "data")},
                         "delete": {"enabled": True},
                     },
-                    "http": {"addr": self.address},
+                    "http": {"addr": address},
                 }
             ),
             encoding="utf-8",

@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from uncia.errors import UnciaError
+from uncia.platforms import processes
+
+_ATTEMPTS: Final = 3
 _START_TIMEOUT_S: Final = 30.0
 _STOP_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.02
 _LAST_LINES: Final = 5
+
+
+def start(
+    begin: Callable[[str], subprocess.Popen[bytes]], log: Path, name: str
+) -> tuple[str, subprocess.Popen[bytes]]:
+    """Start a server on a free port of the loopback interface, and wait until it listens.
+
+    Args:
+        begin: starts its process for an address (``HOST:PORT``).
+        log: what it writes.
+        name: the server's, for an error message.
+
+    Returns:
+        The address, and the process.
+
+    Raises:
+        UnciaError: it does not listen; the message ends with its log.
+    """
+    for _ in range(_ATTEMPTS):
+        # Somebody else may take the port meanwhile.
+        address = f"127.0.0.1:{free_port()}"
+        process = begin(address)
+        try:
+            if wait(process, address):
+                return address, process
+        except BaseException:
+            stop(process)
+            raise
+        stop(process)
+    raise UnciaError(f"{name} does not start: {last_lines(log)}")
+
+
+def end(argument: Path, folder: Path, name: str, log: Callable[[str], None]) -> bool:
+    """End what serves a folder, and remove it.
+
+    Args:
+        argument: what the server's command line names: a run may have been interrupted before it
+            knew the process.
+        folder: the server's.
+        name: the service's.
+        log: is told of what is ended.
+
+    Returns:
+        Whether the folder is gone.
+    """
+    for identity in processes.with_argument(str(argument)):
+        log(f"ending the {name}, process {identity.pid}")
+        processes.end(identity)
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 def free_port() -> int:

@@ -7,7 +7,6 @@ pulls from it what functions start from; functions themselves do not reach it.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -17,9 +16,9 @@ from pydantic import Field, model_validator
 from uncia.errors import UnciaError
 from uncia.forms import Form, Url
 from uncia.functions.images import distribution
-from uncia.platforms import Context, ServiceEndpoint, processes
+from uncia.platforms import Context, ServiceEndpoint
 from uncia.platforms.journal import Resource, state_home
-from uncia.services import docker_registry
+from uncia.services import docker_registry, listening
 
 REPOSITORY: Final = "UNCIA_REGISTRY_REPOSITORY"
 """The variable with the name of the run's repository."""
@@ -114,12 +113,7 @@ def _repository(run: str) -> str:
 
 def _end_server(folder: Path, log: Callable[[str], None]) -> bool:
     """End what serves a folder, and remove it; returns whether it is gone."""
-    # By its folder: a run may have been interrupted before it knew the process.
-    for identity in processes.with_argument(str(docker_registry.configuration(folder))):
-        log(f"ending the registry, process {identity.pid}")
-        processes.end(identity)
-    shutil.rmtree(folder, ignore_errors=True)
-    return not folder.exists()
+    return listening.end(docker_registry.configuration(folder), folder, "registry", log)
 
 
 def connect(options: Options, context: Context) -> Registry:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,9 +16,9 @@ from pydantic import Field, model_validator
 
 from uncia.errors import RunFailedError, UnciaError
 from uncia.forms import Form, Url
-from uncia.platforms import Context, ServiceEndpoint, processes
+from uncia.platforms import Context, ServiceEndpoint
 from uncia.platforms.journal import Resource, state_home
-from uncia.services import versitygw
+from uncia.services import listening, versitygw
 
 BUCKET: Final = "UNCIA_STORE_BUCKET"
 """The variable with the run's bucket."""
@@ -286,12 +285,7 @@ def _batches(api: Any, bucket: str, prefix: str) -> Iterator[list[str]]:
 
 def _end_server(folder: Path, log: Callable[[str], None]) -> bool:
     """End what serves a folder, and remove it; returns whether it is gone."""
-    # By its folder: a run may have been interrupted before it knew the process.
-    for identity in processes.with_argument(str(versitygw.data(folder))):
-        log(f"ending the store, process {identity.pid}")
-        processes.end(identity)
-    shutil.rmtree(folder, ignore_errors=True)
-    return not folder.exists()
+    return listening.end(versitygw.data(folder), folder, "store", log)
 
 
 def connect(options: Options, context: Context) -> Store:

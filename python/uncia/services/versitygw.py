@@ -21,7 +21,6 @@ _MODULE: Final = Path(__file__).with_name("versitygw_module")
 _PROGRAM: Final = "github.com/versity/versitygw/cmd/versitygw"
 _OLDEST_GO: Final = (1, 25)
 # A free port may be taken by another program before the server has it.
-_ATTEMPTS: Final = 3
 _LAST_LINES: Final = 5
 
 HINT: Final = "Build it with `make services`, or `python -m uncia.services`."
@@ -110,24 +109,15 @@ class Server:
         self.access_key: Final = f"uncia{secrets.token_hex(6)}"
         self.secret_key: Final = secrets.token_urlsafe(24)
         self._log: Final = folder / "log"
-        for attempt in range(_ATTEMPTS):
-            self.address = f"127.0.0.1:{listening.free_port()}"
-            self.process = self._start(program, folder)
-            try:
-                if listening.wait(self.process, self.address):
-                    return
-            except BaseException:
-                self.stop()
-                raise
-            self.stop()
-            if attempt + 1 == _ATTEMPTS:
-                raise UnciaError(f"versitygw does not start: {listening.last_lines(self._log)}")
+        self.address, self.process = listening.start(
+            lambda address: self._start(program, folder, address), self._log, "versitygw"
+        )
 
-    def _start(self, program: Path, folder: Path) -> subprocess.Popen[bytes]:
+    def _start(self, program: Path, folder: Path, address: str) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [
-                    *(str(program), "--port", self.address),
+                    *(str(program), "--port", address),
                     *("posix", "--sidecar", str(folder / "sidecar"), str(data(folder))),
                 ],
                 # The keys are no arguments, which every user of the machine could read.

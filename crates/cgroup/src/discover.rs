@@ -178,8 +178,8 @@ impl Layout {
 
 /// Gives a group of version 1 the CPUs and memory nodes of the one above, and has those below it inherit
 /// them: without them, no process can be in it.
-fn inherit_cpus(own: &Path, parent: &Path) -> bool {
-    let copy = |file: &str| fs::write(parent.join(file), fs::read(own.join(file))?);
+fn inherit_cpus(above: &Path, parent: &Path) -> bool {
+    let copy = |file: &str| fs::write(parent.join(file), fs::read(above.join(file))?);
     let inherits = || fs::write(parent.join("cgroup.clone_children"), "1");
     copy("cpuset.cpus").and_then(|()| copy("cpuset.mems")).and_then(|()| inherits()).is_ok()
 }

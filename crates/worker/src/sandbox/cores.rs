@@ -20,8 +20,8 @@ pub(super) struct HostCores {
 impl HostCores {
     /// The account by CPU of an instance's group.
     pub(super) fn of(&self, group: &Group) -> Option<ByCpu> {
-        let own = PerCpu::open(group.folder(Controller::CpuAccounting)?)?;
-        Some(ByCpu { own, all: self.all.clone()? })
+        let group = PerCpu::open(group.folder(Controller::CpuAccounting)?)?;
+        Some(ByCpu { group, all: self.all.clone()? })
     }
 
     /// The machine's numbers of these CPUs.

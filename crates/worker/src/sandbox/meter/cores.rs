@@ -18,7 +18,7 @@ pub(in crate::sandbox) enum Reserved {
 
 /// The account by CPU of an instance and of all together.
 pub(in crate::sandbox) struct ByCpu {
-    pub own: PerCpu,
+    pub group: PerCpu,
     pub all: Arc<PerCpu>,
 }
 
@@ -27,7 +27,7 @@ type Reading = (Vec<i64>, Vec<i64>);
 
 impl ByCpu {
     fn read(&self) -> Option<Reading> {
-        Some((self.own.read()?, self.all.read()?))
+        Some((self.group.read()?, self.all.read()?))
     }
 }
 
@@ -85,12 +85,12 @@ fn divide(cpus: &[usize], before: &Reading, after: &Reading) -> (i64, i64) {
     };
     let (mut borrowed, mut lent) = (0, 0);
     for cpu in 0..after.0.len() {
-        let own = passed(&before.0, &after.0, cpu);
+        let used = passed(&before.0, &after.0, cpu);
         if cpus.contains(&cpu) {
             // The two accounts are not read at the same moment.
-            lent += (passed(&before.1, &after.1, cpu) - own).max(0);
+            lent += (passed(&before.1, &after.1, cpu) - used).max(0);
         } else {
-            borrowed += own;
+            borrowed += used;
         }
     }
     (borrowed, lent)

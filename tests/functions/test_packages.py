@@ -58,6 +58,7 @@ def test_time_and_order_of_files_do_not_matter_but_content_and_mode_do(
         assert archive.namelist() == [
             "data.txt",
             "handler.py",
+            "uncia_documents.py",
             "uncia_envelope.py",
             "uncia_memory.py",
         ]

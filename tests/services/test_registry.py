@@ -52,7 +52,7 @@ timeout: 50s
 def has_registry() -> None:
     """Skips a test where there is no server of images."""
     try:
-        docker_registry.find()
+        docker_registry.PROGRAM.find()
     except UnciaError as error:
         pytest.skip(f"{error.message}: {error.hint}")
 

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -291,16 +292,25 @@ def _services(options: list[str]) -> dict[str, Any]:
     """Parse services such as ``store=127.0.0.1:7070`` into the engine's configuration.
 
     Raises:
-        UnciaError: a text has another form, or repeats a service.
+        UnciaError: a text has another form, or repeats a service; or one cannot be reached.
     """
     services = parse_pairs("--service", options, "NAME=HOST:PORT, such as store=127.0.0.1:7070")
     return {
-        name: {"address": address, "environment": _keys(name)} for name, address in services.items()
+        name: {"address": address, "environment": _variables(name, address)}
+        for name, address in services.items()
     }
 
 
-def _keys(service: str) -> dict[str, str]:
-    """Return the keys for a service that this process's variables ``UNCIA_STORE_...`` hold."""
+def _variables(service: str, address: str) -> Mapping[str, str]:
+    """Return what functions must know of a service, by variables of this process (``UNCIA_...``).
+
+    Raises:
+        UnciaError: the service is one of documents, and cannot be reached.
+    """
+    if service == "documents":
+        from uncia.services import documents
+
+        return documents.served(address).environment
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     prefix = f"UNCIA_{service.upper()}_"
     keys = {name: os.environ.get(prefix + name.removeprefix("AWS_")) for name in names}

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +46,7 @@ _QUICK_CLOCKS: Final = (
 
 def capability_checks(host: Host, probe: Probe) -> list[Check]:
     """Check everything about this machine that does not change within a run."""
-    checks = [_system(host), _engine(probe), *_runtimes(), _store(), _registry()]
+    checks = [_system(host), _engine(probe), *_runtimes(), *_services()]
     if host.linux():
         checks += [_root(host), _user_namespaces(host), _namespaces(host), _cgroups(host)]
         checks += [*_sandbox(probe), *_features(probe), *_containers(probe), *_perf()]
@@ -200,38 +200,36 @@ def _go() -> Check:
     return Check("runtime-go", "ok", f"Go {'.'.join(map(str, version))} at {path}.")
 
 
-def _store() -> Check:
-    """Check the server of objects, which runs with a store of their own start."""
-    from uncia.services import versitygw
+def _service(name: str, program: str, find: Callable[[], Path]) -> Check:
+    """Check the server of a service, which runs with one of their own start.
 
+    Args:
+        name: the service's.
+        program: the server's.
+        find: raises UnciaError where there is none.
+    """
     try:
-        path = versitygw.find()
+        path = find()
     except UnciaError as error:
         return Check(
-            "service-store",
+            f"service-{name}",
             "missing",
             f"{error.message[0].upper()}{error.message[1:]}.",
-            "Experiment files with `services: {store: {}}` need a store that exists.",
+            f"Experiment files with `services: {{{name}: {{}}}}` need one that exists.",
             error.hint or "",
         )
-    return Check("service-store", "ok", f"versitygw at {path}.")
+    return Check(f"service-{name}", "ok", f"{program} at {path}.")
 
 
-def _registry() -> Check:
-    """Check the server of images, which runs with a registry of their own start."""
-    from uncia.services import docker_registry
+def _services() -> list[Check]:
+    """Check the servers of services that need a program."""
+    from uncia.services import docker_registry, redis_server, versitygw
 
-    try:
-        path = docker_registry.find()
-    except UnciaError as error:
-        return Check(
-            "service-registry",
-            "missing",
-            f"{error.message[0].upper()}{error.message[1:]}.",
-            "Experiment files with `services: {registry: {}}` need a registry that exists.",
-            error.hint or "",
-        )
-    return Check("service-registry", "ok", f"docker-registry at {path}.")
+    return [
+        _service("store", "versitygw", versitygw.find),
+        _service("registry", docker_registry.PROGRAM.name, docker_registry.PROGRAM.find),
+        _service("documents", redis_server.PROGRAM.name, redis_server.PROGRAM.find),
+    ]
 
 
 def _runtime(runtime: Runtime) -> Check:

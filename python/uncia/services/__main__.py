@@ -3,12 +3,13 @@
 import sys
 
 from uncia.errors import UnciaError
-from uncia.services import docker_registry, versitygw
+from uncia.services import docker_registry, redis_server, versitygw
 
 if __name__ == "__main__":
     print(f"versitygw {versitygw.version()}: {versitygw.build()}")
-    try:
-        print(f"docker-registry: {docker_registry.install()}")
-    except UnciaError as error:
-        # The other services do without it.
-        print(f"{error.message}\n{error.hint}", file=sys.stderr)
+    for program in (docker_registry.PROGRAM, redis_server.PROGRAM):
+        try:
+            print(f"{program.name}: {program.install()}")
+        except UnciaError as error:
+            # The other services do without it.
+            print(f"{error.message}\n{error.hint}", file=sys.stderr)

@@ -4,56 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
 
-from uncia.errors import UnciaError
-from uncia.services import listening
+from uncia.services import debian, listening
 
-_PROGRAM: Final = "docker-registry"
-_PACKAGE: Final = "docker-registry"
-
-HINT: Final = f"Install it: apt-get install {_PACKAGE}"
-
-
-def find() -> Path:
-    """Find the program.
-
-    Raises:
-        UnciaError: there is none.
-    """
-    path = shutil.which(_PROGRAM)
-    if path is None:
-        raise UnciaError(f"there is no {_PROGRAM}, which serves images", hint=HINT)
-    return Path(path)
-
-
-def install() -> Path:
-    """Install Debian's package, unless the program is there.
-
-    Raises:
-        UnciaError: it is not there, and this user or machine cannot install it.
-    """
-    if shutil.which(_PROGRAM) is None:
-        if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            raise UnciaError(
-                f"{_PROGRAM} can only be installed as root on a Debian machine", hint=HINT
-            )
-        # A policy that starts nothing: a run has a server of its own.
-        process = subprocess.run(
-            ["apt-get", "install", "-y", "--no-install-recommends", _PACKAGE],
-            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if process.returncode:
-            lines = process.stderr.strip().splitlines()[-3:]
-            raise UnciaError(f"{_PACKAGE} cannot be installed: " + "\n".join(lines), hint=HINT)
-    return find()
+PROGRAM: Final = debian.Program("docker-registry", "serves images")
 
 
 def configuration(folder: Path) -> Path:
@@ -73,13 +30,13 @@ class Server:
         Raises:
             UnciaError: there is none, or it does not start; the message ends with its log.
         """
-        program = find()
+        program = PROGRAM.find()
         folder.mkdir(parents=True)
         # Closed to others, whatever the umask: what functions are made of is in it.
         folder.chmod(0o700)
         log = folder / "log"
         self.address, self.process = listening.start(
-            lambda address: self._start(program, folder, log, address), log, _PROGRAM
+            lambda address: self._start(program, folder, log, address), log, PROGRAM.name
         )
 
     def _start(

@@ -73,7 +73,7 @@ class Registry:
         address = self._address
         if address is None:
             folder = state_home() / "services" / f"{self._context.run}-registry"
-            docker_registry.find()
+            docker_registry.PROGRAM.find()
             self._journal(Resource(_PLATFORM, "server", str(folder), _SERVICE))
             self._server = docker_registry.Server(folder)
             address = self._server.address

@@ -53,7 +53,7 @@ const TRY: &str = "
     import os, socket, threading
     def handler(event, context):
         try:
-            with socket.create_connection(('127.0.0.1', 9010), 10) as link:
+            with socket.create_connection(('127.0.0.1', 9011), 10) as link:
                 sent = os.urandom(event['bytes'])
                 def send():
                     link.sendall(sent)
@@ -72,7 +72,7 @@ const TRY: &str = "
 
 async fn reached() {
     let answer = reaches(Function::python(TRY)).once("{\"bytes\": 5000000}").await;
-    assert_eq!(answer, json!([true, "http://127.0.0.1:9010", "key"]));
+    assert_eq!(answer, json!([true, "http://127.0.0.1:9011", "key"]));
 }
 
 async fn not_reached() {
@@ -99,7 +99,7 @@ async fn every_start() {
         });
         for _ in 0..2 {
             let answer = function.once("{\"bytes\": 70000}").await;
-            assert_eq!(answer, json!([true, "http://127.0.0.1:9010", "key"]), "{start_from:?}");
+            assert_eq!(answer, json!([true, "http://127.0.0.1:9011", "key"]), "{start_from:?}");
         }
     }
 }
@@ -119,7 +119,7 @@ async fn bounded() {
         def handler(event, context):
             links = []
             for _ in range(80):
-                link = socket.create_connection(('127.0.0.1', 9010), 10)
+                link = socket.create_connection(('127.0.0.1', 9011), 10)
                 link.sendall(b'x')
                 links.append(link)
             answers = []

@@ -1,0 +1,239 @@
+"""The documents beside functions: revisions and transactions hold, and nothing of them is left."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from run_helpers import Uncia, finish, function, wait_until
+
+from uncia.errors import UnciaError
+from uncia.experiment import files
+from uncia.platforms import Context, ServiceEndpoint, processes
+from uncia.platforms.journal import Journal
+from uncia.services import documents, redis_server, resp
+
+PREFIX = "uncia:r[1]*:"
+LOCK = Path(__file__).parent / "redis_lock" / "requirements.txt"
+
+FILE = """\
+name: counted
+seed: 1
+platform: {{kind: embedded}}
+services: {{documents: {options}}}
+functions:
+  add: {{source: ./add, reach: [documents]}}
+  verify: {{source: ./verify, reach: [documents]}}
+experiments:
+  adding: {{function: add, closed: {{clients: 5, {load}}}}}
+  verified: {{function: verify, closed: {{clients: 1, requests: 1}}}}
+"""
+
+# Each adds one to the same document, and notes that it did.
+ADD = """\
+from uncia_documents import ABSENT, ConflictError, Documents
+
+documents = Documents()
+
+def handler(event, context):
+    noted = "done/" + context.aws_request_id
+    for attempt in range(1000):
+        count, revision = documents.get("count")
+        try:
+            steps = [("put", "count", revision, (count or 0) + 1), ("put", noted, ABSENT, attempt)]
+            return documents.transact(steps, context.aws_request_id)
+        except ConflictError:
+            pass
+    raise RuntimeError("1000 conflicts")
+"""
+
+VERIFY = """\
+from uncia_documents import ABSENT, ConflictError, Documents
+
+documents = Documents()
+
+def handler(event, context):
+    done = list(documents.list("done/", page=7))
+    count, revision = documents.get("count")
+    assert count == len(done) == 40, (count, len(done))
+    assert all(key > before for (before, *_), (key, *_) in zip(done, done[1:]))
+    changes = documents.changes()
+    assert [it["position"] for it in changes] == list(range(1, 81))
+    assert [it["value"] for it in changes if it["key"] == "count"] == list(range(1, 41))
+    assert all(it["key"] in ("count", "done/" + it["writer"]) for it in changes)
+    assert documents.changes(after=78, limit=1) == changes[78:79]
+    try:
+        documents.transact([("put", "other", None, 1), ("put", "count", revision - 1, 0)])
+    except ConflictError as conflict:
+        assert (conflict.key, conflict.revision) == ("count", revision)
+    else:
+        raise AssertionError("a transaction on an old revision was carried out")
+    assert documents.get("other") == (None, ABSENT)
+    deleted = documents.delete("count", revision)
+    assert documents.get("count") == (None, ABSENT)
+    (change,) = documents.changes(after=80)
+    assert (change["position"], change["kind"], change["value"]) == (deleted, "delete", None)
+    # Nobody who knows the document from before takes it for the same.
+    assert documents.put("count", {"a": "é", "b": [0.1, None, 2**53 + 1]}, ABSENT) > deleted
+    assert documents.get("count")[0] == {"a": "é", "b": [0.1, None, 2**53 + 1]}
+    return {}
+"""
+
+
+@pytest.fixture(autouse=True)
+def has_server(request: pytest.FixtureRequest) -> None:
+    """Skips a test of a real server where there is none."""
+    if "mistakes" in request.node.name:
+        return
+    try:
+        redis_server.PROGRAM.find()
+    except UnciaError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[redis_server.Server]:
+    made = redis_server.Server(tmp_path / "served", 8 << 20)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def endpoint(server: redis_server.Server) -> ServiceEndpoint:
+    variables = {documents.PASSWORD: server.password, documents.PREFIX: PREFIX}
+    return documents.prepare(server.address, variables)
+
+
+def written(folder: Path, options: str = "{}", load: str = "requests: 40") -> Path:
+    for name, code in (("add", ADD), ("verify", VERIFY)):
+        made = function(folder / name, code)
+        shutil.copy(LOCK, made / "python" / "requirements.txt")
+        form = (made / "function.yaml").read_text()
+        form = form.replace("main.handler}", "main.handler, requirements: [redis]}")
+        (made / "function.yaml").write_text(form.replace("timeout: 2s", "timeout: 30s"))
+    path = folder / "counted.yaml"
+    path.write_text(FILE.format(options=options, load=load))
+    return path
+
+
+def test_a_run_has_documents_of_its_own(tmp_path: Path, uncia: Uncia, state_home: Path) -> None:
+    ended = finish(uncia("run", written(tmp_path), "--out", tmp_path / "out"))
+    assert ended.code == 0, ended.out + ended.err
+    rows = pyarrow.parquet.read_table(tmp_path / "out" / "invocations.parquet")
+    assert rows["outcome"].to_pylist() == ["ok"] * 41, rows["error"].to_pylist()[-1]
+    assert not list((state_home / "services").iterdir())
+    assert not list((state_home / "journal").iterdir())
+
+
+@pytest.mark.skipif(
+    "UNCIA_TEST_SUITES" not in os.environ, reason="make test-suites kills a whole run"
+)
+def test_a_killed_run_leaves_only_what_clean_removes(
+    tmp_path: Path,
+    uncia: Uncia,
+    state_home: Path,
+    server: redis_server.Server,
+    endpoint: ServiceEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("THE_PASSWORD", server.password)
+    documents.seed(endpoint, {"others": 1})
+    options = f"{{address: 'redis://{server.address}', password_variable: THE_PASSWORD}}"
+    path = written(tmp_path, options, "duration: 10min")
+    process = uncia("run", path, "--out", tmp_path / "out")
+    with documents.connection(server.address, endpoint.environment) as connection:
+        wait_until(lambda: connection.call("DBSIZE") == 8, process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert connection.call("DBSIZE") == 8
+        ended = finish(uncia("clean"))
+        assert ended.code == 0, ended.out + ended.err
+        assert connection.call("DBSIZE") == 4
+    assert list(documents.below(endpoint)) == [("others", 1, 1)]
+    assert not list((state_home / "journal").iterdir())
+    assert server.password not in (tmp_path / "out" / "run.yaml").read_text()
+
+
+def test_a_server_of_a_killed_run_is_ended(tmp_path: Path, state_home: Path) -> None:
+    journal = Journal("r", tmp_path)
+    service = documents.connect(documents.Options(), Context("r", journal))
+    service.start()
+    resources = journal.outstanding
+    (process,) = processes.with_argument(
+        str(redis_server.configuration(state_home / "services" / "r-documents"))
+    )
+    assert documents.clean(resources, print) == resources
+    assert processes.identify(process.pid) != process
+    assert not list((state_home / "services").iterdir())
+    service.close()
+    journal.close()
+
+
+def test_only_keys_below_the_prefix_are_removed(
+    server: redis_server.Server, endpoint: ServiceEndpoint
+) -> None:
+    documents.seed(endpoint, {f"a/{number:04}": number for number in range(2_500)} | {"b": 1})
+    found = list(documents.below(endpoint, "a/"))
+    assert [contents for _, _, contents in found] == list(range(2_500))
+    assert [revision for _, revision, _ in found] == list(range(1, 2_501))
+    with documents.connection(server.address, endpoint.environment) as connection:
+        # What the prefix would match if it were a pattern.
+        connection.call("SET", "uncia:r1x:documents", "kept")
+        documents.empty(server.address, endpoint.environment, PREFIX)
+        assert connection.call("KEYS", "*") == ["uncia:r1x:documents"]
+
+
+def test_a_full_server_takes_nothing_of_a_transaction(endpoint: ServiceEndpoint) -> None:
+    half = "x" * (1 << 20)
+    pairs = [{f"{number}/a": half, f"{number}/b": half} for number in range(20)]
+    with pytest.raises(UnciaError, match="maxmemory"):
+        any(map(partial(documents.seed, endpoint), pairs))
+    kept = [key for key, _, _ in documents.below(endpoint)]
+    assert kept
+    assert kept[::2] == [key.replace("b", "a") for key in kept[1::2]]
+
+
+def test_a_server_that_ends_or_refuses_is_a_sentence(
+    server: redis_server.Server, endpoint: ServiceEndpoint
+) -> None:
+    with pytest.raises(resp.RefusedError, match="NOAUTH"):
+        documents.prepare(server.address, {})
+    with pytest.raises(resp.RefusedError, match="WRONGPASS"):
+        documents.prepare(server.address, {documents.PASSWORD: "wrong"})
+    with documents.connection(server.address, endpoint.environment) as connection:
+        server.process.kill()
+        server.process.wait()
+        with pytest.raises(UnciaError, match="does not answer"):
+            connection.call("PING")
+    with pytest.raises(UnciaError, match="cannot be reached"):
+        documents.seed(endpoint, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("services: {documents: {}}", "", "there is no service 'documents'"),
+        ("{documents: {}}", "{documents: {address: 'http://h'}}", "is no address of a server"),
+        ("{documents: {}}", "{documents: {address: 'redis://h:99999'}}", "is no address"),
+        ("{documents: {}}", "{documents: {address: 'redis://a:b@h'}}", "is no address"),
+        ("{documents: {}}", "{documents: {user: u}}", "a user is of a server that exists"),
+        ("{documents: {}}", "{documents: {memory: 1KB}}", "memory"),
+        ("{documents: {}}", "{documents: {address: 'redis://h', memory: 1GB}}", "of the run's own"),
+        ("{documents: {}}", "{documents: {address: 'redis://h', user: u}}", "needs a password"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UnciaError) as error:
+        files.load(path)
+    assert message in str(error.value)
+    assert "counted.yaml" in str(error.value)

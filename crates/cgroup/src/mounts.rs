@@ -38,6 +38,11 @@ impl Mounts {
         Self { trees, own: own.into(), root }
     }
 
+    /// The mounted trees: their version, the names of their controllers (version 1), and where they are.
+    pub fn mounted(&self) -> impl Iterator<Item = (Version, &[String], &Path)> {
+        self.trees.iter().map(|tree| (tree.version, &tree.controllers[..], &*tree.mount))
+    }
+
     /// The folder of the group that this process is in; `None` if it is not below what is mounted.
     pub(crate) fn own_folder(&self, tree: &Tree) -> Option<PathBuf> {
         let path = self.own.lines().find_map(|line| {

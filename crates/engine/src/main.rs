@@ -7,6 +7,8 @@ mod bb;
 mod config;
 mod cpu;
 mod load;
+#[cfg(target_os = "linux")]
+mod monitor;
 mod output;
 #[cfg(target_os = "linux")]
 mod probe;
@@ -55,6 +57,16 @@ enum Command {
         /// The configuration: a file, or - for standard input.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+    },
+    /// Watch the machine and its control groups as a JSON configuration says, until SIGINT or SIGTERM.
+    #[cfg(target_os = "linux")]
+    Monitor {
+        /// The configuration: a file, or - for standard input.
+        #[arg(long, value_name = "FILE", required_unless_present = "until_eof")]
+        config: Option<PathBuf>,
+        /// The configuration is the first line of standard input; watch until that ends.
+        #[arg(long)]
+        until_eof: bool,
     },
     /// Print what the engine declares as JSON: tables, settings, policies, runtimes or clients.
     Schema {
@@ -126,6 +138,8 @@ fn main() -> ExitCode {
         Command::Load { config } => load::run(&config),
         Command::Sim { config } => sim::run(&config),
         Command::Bb { config } => bb::run(&config),
+        #[cfg(target_os = "linux")]
+        Command::Monitor { config, until_eof } => monitor::run(config.as_deref(), until_eof),
         Command::Cpu(command) => cpu::run(&command),
         Command::Schema { of } => output::print(&of.json()),
         #[cfg(target_os = "linux")]

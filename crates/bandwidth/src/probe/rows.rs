@@ -174,7 +174,7 @@ impl Tables {
             counter: counter.into(),
             cgroup,
             value: value as f64,
-            worker: None,
+            ..Machine::default()
         })
     }
 

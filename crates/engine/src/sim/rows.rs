@@ -299,6 +299,7 @@ impl Sink for Rows<'_> {
                 cgroup: None,
                 worker: Some(self.workers[interval.worker].clone()),
                 value: integral as f64 / span,
+                ..Machine::default()
             };
             self.machine.push(&row)?;
         }

@@ -1,0 +1,193 @@
+//! The control groups that patterns name, as they come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use uncia_cgroup::{Mounts, Version};
+use uncia_record::Text;
+
+/// A mounted tree of control groups.
+#[derive(Debug, Clone)]
+pub(crate) struct Tree {
+    version: Version,
+    controllers: Vec<String>,
+    mount: PathBuf,
+}
+
+/// A group, and its folders in the trees that it exists in.
+#[derive(Debug)]
+pub(crate) struct Found<'a> {
+    path: &'a str,
+    trees: &'a [Tree],
+}
+
+impl Found<'_> {
+    /// Its folder in version 1's tree of a controller.
+    pub(crate) fn classic(&self, controller: &str) -> Option<PathBuf> {
+        let has = |tree: &&Tree| {
+            tree.version == Version::V1 && tree.controllers.iter().any(|name| name == controller)
+        };
+        self.folder(self.trees.iter().find(has)?)
+    }
+
+    /// Its folder in the tree of version 2.
+    pub(crate) fn unified(&self) -> Option<PathBuf> {
+        self.folder(self.trees.iter().find(|tree| tree.version == Version::V2)?)
+    }
+
+    fn folder(&self, tree: &Tree) -> Option<PathBuf> {
+        let folder = tree.mount.join(self.path.trim_start_matches('/'));
+        folder.is_dir().then_some(folder)
+    }
+}
+
+/// Groups that are watched, with what a monitor holds of each.
+#[derive(Debug)]
+pub(crate) struct Watched<T> {
+    patterns: Vec<String>,
+    trees: Vec<Tree>,
+    held: BTreeMap<String, (Text, T)>,
+    began: bool,
+}
+
+impl<T> Watched<T> {
+    /// Groups by these patterns, in the mounted trees. Fails with a sentence where there are none.
+    pub(crate) fn new(patterns: &[String]) -> Result<Self, String> {
+        let mounts = Mounts::read().map_err(|error| error.to_string())?;
+        let trees = mounts.mounted().map(|(version, controllers, mount)| Tree {
+            version,
+            controllers: controllers.to_vec(),
+            mount: mount.to_owned(),
+        });
+        let (trees, patterns) = (trees.collect(), patterns.to_vec());
+        Ok(Self { patterns, trees, held: BTreeMap::new(), began: false })
+    }
+
+    /// Whether some tree is mounted.
+    pub(crate) fn has_trees(&self) -> bool {
+        !self.trees.is_empty()
+    }
+
+    /// Only these trees are searched for groups.
+    pub(crate) fn search_only(&mut self, version: Option<Version>, controllers: &[&str]) {
+        self.trees.retain(|tree| {
+            version.is_none_or(|it| it == tree.version)
+                && (tree.version == Version::V2
+                    || tree.controllers.iter().any(|name| controllers.contains(&name.as_str())))
+        });
+    }
+
+    /// Looks which groups there are; `open` is called for each new one, with whether it came
+    /// after the first look. Calls that give `None` are repeated the next time.
+    ///
+    /// Gives a sentence for each group without wildcards in its name that is gone.
+    pub(crate) fn look(&mut self, mut open: impl FnMut(&Found, bool) -> Option<T>) -> Vec<String> {
+        let mut there = BTreeSet::new();
+        for pattern in &self.patterns {
+            let parts: Vec<_> = pattern.split('/').filter(|part| !part.is_empty()).collect();
+            for tree in &self.trees {
+                walk(&tree.mount, "", &parts, &mut |path| {
+                    there.insert(path);
+                });
+            }
+        }
+        let gone: Vec<_> =
+            self.held.keys().filter(|path| !there.contains(*path)).cloned().collect();
+        let mut sentences = Vec::new();
+        for path in gone {
+            if self.patterns.contains(&path) {
+                sentences.push(format!("the control group {path} is gone; its rows end here"));
+            }
+            self.held.remove(&path);
+        }
+        for path in
+            there.into_iter().filter(|path| !self.held.contains_key(path)).collect::<Vec<_>>()
+        {
+            let found = Found { path: &path, trees: &self.trees };
+            if let Some(held) = open(&found, self.began) {
+                let name = path.as_str().into();
+                self.held.insert(path, (name, held));
+            }
+        }
+        self.began = true;
+        sentences
+    }
+
+    /// The groups, with what is held of each.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Text, &mut T)> {
+        self.held.values_mut().map(|(name, held)| (&*name, held))
+    }
+}
+
+/// Calls `found` with the path of each group at or below `folder` that the parts of a pattern match:
+/// `*` and `?` within a name, `**` for any number of names.
+fn walk(folder: &Path, path: &str, parts: &[&str], found: &mut impl FnMut(String)) {
+    let Some((part, rest)) = parts.split_first() else {
+        if folder.is_dir() {
+            found(if path.is_empty() { "/".to_owned() } else { path.to_owned() });
+        }
+        return;
+    };
+    let is_deep = *part == "**";
+    if is_deep {
+        walk(folder, path, rest, found);
+    } else if !part.contains(['*', '?']) {
+        let below = folder.join(part);
+        if below.is_dir() {
+            walk(&below, &format!("{path}/{part}"), rest, found);
+        }
+        return;
+    }
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if is_folder && (is_deep || matches(part.as_bytes(), name.as_bytes())) {
+            let rest = if is_deep { parts } else { rest };
+            walk(&entry.path(), &format!("{path}/{name}"), rest, found);
+        }
+    }
+}
+
+/// Whether a name fits a pattern of characters, `?` and `*`.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => {
+            matches(rest, name)
+                || name.split_first().is_some_and(|(_, after)| matches(pattern, after))
+        }
+        (Some((b'?', rest)), Some((_, after))) => matches(rest, after),
+        (Some((byte, rest)), Some((first, after))) => byte == first && matches(rest, after),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pattern: &str) -> Vec<String> {
+        let top = tempfile::tempdir().unwrap();
+        for path in ["docker/abc", "docker/abd/inner", "system/x"] {
+            std::fs::create_dir_all(top.path().join(path)).unwrap();
+        }
+        std::fs::write(top.path().join("docker/file"), "").unwrap();
+        let parts: Vec<_> = pattern.split('/').filter(|part| !part.is_empty()).collect();
+        let mut paths = Vec::new();
+        walk(top.path(), "", &parts, &mut |path| paths.push(path));
+        paths.sort();
+        paths
+    }
+
+    #[test]
+    fn patterns_name_groups() {
+        assert_eq!(found("/"), ["/"]);
+        assert_eq!(found("/docker"), ["/docker"]);
+        assert_eq!(found("/docker/*"), ["/docker/abc", "/docker/abd"]);
+        assert_eq!(found("/d*r/ab?"), ["/docker/abc", "/docker/abd"]);
+        assert_eq!(found("/**/inner"), ["/docker/abd/inner"]);
+        assert_eq!(found("/docker/**").len(), 4);
+        assert!(found("/absent/*").is_empty() && found("/docker/file").is_empty());
+    }
+}

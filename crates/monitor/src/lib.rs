@@ -1,0 +1,21 @@
+//! Monitors: they watch the machine and its control groups beside a run, and write rows of the table
+//! `machine`.
+//!
+//! | module | concern |
+//! |---|---|
+//! | [`config`] | what is asked for |
+//! | `watch` | the loop: who is due, what it costs, what was missed |
+//! | `samples` | what a monitor has read at a moment, and differences between moments |
+//! | `groups` | the control groups that patterns name, as they come and go |
+//! | `monitors` | a file for each monitor, behind one trait |
+
+pub mod config;
+mod error;
+mod groups;
+mod monitors;
+mod samples;
+mod watch;
+
+pub use config::{Config, Kind};
+pub use error::MonitorError;
+pub use watch::{Event, run};

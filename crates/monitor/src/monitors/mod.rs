@@ -1,0 +1,40 @@
+//! The monitors, a file each.
+
+mod cgroup;
+mod machine;
+mod pressure;
+
+use crate::config::{Asked, Config, Kind};
+use crate::samples::Samples;
+
+/// Something that reads numbers at regular moments.
+pub(crate) trait Monitor: Send {
+    /// Reads them.
+    fn sample(&mut self, samples: &mut Samples);
+}
+
+impl Kind {
+    /// Its name in rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Cgroup => "cgroup",
+            Self::Pressure => "pressure",
+        }
+    }
+}
+
+/// Makes a monitor; or says why it does not work on this machine.
+pub(crate) fn make(asked: &Asked, config: &Config) -> Result<Box<dyn Monitor>, String> {
+    let groups = asked.groups.as_ref().unwrap_or(&config.groups);
+    Ok(match asked.monitor {
+        Kind::Machine => Box::new(machine::Machine::new(&config.ours)?),
+        Kind::Cgroup => Box::new(cgroup::Cgroup::new(groups)?),
+        Kind::Pressure => Box::new(pressure::Pressure::new(groups)?),
+    })
+}
+
+/// The number after a key in a text of lines "key number".
+fn keyed(text: &str, key: &str) -> Option<i64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}

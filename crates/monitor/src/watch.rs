@@ -1,0 +1,235 @@
+//! The loop: samples every monitor when it is due, counts what that costs and what was missed.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use serde::Serialize;
+use uncia_clock::{Moment, NS_PER_S, monotonic_ns, thread_cpu_ns};
+use uncia_record::{Epoch, Machine, StreamWriter, Text};
+
+use crate::MonitorError;
+use crate::config::{Config, Kind};
+use crate::monitors::{self, Monitor};
+use crate::samples::{Sample, Samples};
+
+/// How often a monitor's own cost is told.
+const COST_EVERY_NS: i64 = NS_PER_S;
+/// Rows reach the disk twice a second, even if no monitor is due.
+const TICK_NS: i64 = NS_PER_S / 2;
+/// Sentences of one monitor; more of them say nothing new.
+const MOST_WARNINGS: u32 = 20;
+
+/// What whoever started the monitors is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A monitor does not work here, and why.
+    Unsupported {
+        /// Which.
+        monitor: &'static str,
+        /// A sentence.
+        message: String,
+    },
+    /// The others watch from now on.
+    Started {
+        /// Which.
+        monitors: Vec<&'static str>,
+    },
+    /// Something that a reader of the rows should know.
+    Warning {
+        /// Of which monitor.
+        monitor: &'static str,
+        /// A sentence.
+        message: String,
+    },
+    /// The rows are whole.
+    Done {
+        /// How many.
+        rows: u64,
+    },
+}
+
+/// A monitor while it watches.
+struct Running {
+    kind: Kind,
+    monitor: Box<dyn Monitor>,
+    interval: i64,
+    due: i64,
+    /// When it was last sampled.
+    sampled: Option<i64>,
+    /// CPU time in ns and samples lost since they were last told, and when that was.
+    cpu: i64,
+    lost: u64,
+    told: i64,
+    warnings: u32,
+}
+
+/// Watches until something comes from `stop` or all its senders are gone.
+///
+/// # Errors
+/// The configuration asks for what cannot be, or rows cannot be written.
+pub fn run(
+    config: &Config,
+    stop: &Receiver<()>,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<(), MonitorError> {
+    let mut rows = Rows {
+        run: config.run.as_deref().map(Text::from),
+        epoch: config.epoch_unix_ns,
+        moment: Moment::exact(),
+        file: StreamWriter::create(&config.out, Epoch::from_unix_ns(config.epoch_unix_ns))?,
+        count: 0,
+    };
+    let now = monotonic_ns();
+    let mut running = Vec::new();
+    for asked in &config.monitors {
+        let kind = asked.monitor;
+        match monitors::make(asked, config) {
+            Ok(monitor) => running.push(Running {
+                kind,
+                monitor,
+                interval: asked.interval_ns,
+                due: now,
+                sampled: None,
+                cpu: 0,
+                lost: 0,
+                told: now,
+                warnings: 0,
+            }),
+            Err(why) => {
+                let message = format!("not supported on this machine: {why}");
+                on_event(&Event::Unsupported { monitor: kind.name(), message });
+            }
+        }
+    }
+    let end = config.duration_ns.map(|duration| now.saturating_add(duration));
+    for it in &mut running {
+        it.sample(false, &mut rows, on_event)?;
+    }
+    on_event(&Event::Started { monitors: running.iter().map(|it| it.kind.name()).collect() });
+    loop {
+        let tick = monotonic_ns() + TICK_NS;
+        let next = running.iter().map(|it| it.due).chain(end).fold(tick, i64::min);
+        let wait = Duration::from_nanos((next - monotonic_ns()).max(0).cast_unsigned());
+        let is_told = !matches!(stop.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
+        let now = monotonic_ns();
+        if is_told || end.is_some_and(|end| now >= end) {
+            break;
+        }
+        for it in running.iter_mut().filter(|it| it.due <= now) {
+            it.sample(false, &mut rows, on_event)?;
+        }
+        rows.file.tick()?;
+    }
+    for it in &mut running {
+        it.sample(true, &mut rows, on_event)?;
+    }
+    let count = rows.count;
+    rows.file.close()?;
+    on_event(&Event::Done { rows: count });
+    Ok(())
+}
+
+impl Running {
+    fn sample(
+        &mut self,
+        last: bool,
+        rows: &mut Rows,
+        on_event: &mut dyn FnMut(&Event),
+    ) -> Result<(), MonitorError> {
+        let (now, cpu) = (monotonic_ns(), thread_cpu_ns());
+        let mut samples = Samples { now, before: self.sampled, ..Samples::default() };
+        self.monitor.sample(&mut samples);
+        self.sampled = Some(now);
+        let name: Text = self.kind.name().into();
+        for sample in samples.rows.drain(..) {
+            rows.push(&name, now, sample)?;
+        }
+        self.cpu += thread_cpu_ns() - cpu;
+        self.lost += samples.lost + self.schedule(monotonic_ns());
+        if last || now - self.told >= COST_EVERY_NS {
+            self.tell_cost(&name, now, rows)?;
+        }
+        for message in samples.warnings {
+            self.warnings += 1;
+            if self.warnings <= MOST_WARNINGS {
+                on_event(&Event::Warning { monitor: self.kind.name(), message });
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets when it is due next; gives how many times have passed meanwhile.
+    fn schedule(&mut self, now: i64) -> u64 {
+        self.due += self.interval;
+        let missed = ((now - self.due) / self.interval).max(0);
+        self.due += missed * self.interval;
+        missed.cast_unsigned()
+    }
+
+    fn tell_cost(&mut self, name: &Text, now: i64, rows: &mut Rows) -> Result<(), MonitorError> {
+        let interval = now - self.told;
+        if interval <= 0 {
+            return Ok(());
+        }
+        for (counter, value) in
+            [("monitor.cpu_ns", self.cpu as f64), ("monitor.lost_count", self.lost as f64)]
+        {
+            let interval = Some(interval);
+            let counter = counter.into();
+            rows.push(name, now, Sample { counter, group: None, cpu: None, interval, value })?;
+        }
+        (self.cpu, self.lost, self.told) = (0, 0, now);
+        Ok(())
+    }
+}
+
+/// Where rows go.
+struct Rows {
+    run: Option<Text>,
+    epoch: i64,
+    moment: Moment,
+    file: StreamWriter<Machine>,
+    count: u64,
+}
+
+impl Rows {
+    fn push(&mut self, monitor: &Text, now: i64, sample: Sample) -> Result<(), MonitorError> {
+        self.count += 1;
+        let row = Machine {
+            run: self.run.clone(),
+            time: self.moment.at(now).unix() - self.epoch,
+            counter: sample.counter,
+            instance: sample.group.as_deref().and_then(instance).map(Text::from),
+            cgroup: sample.group,
+            value: sample.value,
+            monitor: Some(monitor.clone()),
+            cpu: sample.cpu,
+            interval: sample.interval,
+            ..Machine::default()
+        };
+        Ok(self.file.push(&row)?)
+    }
+}
+
+/// The instance that a group is of: the last name of a group below a worker's, which are named
+/// `uncia-` and 16 hexadecimal digits.
+fn instance(group: &str) -> Option<&str> {
+    let (above, name) = group.rsplit_once('/')?;
+    let digits = above.rsplit('/').find_map(|it| it.strip_prefix("uncia-"))?;
+    let is_worker = digits.len() == 16 && digits.bytes().all(|it| it.is_ascii_hexdigit());
+    is_worker.then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_below_a_workers_is_an_instances() {
+        let group = "/a/uncia-0123456789abcdef/f-1";
+        assert_eq!(instance(group), Some("f-1"));
+        assert_eq!(instance("/uncia-0123456789abcdef"), None);
+        assert_eq!(instance("/docker/abc"), None);
+    }
+}

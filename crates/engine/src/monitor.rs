@@ -27,13 +27,15 @@ pub(crate) fn run(config: Option<&Path>, until_eof: bool) -> ExitCode {
     let (stop, stopped) = mpsc::channel();
     let at_end = stop.clone();
     // A receiver that is gone has stopped already.
-    if let Err(error) = signals::listen(move |_| drop(stop.send(()))) {
+    if let Err(error) = signals::listen(move |_| {
+        let _ = stop.send(());
+    }) {
         return output::fail(&format!("cannot listen for signals: {error}"), FAILED);
     }
     if until_eof {
         std::thread::spawn(move || {
             let _ = io::copy(&mut io::stdin().lock().by_ref(), &mut io::sink());
-            drop(at_end.send(()));
+            let _ = at_end.send(());
         });
         return watch(&config, &stopped);
     }

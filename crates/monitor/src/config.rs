@@ -57,6 +57,8 @@ pub enum Kind {
     Cgroup,
     /// Pressure stall information of the machine and of each group.
     Pressure,
+    /// Performance events of the machine and of each group, by CPU.
+    Perf,
 }
 
 fn default_interval_ns() -> i64 {

@@ -77,6 +77,18 @@ impl<T> Watched<T> {
         });
     }
 
+    /// Only the tree is searched whose groups the kernel counts events of: version 1's perf_event,
+    /// where that is mounted, else that of version 2.
+    pub(crate) fn search_for_events(&mut self) {
+        let has_events = |tree: &Tree| tree.controllers.iter().any(|name| name == "perf_event");
+        let is_classic = self.trees.iter().any(has_events);
+        self.trees.retain(
+            |tree| {
+                if is_classic { has_events(tree) } else { tree.version == Version::V2 }
+            },
+        );
+    }
+
     /// Looks which groups there are; `open` is called for each new one, with whether it came
     /// after the first look. Calls that give `None` are repeated the next time.
     ///

@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod machine;
+mod perf;
 mod pressure;
 
 use crate::config::{Asked, Config, Kind};
@@ -20,6 +21,7 @@ impl Kind {
             Self::Machine => "machine",
             Self::Cgroup => "cgroup",
             Self::Pressure => "pressure",
+            Self::Perf => "perf",
         }
     }
 }
@@ -31,6 +33,7 @@ pub(crate) fn make(asked: &Asked, config: &Config) -> Result<Box<dyn Monitor>, S
         Kind::Machine => Box::new(machine::Machine::new(&config.ours)?),
         Kind::Cgroup => Box::new(cgroup::Cgroup::new(groups)?),
         Kind::Pressure => Box::new(pressure::Pressure::new(groups)?),
+        Kind::Perf => Box::new(perf::Perf::new(groups)?),
     })
 }
 

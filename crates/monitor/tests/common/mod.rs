@@ -52,8 +52,10 @@ impl Drop for Group {
 }
 
 /// What getrusage says of a process that has ended.
+#[allow(dead_code, reason = "not every test looks at all")]
 pub(crate) struct Used {
     pub cpu_ns: f64,
+    pub switches: f64,
 }
 
 /// Runs a Python program in a group, from its first instruction.
@@ -76,7 +78,17 @@ pub(crate) fn child(group: &Group, program: &str) -> Used {
         unsafe { libc::wait4(process.id().cast_signed(), &raw mut status, 0, &raw mut usage) };
     assert!(waited > 0 && status == 0, "the program ended with {status}");
     let ns = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
-    Used { cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime) }
+    Used {
+        cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime),
+        switches: (usage.ru_nvcsw + usage.ru_nivcsw) as f64,
+    }
+}
+
+/// Whether this user may count events.
+#[allow(dead_code, reason = "not every test counts events")]
+pub(crate) fn events_work() -> bool {
+    let (_, events) = watched(&["perf"], &[], || ());
+    !events.iter().any(|event| event.contains("unsupported"))
 }
 
 /// The rows of monitors of these groups while something is done, and the events as JSON.
@@ -137,6 +149,7 @@ pub(crate) fn sum(rows: &[Row], counter: &str, group: Option<&str>) -> f64 {
 }
 
 /// A row of the table `machine`, as far as tests look at it.
+#[allow(dead_code, reason = "not every test looks at all")]
 pub(crate) struct Row {
     pub time: i64,
     pub counter: String,

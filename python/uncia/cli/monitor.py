@@ -1,0 +1,184 @@
+"""``uncia monitor``: watches the machine and its control groups beside anything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from uncia.cli.options import AsJson
+from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from uncia.doctor.monitors import Monitors
+
+_STREAM: Final = "machine.arrows"
+_TABLE: Final = "machine.parquet"
+_POLL_S: Final = 0.05
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``monitor`` to ``app``."""
+
+    @app.command()
+    def monitor(
+        command: list[str] | None = typer.Argument(
+            None,
+            metavar="[-- COMMAND...]",
+            help="Watch while this runs, and exit as it does.",
+            show_default=False,
+        ),
+        seconds: str | None = typer.Option(
+            None,
+            "--for",
+            metavar="TIME",
+            help="How long, such as 10s. Default: until the command ends, or Ctrl-C.",
+            show_default=False,
+        ),
+        names: list[str] = typer.Option(
+            [],
+            "--monitor",
+            "-m",
+            metavar="NAME",
+            help="machine, cgroup, pressure or perf; may be repeated. Default: all that work here.",
+            show_default=False,
+        ),
+        groups: list[str] = typer.Option(
+            ["/*"],
+            "--group",
+            "-g",
+            metavar="PATTERN",
+            help="Watch these control groups: paths in their trees, with * and ** as in"
+            " '/docker/*'; may be repeated.",
+        ),
+        interval: str = typer.Option(
+            "100ms", "--interval", metavar="TIME", help="Between two samples; at least 1ms."
+        ),
+        out: Path = typer.Option(
+            Path("monitored"), "--out", metavar="DIR", help="The folder for machine.parquet."
+        ),
+        as_json: AsJson = False,
+    ) -> None:
+        """Watch the machine and its control groups for a time, or while a command runs."""
+        from uncia import record
+        from uncia.doctor.monitors import KINDS, Asked, Monitors
+        from uncia.units import parse_duration
+
+        if unknown := [name for name in names if name not in KINDS]:
+            raise UnciaError(
+                f"there is no monitor {unknown[0]!r}", hint=f"There are {', '.join(KINDS)}."
+            )
+        duration_ns = None if seconds is None else parse_duration(seconds)
+        interval_ns = parse_duration(interval)
+        stream = _stream(out)
+        asked = [Asked(name, interval_ns, groups) for name in dict.fromkeys(names or KINDS)]
+        monitors = Monitors.start(asked, stream, time.time_ns())
+        try:
+            code = _wait(monitors, command or [], duration_ns)
+        finally:
+            sentences = monitors.stop()
+        for sentence in sentences:
+            typer.echo(sentence, err=True)
+        record.recover_folder(stream)
+        _show(record.read(out / _TABLE, "machine"), out / _TABLE, as_json=as_json)
+        if code:
+            raise typer.Exit(code)
+
+
+def _stream(out: Path) -> Path:
+    """The stream to write; the folder is made.
+
+    :raises UnciaError: an earlier one is there, or the folder cannot be made.
+    """
+    for name in (_STREAM, _TABLE):
+        if (out / name).exists():
+            raise UnciaError(
+                f"{out / name} exists already",
+                hint="Choose another folder with --out; nothing was deleted."
+                " `uncia recover` finishes an *.arrows file that a crash left.",
+            )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnciaError(f"cannot make {out}: {error.strerror or error}") from error
+    return out / _STREAM
+
+
+def _wait(monitors: Monitors, command: list[str], duration_ns: int | None) -> int:
+    """Wait for the command or the time, whichever is first; returns the exit code.
+
+    :raises UnciaError: the command cannot be run.
+    """
+    end = None if duration_ns is None else time.monotonic() + duration_ns / 1e9
+    process = None
+    if command:
+        try:
+            process = subprocess.Popen(command)
+        except OSError as error:
+            raise UnciaError(f"cannot run {command[0]}: {error.strerror or error}") from error
+    try:
+        while end is None or time.monotonic() < end:
+            if process is not None and process.poll() is not None:
+                return _exit_code(process.returncode)
+            if not monitors.alive():
+                break
+            rest = _POLL_S if end is None else min(_POLL_S, max(0.0, end - time.monotonic()))
+            time.sleep(rest)
+    except KeyboardInterrupt:
+        if process is None:
+            # How one that was given no time is ended.
+            return 0 if end is None else 130
+        return _exit_code(process.wait())
+    finally:
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+    return 0 if monitors.alive() else 1
+
+
+def _exit_code(code: int) -> int:
+    """The exit code of a command; one that a signal ended has 128 and its number, as in shells."""
+    return 128 - code if code < 0 else code
+
+
+def _show(rows: pa.Table, path: Path, *, as_json: bool) -> None:
+    """Print what each monitor read, in the mean."""
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from uncia.report.monitored import summarise
+
+    summary = summarise(rows)
+    if as_json:
+        typer.echo(json.dumps({"table": os.fspath(path), "counters": summary}, indent=2))
+        return
+    console = Console(highlight=False, emoji=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("monitor", "counter", "of"):
+        table.add_column(name, overflow="fold")
+    for name in ("samples", "mean", "per s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in summary:
+        per_second = row["per_s"]
+        table.add_row(
+            row["monitor"],
+            row["counter"],
+            row["cgroup"] or "machine",
+            f"{row['samples']:,}",
+            f"{row['mean']:,.6g}",
+            "" if per_second is None else f"{per_second:,.6g}",
+        )
+    console.print(table)
+    console.print(f"\n{rows.num_rows:,} rows in {path}", soft_wrap=True)

@@ -1,0 +1,164 @@
+"""The engine's monitors beside something: a process that watches until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from uncia import engine
+from uncia.errors import UnciaError
+
+Kind = Literal["machine", "cgroup", "pressure", "perf"]
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
+
+INTERVAL_NS: Final = 100_000_000
+"""Between two samples, unless something else is asked for."""
+
+_START_TIMEOUT_S: Final = 30
+_END_TIMEOUT_S: Final = 10
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A monitor that is asked for.
+
+    Attributes:
+        monitor: which.
+        interval_ns: between two samples.
+        groups: patterns of the control groups that it watches.
+    """
+
+    monitor: str
+    interval_ns: int = INTERVAL_NS
+    groups: Sequence[str] = ()
+
+
+@dataclass
+class Monitors:
+    """Monitors while they watch.
+
+    They end with this process, however that ends: the engine watches for the end of its input.
+
+    Attributes:
+        watching: which of those asked for work here.
+        sentences: what a reader of the rows should know: what does not work here, and why.
+    """
+
+    watching: list[str] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
+    _process: subprocess.Popen[str] | None = None
+    _started: threading.Event = field(default_factory=threading.Event)
+    _reader: threading.Thread | None = None
+    _error: str | None = None
+
+    @classmethod
+    def start(
+        cls, asked: Sequence[Asked], out: Path, epoch_unix_ns: int, *, run: str | None = None
+    ) -> Monitors:
+        """Start them, and wait until they watch.
+
+        Args:
+            asked: which, how often and of which groups.
+            out: the stream of their rows (``*.arrows``), which must not exist.
+            epoch_unix_ns: Unix time that times of rows are counted from.
+            run: what the rows are of.
+
+        Raises:
+            UnciaError: they cannot be started: the sentence of the engine.
+        """
+        config: dict[str, Any] = {
+            "out": str(out),
+            "run": run,
+            "epoch_unix_ns": epoch_unix_ns,
+            "monitors": [
+                {
+                    "monitor": each.monitor,
+                    "interval_ns": each.interval_ns,
+                    "groups": list(each.groups),
+                }
+                for each in asked
+            ],
+        }
+        monitors = cls()
+        process = monitors._process = subprocess.Popen(
+            [str(engine.binary()), "monitor", "--until-eof"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A Ctrl-C is for us; it ends when we let it.
+            process_group=0,
+        )
+        assert process.stdin is not None, "it is a pipe"
+        try:
+            process.stdin.write(json.dumps(config) + "\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it ended already, and says why
+        monitors._reader = threading.Thread(target=monitors._listen, daemon=True)
+        monitors._reader.start()
+        if not monitors._started.wait(_START_TIMEOUT_S):
+            monitors.stop()
+            raise UnciaError(f"the monitors did not start within {_START_TIMEOUT_S} s")
+        if monitors._error is not None:
+            monitors.stop()
+            raise UnciaError(monitors._error)
+        return monitors
+
+    def alive(self) -> bool:
+        """Whether they still watch."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> list[str]:
+        """End them after a last sample; returns their sentences. May be called again."""
+        process = self._process
+        if process is None:
+            return self.sentences
+        self._process = None
+        assert process.stdin is not None, "it is a pipe"
+        with suppress(BrokenPipeError):  # it ended before
+            process.stdin.close()
+        try:
+            process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            self.sentences.append(
+                f"the monitors did not end within {_END_TIMEOUT_S} s; their last rows are lost"
+            )
+        if self._reader is not None:
+            self._reader.join(_END_TIMEOUT_S)
+        if process.returncode != 0 and self._error is None and self._started.is_set():
+            self.sentences.append(
+                f"the monitors ended early (exit code {process.returncode}); rows after that are"
+                " missing"
+            )
+        return self.sentences
+
+    def _listen(self) -> None:
+        """Take the engine's events until it ends."""
+        assert self._process is not None, "it was started"
+        assert self._process.stderr is not None, "it is a pipe"
+        for line in self._process.stderr:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = {"event": "error", "message": line.strip()}
+            kind = event.get("event")
+            if kind == "started":
+                self.watching = list(event["monitors"])
+                self._started.set()
+            elif kind in ("unsupported", "warning"):
+                self.sentences.append(f"monitor {event.get('monitor')}: {event['message']}")
+            elif kind == "error":
+                self._error = str(event["message"])
+                self.sentences.append(f"monitors: {self._error}")
+        if self._error is None and not self._started.is_set():
+            self._error = "the monitors ended before they began"
+        self._started.set()

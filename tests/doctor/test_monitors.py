@@ -1,0 +1,114 @@
+"""Monitors beside something: ``uncia monitor``, its rows, and what is left of it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from uncia import record
+from uncia.report.monitored import summarise
+
+pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs /proc")
+
+
+def _monitor(*arguments: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "uncia", "monitor", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def test_rows_of_a_time_are_kept_and_summarised(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = _monitor("--for", "700ms", "-m", "machine", "--out", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    summary = {row["counter"]: row for row in json.loads(done.stdout)["counters"]}
+    rows = record.read(out / "machine.parquet", "machine")
+    assert set(rows.column("monitor").to_pylist()) == {"machine"}
+    assert set(rows.column("counter").to_pylist()) == set(summary)
+    assert 0 <= summary["cpu.busy_percent"]["mean"] <= 100
+    assert summary["cpu.busy_percent"]["per_s"] is None
+    assert summary["machine.context_switches_count"]["per_s"] > 0
+    assert summary["monitor.cpu_ns"]["mean"] > 0
+    assert not list(out.glob("*.arrows"))
+    again = _monitor("--for", "1s", "--out", str(out))
+    assert again.returncode != 0
+    assert "exists already" in again.stderr
+
+
+def test_a_command_is_watched_until_it_ends_and_its_code_is_ours(tmp_path: Path) -> None:
+    code = "import sys, time; time.sleep(0.3); sys.exit(7)"
+    done = _monitor("--out", str(tmp_path), "-m", "machine", "--", sys.executable, "-c", code)
+    assert done.returncode == 7, done.stderr
+    absent = _monitor("--out", str(tmp_path / "b"), "--", "/no/such/program")
+    assert absent.returncode != 0
+    assert "cannot run /no/such/program" in absent.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-m", "guess"], "no monitor 'guess'"),
+        (["-m", "cgroup", "-g", "docker"], "names no control group"),
+        (["--interval", "1us"], "at least 1 ms"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:
+    done = _monitor("--for", "1s", "--out", str(tmp_path), *arguments)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_kill_leaves_no_process_and_rows_that_can_be_recovered(tmp_path: Path) -> None:
+    stream = tmp_path / "machine.arrows"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "uncia", "monitor", "-m", "machine", "--out", str(tmp_path)]
+    )
+    deadline = time.monotonic() + 30
+    while not (children := _children(process.pid)) or not stream.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(1.2)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert record.recover_folder(tmp_path)["machine.arrows"] > 0
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(word) for word in text.split() if int(word) != os.getpid()]
+
+
+def test_growth_by_cpu_is_that_of_all_cpus_in_the_same_time() -> None:
+    rows = [
+        {
+            "time": time_ns,
+            "counter": "perf.page_faults_count",
+            "value": 30.0 + cpu,
+            "monitor": "perf",
+            "cpu": cpu,
+            "interval": 500_000_000,
+        }
+        for time_ns in (1, 2)
+        for cpu in (0, 1)
+    ]
+    rows.append({**rows[0], "monitor": None})
+    table = record.conform(pa.Table.from_pylist(rows), "machine", 0)
+    (line,) = summarise(table)
+    assert (line["samples"], line["mean"]) == (4, 30.5)
+    assert line["per_s"] == pytest.approx(122)

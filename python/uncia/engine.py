@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from uncia.errors import UnciaError
+from uncia.interrupt import end_with_parent
 
 NAME = "uncia-engine"
 _BAD_INPUT = 2
@@ -55,6 +56,8 @@ def run(
     on_event: Callable[[Event], None] | None = None,
     on_start: Callable[[int], None] | None = None,
     stdout: int | None = None,
+    *,
+    ends_with_parent: bool = False,
 ) -> Event:
     """Run a subcommand to its end and return its last ``done`` event (empty if it has none).
 
@@ -67,6 +70,7 @@ def run(
         on_event: called with each event.
         on_start: called with the process id, before the configuration is sent.
         stdout: where the standard output of a subcommand that has one goes: a file descriptor.
+        ends_with_parent: kill the engine when this process is gone, as nobody would have its rows.
 
     Raises:
         UnciaError: the engine reported an error (exit code 2 for bad input, else 1).
@@ -82,6 +86,8 @@ def run(
         text=True,
         # In its own process group, a Ctrl-C reaches it only through us, once.
         process_group=0,
+        # Its parent is this thread, which waits for it.
+        preexec_fn=end_with_parent(os.getpid(), signal.SIGKILL) if ends_with_parent else None,
     )
     interrupted = False
     last_error: str | None = None

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from patience import scaled
 
 from uncia import record, tariffs, yamlio
 from uncia.errors import UnciaError
@@ -216,3 +224,38 @@ def test_mistakes_are_named_and_leave_nothing(
     with pytest.raises(UnciaError, match=words):
         _load_and_execute(file, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def _children(pid: int) -> set[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return {int(child) for child in text.split()}
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + scaled(120)
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a kernel tells children only on Linux")
+def test_the_engine_ends_with_a_simulation_that_is_killed(tmp_path: Path) -> None:
+    file, out = tmp_path / "long.yaml", tmp_path / "out"
+    # It would take hours, of workers that fail and come back.
+    forever = "failures: {works: 1ms, lasts: 1ms}\nuntil: 10000h\ninterval: 10000h\n"
+    file.write_text(FILE + forever)
+    command = [sys.executable, "-m", "uncia", "simulate", str(file), "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    engines: set[int] = set()
+    try:
+        _wait(lambda: bool(_children(process.pid)))
+        engines = _children(process.pid)
+        process.kill()
+        process.wait()
+        _wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in engines))
+    finally:
+        process.kill()
+        process.wait()
+        for pid in engines:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

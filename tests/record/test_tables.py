@@ -7,6 +7,7 @@ import pandas
 import polars
 import pyarrow as pa
 import pyarrow.ipc
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -172,6 +173,31 @@ def test_phases_stay_as_they_are(tmp_path: Path) -> None:
     assert polars.read_parquet(path)["phases"].to_list() == PHASES
     merged = record.merge([rows([4]).drop_columns(["phases"]), table])
     assert merged["phases"].to_pylist() == [None, *PHASES]
+
+
+def test_scanned_rows_are_those_of_the_table_without_all_of_them(tmp_path: Path) -> None:
+    count = 150_000
+    table = rows(list(range(count)))
+    names = ["received", "function", "phases"]
+    (tmp_path / "whole").mkdir()
+    path = record.write(table, tmp_path / "whole" / "invocations.parquet")
+    parts = list(record.scan(path.parent, names))
+    assert max(part.num_rows for part in parts) < count // 2
+    assert record.merge([table]).select(names).to_pylist() == [
+        row for part in parts for row in part.to_pylist()
+    ]
+    stream(table.slice(0, 20), tmp_path / "cut.arrows", batch_rows=7)
+    assert sum(part.num_rows for part in record.scan(tmp_path / "cut.arrows", names)) == 20
+    joined = tmp_path / "joined.parquet"
+    record.concatenate([path, path], joined, "invocations")
+    assert record.read(joined).num_rows == 2 * count
+    assert record.read(joined).slice(count)["received"].to_pylist() == list(range(count))
+    with pytest.raises(UnciaError, match="holds no table"):
+        list(record.scan(tmp_path / "whole" / "..", names))
+    other = tmp_path / "other.parquet"
+    pyarrow.parquet.write_table(pa.table({"latency": [1]}), other)
+    with pytest.raises(UnciaError, match=r"other\.parquet: .*no column latency"):
+        list(record.scan(other, names))
 
 
 def test_an_unknown_column_and_a_wrong_type_are_errors() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -12,6 +14,12 @@ from uncia.experiment.describe import Description
 from uncia.experiment.plan import WARMUP_SUFFIX
 from uncia.experiment.progress import Reporter
 from uncia.runs.folder import SUMMARY, RunFolder
+
+if TYPE_CHECKING:
+    from uncia.tariffs import Line
+
+_GROUPS: Final = ("run", "experiment", "function")
+"""What bills of a run are grouped by."""
 
 
 def conclude(
@@ -43,11 +51,66 @@ def conclude(
     content = summarise(description, tables["invocations"], tariffs, tables.get("spans"))
     folder.write_json(SUMMARY, content)
     if with_report:
-        reporter.note("Writing the report.")
-        from uncia import report
-
-        report.render(folder.path)
+        _report(folder, reporter)
     return content
+
+
+def conclude_parts(
+    folder: RunFolder,
+    description: Description,
+    parts: Mapping[str, Path],
+    reporter: Reporter,
+    *,
+    with_report: bool = True,
+) -> dict[str, Any]:
+    """As `conclude`, of a run whose rows are not all in memory at the same time.
+
+    Args:
+        folder: the run's folder, with its tables.
+        description: what was run; its experiments are no warm-ups, and have no chains.
+        parts: the files of invocations, by experiment.
+        reporter: receives progress updates.
+        with_report: write ``report.html``, which takes all rows into memory.
+    """
+    from uncia import tariffs
+    from uncia.stats import errors, summary, tally
+
+    folder.write_run(description.data())
+    reporter.note("Pricing the rows.")
+    names = dict.fromkeys((*tally.COLUMNS, *errors.COLUMNS))
+    failures: Counter[errors.Failure] = Counter()
+    count = 0
+
+    def rows(path: Path) -> Iterator[pa.Table]:
+        nonlocal count
+        for part in record.scan(path, list(names)):
+            failures.update(errors.count(part))
+            count += part.num_rows
+            yield part
+
+    tallies = {name: tally.Tally(rows(path)) for name, path in parts.items()}
+    totals: dict[str, Any] = {}
+    if count:
+        whole, apart = tariffs.bill_with_total(list(parts.values()), group_by=_GROUPS)
+        _write_bill(folder, description, whole, apart)
+        totals = tariffs.summary(whole)
+    else:
+        record.write(record.empty("bill"), folder.path / "bill.parquet", "bill")
+    # An experiment without rows is summarised all the same, as one of which nothing is known.
+    tallies = {name: kept for name, kept in tallies.items() if kept.rows}
+    experiments = summary.of_tallies(tallies, description.data())
+    content = _content(description, experiments, totals, errors.of_counts(failures), [])
+    folder.write_json(SUMMARY, content)
+    if with_report:
+        _report(folder, reporter)
+    return content
+
+
+def _report(folder: RunFolder, reporter: Reporter) -> None:
+    from uncia import report
+
+    reporter.note("Writing the report.")
+    report.render(folder.path)
 
 
 def summarise(
@@ -67,18 +130,27 @@ def summarise(
             experiments[name]["chains"] = summaries
         if summaries := hops.summarise(rows, spans, described.get(name)):
             experiments[name]["hops"] = summaries
+    distinct = errors.distinct(invocations, description.explained)
+    return _content(description, experiments, tariffs, distinct, hops.warnings(experiments))
+
+
+def _content(
+    description: Description,
+    experiments: Mapping[str, Any],
+    tariffs: Mapping[str, Any],
+    errors: list[dict[str, Any]],
+    warnings: list[str],
+) -> dict[str, Any]:
+    from uncia.stats import summary
+
     return {
         "run": description.run,
         "schema_version": record.SCHEMA_VERSION,
         "status": description.status,
-        "experiments": experiments,
+        "experiments": dict(experiments),
         "tariffs": dict(tariffs),
-        "errors": errors.distinct(invocations, description.explained),
-        "warnings": [
-            *description.warnings,
-            *summary.warnings(experiments),
-            *hops.warnings(experiments),
-        ],
+        "errors": errors,
+        "warnings": [*description.warnings, *summary.warnings(experiments), *warnings],
         "failures": list(description.failures),
     }
 
@@ -99,29 +171,36 @@ def _bills(
     if invocations.num_rows == 0:
         record.write(record.empty("bill"), folder.path / "bill.parquet", "bill")
         return {}
-    groups = ("run", "experiment", "function")
     is_warmup = pc.fill_null(
         pc.ends_with(invocations["experiment"].cast(pa.utf8()), WARMUP_SUFFIX), False
     )
     results, warmups = invocations.filter(pc.invert(is_warmup)), invocations.filter(is_warmup)
     waited = waited.filter(pc.invert(is_warmup))
-    whole, apart = tariffs.bill_with_total(results, group_by=groups)
+    whole, apart = tariffs.bill_with_total(results, group_by=_GROUPS)
     if warmups.num_rows:
         order = {line.tariff: index for index, line in enumerate(whole)}
         apart = sorted(
-            [*apart, *tariffs.bill(warmups, group_by=groups)],
-            key=lambda line: (order[line.tariff], [str(line.group[name]) for name in groups]),
+            [*apart, *tariffs.bill(warmups, group_by=_GROUPS)],
+            key=lambda line: (order[line.tariff], [str(line.group[name]) for name in _GROUPS]),
         )
-    rows = record.merge([tariffs.bill_table(whole), tariffs.bill_table(apart)], "bill")
-    named = rows.set_column(
-        rows.column_names.index("run"), "run", pa.array([description.run] * rows.num_rows)
-    )
-    record.write(record.conform(named, "bill"), folder.path / "bill.parquet", "bill")
+    _write_bill(folder, description, whole, apart)
     totals = tariffs.summary(whole)
     if pc.any(pc.greater(waited, 0)).as_py():
         for name, amount in _billed_twice(results, waited).items():
             totals[name]["billed_twice_usd"] = amount
     return totals
+
+
+def _write_bill(
+    folder: RunFolder, description: Description, whole: Sequence[Line], apart: Sequence[Line]
+) -> None:
+    from uncia import tariffs
+
+    rows = record.merge([tariffs.bill_table(whole), tariffs.bill_table(apart)], "bill")
+    named = rows.set_column(
+        rows.column_names.index("run"), "run", pa.array([description.run] * rows.num_rows)
+    )
+    record.write(record.conform(named, "bill"), folder.path / "bill.parquet", "bill")
 
 
 def _invoked(

@@ -6,8 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-import pyarrow.compute as pc
-
 from uncia.errors import UnciaError
 from uncia.experiment import bb_trace
 from uncia.experiment.simulated_requests import Requests, read
@@ -23,14 +21,17 @@ _TRIAL: Final = 0.1
 _NS: Final = 60 * 10**9
 
 
-def draw(file: SimulationFile, trace: TraceOf, seed: int, beside: Path) -> Requests:
+def draw(
+    file: SimulationFile, trace: TraceOf, seed: int, into: Path, most_memory: int | None
+) -> Requests:
     """Draw a BB Trace, and read its requests.
 
     Args:
         file: what is simulated.
         trace: its key ``trace``, with ``bb``.
         seed: of population, profiles and all else.
-        beside: an existing folder for the trace, which is deleted again.
+        into: the file of requests to write; the trace is drawn beside it, and deleted again.
+        most_memory: as in :func:`uncia.experiment.simulated_requests.read`.
 
     Raises:
         UnciaError: it cannot be drawn or written, or asks for no CPU where a load is to be offered.
@@ -38,12 +39,11 @@ def draw(file: SimulationFile, trace: TraceOf, seed: int, beside: Path) -> Reque
     assert trace.bb is not None, "the caller has a trace to draw"
     choices = trace.bb.model_dump(exclude={"offered_load"})
     settings = bb.Settings(**choices, seed=seed)
-    beside.mkdir(parents=True, exist_ok=True)
     # Not in /tmp, which may be small.
-    with tempfile.TemporaryDirectory(prefix=WORK, dir=beside) as work:
+    with tempfile.TemporaryDirectory(prefix=WORK, dir=into.parent) as work:
         if trace.bb.offered_load is not None:
             trial = settings.model_copy(update={"load": settings.load * _TRIAL})
-            asked = _asked(_read(trial, trace, Path(work) / "trial"))
+            asked = _read(trial, trace, Path(work) / "trial", into, None).cpu
             if not asked:
                 raise UnciaError(
                     f"trace.bb: the trace of seed {seed} asks for no CPU, so that no load of it is"
@@ -53,18 +53,11 @@ def draw(file: SimulationFile, trace: TraceOf, seed: int, beside: Path) -> Reque
             there = file.cluster.workers * file.cluster.vcpu * bb.MINUTES * _NS
             load = settings.load * _TRIAL * trace.bb.offered_load * there / asked
             settings = settings.model_copy(update={"load": load})
-        return _read(settings, trace, Path(work) / "trace")
+        return _read(settings, trace, Path(work) / "trace", into, most_memory)
 
 
-def _read(settings: bb.Settings, trace: TraceOf, folder: Path) -> Requests:
+def _read(
+    settings: bb.Settings, trace: TraceOf, folder: Path, into: Path, most_memory: int | None
+) -> Requests:
     bb_trace.make(settings, folder)
-    return read(trace, folder)
-
-
-def _asked(requests: Requests) -> int:
-    """CPU time that all phases ask for, micro-vCPU x ns."""
-    phases = requests.table["phases"].combine_chunks().values
-    # In vCPU x ns: an hour of many in micro-vCPU may not go into 64 bits.
-    threads = pc.divide(phases.field("cpu"), 10**6)
-    total = pc.sum(pc.multiply(phases.field("duration"), threads)).as_py()
-    return int(total or 0) * 10**6
+    return read(trace, folder, into, most_memory)

@@ -17,7 +17,7 @@ from uncia.tariffs import catalogue
 from uncia.tariffs.model import Tariff
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from uncia.backends import Source
 
 _DIGITS: Final = 18
 """Significant digits of a price in a file: a factor may be no decimal number."""
@@ -87,7 +87,7 @@ def _text(price: Fraction) -> str:
 
 
 def revenue(
-    file: SimulationFile, rows: Mapping[Cell, pa.Table], ends_ns: Mapping[Cell, int], work: Path
+    file: SimulationFile, rows: Mapping[Cell, Source], ends_ns: Mapping[Cell, int], work: Path
 ) -> dict[Cell, Revenue]:
     """Bill each simulation's rows by its model's tariff, and calibrate them to the first model.
 
@@ -96,7 +96,7 @@ def revenue(
 
     Args:
         file: what was simulated.
-        rows: invocations of each model and seed.
+        rows: invocations of each model and seed, in memory or the path of a file.
         ends_ns: when each simulation ended.
         work: a folder for the resolved tariffs, which stay there as ``tariff-MODEL.yaml``.
 
@@ -104,10 +104,11 @@ def revenue(
         UnciaError: a tariff cannot be written or used, or leaves rows without a price.
     """
     costs: dict[Cell, dict[str, Fraction]] = {}
+    served: dict[Cell, dict[str, int]] = {}
     for model in file.models:
         tariff = _tariff(file, model, work)
         for seed in file.seeds():
-            costs[model, seed] = _costs(tariff, rows[model, seed])
+            costs[model, seed], served[model, seed] = _costs(tariff, rows[model, seed])
 
     def rate(*cells: Cell) -> Fraction:
         cost = sum((sum(costs[cell].values(), Fraction(0)) for cell in cells), Fraction(0))
@@ -123,7 +124,7 @@ def revenue(
                 rate(cell),
                 _factor(rate((file.models[0], seed)), rate(cell)),
                 costs[cell],
-                _served(rows[cell]),
+                served[cell],
             )
         first = rate(*((file.models[0], seed) for seed in file.seeds()))
         factor = _factor(first, rate(*((model, seed) for seed in file.seeds())))
@@ -136,8 +137,11 @@ def _factor(first: Fraction, rate: Fraction) -> Fraction | None:
     return first / rate if first and rate else None
 
 
-def _costs(tariff: Tariff, rows: pa.Table) -> dict[str, Fraction]:
-    """What rows cost under a tariff, USD, by class.
+def _costs(tariff: Tariff, rows: Source) -> tuple[dict[str, Fraction], dict[str, int]]:
+    """What rows cost under a tariff, USD, and how many are priced, by class.
+
+    Of a simulation the rows that are priced are those that were served: what is preempted or turned
+    away costs nothing.
 
     Raises:
         UnciaError: rows that are billable have no price: their cost would count as 0.
@@ -151,16 +155,8 @@ def _costs(tariff: Tariff, rows: pa.Table) -> dict[str, Fraction]:
     if unpriced:
         why = ", ".join(f"{reason} ({count:,})" for reason, count in sorted(unpriced.items()))
         raise UnciaError(f"the tariff {tariff.id} prices not all simulated invocations: {why}")
-    return {str(line.group["qos"]): line.exact_cost or Fraction(0) for line in lines}
-
-
-def _served(rows: pa.Table) -> dict[str, int]:
-    """How many invocations were served, by class."""
-    import pyarrow.compute as pc
-
-    served = rows.filter(pc.field("outcome") == "ok")
-    counts = pc.value_counts(served["qos"].cast("string")).to_pylist()
-    return {str(count["values"]): int(count["counts"]) for count in counts}
+    costs = {str(line.group["qos"]): line.exact_cost or Fraction(0) for line in lines}
+    return costs, {str(line.group["qos"]): line.rows for line in lines}
 
 
 def _tariff(

@@ -6,35 +6,33 @@ the run's id is made of name and seed, so that the same file gives the same tabl
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from uncia import engine, record, yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import simulation
-from uncia.experiment.conclude import conclude
+from uncia.experiment.conclude import conclude_parts
 from uncia.experiment.describe import Content, Description
 from uncia.experiment.drawn_traces import draw
 from uncia.experiment.expect import FAILURES
-from uncia.experiment.prices import Revenue, revenue
+from uncia.experiment.prices import revenue
 from uncia.experiment.progress import Reporter
+from uncia.experiment.simulated_figures import figures
 from uncia.experiment.simulated_requests import Requests
 from uncia.experiment.simulated_requests import read as read_requests
 from uncia.experiment.simulation import RULES, SIMULATED, Model, SimulationFile, StartsOf
 from uncia.runs.folder import RunFolder, check_complete
 from uncia.runs.versions import versions
 from uncia.stats import student
-from uncia.stats.quantiles import quantiles_of
 from uncia.units import format_cpu, format_size
 
 RESULT: Final = "simulation.json"
@@ -126,7 +124,28 @@ def execute(
             deleted, or marked as failed.
     """
     starts = _starts(file, base)
-    requests = _requests(file, base, out)
+    # Beside the run: there is as much room as that needs, which /tmp may not have.
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        room = tempfile.TemporaryDirectory(prefix=WORK, dir=out.parent)
+    except OSError as error:
+        raise UnciaError(f"cannot write {out}: {error.strerror}", exit_code=1) from error
+    with room as work:
+        requests = _requests(file, base, Path(work))
+        return _execute(file, out, starts, requests, Path(work), reporter, overwrite, with_report)
+
+
+def _execute(
+    file: SimulationFile,
+    out: Path,
+    starts: list[int] | None,
+    requests: Mapping[int, Requests],
+    work: Path,
+    reporter: Reporter,
+    overwrite: bool,
+    with_report: bool,
+) -> dict[str, Any]:
+    """See `execute`, with starts and requests that are read, and a folder to work in."""
     cells = [
         _Cell(simulation.experiment(file, model, seed), model, seed)
         for model in file.models
@@ -145,28 +164,22 @@ def execute(
         reporter.note(warning)
     is_begun = False
     try:
-        # Beside the run: there is as much room as that needs, which /tmp may not have.
-        with tempfile.TemporaryDirectory(prefix=WORK, dir=out.parent) as work:
-            done, parts = _simulate(
-                file, cells, starts, requests, description.run, Path(work), reporter
-            )
+        done, parts = _simulate(file, cells, starts, requests, description.run, work, reporter)
         folder.write_run(description.data())
         is_begun = True
-        tables = {
-            name: record.merge([parts[cell.name][name] for cell in cells], name) for name in TABLES
-        }
-        tables["spans"] = record.empty("spans")
-        for name, rows in tables.items():
-            record.write(rows, folder.path / f"{name}.parquet", name)
+        for name in TABLES:
+            files = [parts[cell.name] / f"{name}.parquet" for cell in cells]
+            _join(files, folder.path / f"{name}.parquet", name)
+        record.write(record.empty("spans"), folder.path / "spans.parquet", "spans")
         earned = revenue(
             file,
-            {(cell.model, cell.seed): parts[cell.name]["invocations"] for cell in cells},
+            {(cell.model, cell.seed): parts[cell.name] / "invocations.parquet" for cell in cells},
             {(cell.model, cell.seed): int(done[cell.name]["end_ns"]) for cell in cells},
             folder.path,
         )
         result: dict[str, Any] = {
             cell.name: {
-                **_result(
+                **figures(
                     file,
                     requests[cell.seed].clipped if requests else 0,
                     cell.model,
@@ -183,7 +196,8 @@ def execute(
             folder.write_json(REPEATS, repeats(file, result))
         description.ended_unix_ns = max(int(events["end_ns"]) for events in done.values())
         description.status = "complete"
-        conclude(folder, description, tables, reporter, with_report=with_report)
+        rows = {cell.name: parts[cell.name] / "invocations.parquet" for cell in cells}
+        conclude_parts(folder, description, rows, reporter, with_report=with_report)
     except BaseException:
         if is_begun:
             folder.mark_failed()
@@ -193,25 +207,35 @@ def execute(
     return result
 
 
-def _requests(file: SimulationFile, base: Path, out: Path) -> dict[int, Requests]:
+def _join(files: list[Path], path: Path, table: str) -> None:
+    """Make a table of the run from those of its experiments."""
+    if len(files) == 1:
+        with contextlib.suppress(OSError):
+            path.hardlink_to(files[0])
+            return
+    record.concatenate(files, path, table)
+
+
+def _requests(file: SimulationFile, base: Path, work: Path) -> dict[int, Requests]:
     """The requests of each seed as the workers can hold them; none if the file names no trace.
 
     Args:
         file: what is simulated.
         base: the folder from which paths in the file go out.
-        out: the folder of the run, beside which traces are drawn.
+        work: a folder for the files of requests.
     """
     trace = file.trace
     if trace is None:
         return {}
-
-    def limited(requests: Requests) -> Requests:
-        return requests.limited(file.cluster.memory) if trace.too_large == "clip" else requests
-
+    most_memory = file.cluster.memory if trace.too_large == "clip" else None
     if trace.bb is not None:
-        return {seed: limited(draw(file, trace, seed, out.parent)) for seed in file.seeds()}
+        return {
+            seed: draw(file, trace, seed, work / f"requests-{seed}.arrows", most_memory)
+            for seed in file.seeds()
+        }
     assert trace.path is not None, "the form has one of the two"
-    return dict.fromkeys(file.seeds(), limited(read_requests(trace, base / trace.path)))
+    requests = read_requests(trace, base / trace.path, work / "requests.arrows", most_memory)
+    return dict.fromkeys(file.seeds(), requests)
 
 
 def _warnings(file: SimulationFile, read: list[Requests]) -> list[str]:
@@ -261,36 +285,39 @@ def _simulate(
     run: str,
     work: Path,
     reporter: Reporter,
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, pa.Table]]]:
-    """Summaries of the engine and tables, by experiment."""
+) -> tuple[dict[str, dict[str, Any]], dict[str, Path]]:
+    """Summaries of the engine and folders with tables as Parquet files, by experiment."""
     done: dict[str, dict[str, Any]] = {}
-    parts: dict[str, dict[str, pa.Table]] = {}
-    written: Requests | None = None
-    asked = None
-    # Those of a seed are written once, for all models.
+    parts: dict[str, Path] = {}
+    noted: Requests | None = None
     for cell in sorted(cells, key=lambda cell: cell.seed):
         wanted = requests.get(cell.seed)
-        if wanted is not None and wanted is not written:
-            asked, written = (work / "requests.arrows", wanted.functions), wanted
-            wanted.write(asked[0])
-            if wanted.skipped:
-                reporter.note(
-                    f"{wanted.skipped:,} invocations of the trace are no requests: not answered,"
-                    " without times, or after the window."
-                )
+        if wanted is not None and wanted is not noted and wanted.skipped:
+            reporter.note(
+                f"{wanted.skipped:,} invocations of the trace are no requests: not answered,"
+                " without times, or after the window."
+            )
+        noted = wanted
         reporter.note(f"Simulating {file.cluster.workers} workers: {cell.name}.")
         output = work / cell.name
         output.mkdir()
         config = simulation.config(
-            file, cell.model, run, output, seed=cell.seed, starts=starts, requests=asked
+            file,
+            cell.model,
+            run,
+            output,
+            seed=cell.seed,
+            starts=starts,
+            requests=None if wanted is None else (wanted.path, wanted.functions),
         )
-        events = engine.run(["sim", "--config", "-"], config=config)
+        events = engine.run(["sim", "--config", "-"], config=config, ends_with_parent=True)
         done[cell.name] = events
         rate = events["events"] / max(events["wall_s"], 1e-9)
         reporter.note(
             f"{events['events']:,} events in {events['wall_s']:.2f} s, {rate / 1e6:.2f} million/s."
         )
-        parts[cell.name] = {name: record.read(output / f"{name}.arrows", name) for name in TABLES}
+        record.recover_folder(output)
+        parts[cell.name] = output
     return done, parts
 
 
@@ -338,131 +365,6 @@ def _content(file: SimulationFile, cells: list[_Cell], requests: Mapping[int, Re
     )
 
 
-def _result(
-    file: SimulationFile,
-    clipped: int,
-    model: Model,
-    tables: Mapping[str, pa.Table],
-    done: Mapping[str, Any],
-    earned: Revenue,
-) -> dict[str, Any]:
-    """What a model came to with a seed."""
-    rows = tables["invocations"]
-    seconds = done["end_ns"] / 10**9
-    window = file.until if file.until is not None else _last(rows)
-    counts = ("events", "arrived", "served", "preempted", "lost", "rejected", "unfinished")
-
-    return {
-        "policies": {**RULES[model].policies, **file.policies},
-        "end_s": seconds,
-        **{name: done[name] for name in counts},
-        "starts": done["starts"],
-        "failures": done["failures"],
-        "clipped": clipped,
-        "throughput_per_s": done["served"] / seconds if seconds else None,
-        **_in_window(file, rows, window),
-        "offered_load": (
-            int(done["cpu_offered"]) / (file.cluster.workers * file.cluster.vcpu * window)
-            if window
-            else None
-        ),
-        **_shares(tables["machine"], window),
-        "requests_in_system": (int(done["in_system"]) / done["end_ns"] if done["end_ns"] else None),
-        "cold_share": _cold(rows.filter(pc.field("outcome") == "ok")),
-        "qos": _by_qos(rows, done, earned),
-        "cost_usd": float(earned.cost),
-        "revenue_usd_per_worker_hour": float(earned.rate * 3600),
-        "price_factor_at_equal_revenue": _number(earned.factor),
-        "totals": done["totals"],
-    }
-
-
-def _last(rows: pa.Table) -> int:
-    """When the last of the requests that have a row arrived."""
-    last = pc.max(rows["scheduled"]).as_py()
-    return int(last or 0)
-
-
-def _in_window(file: SimulationFile, rows: pa.Table, window: int) -> dict[str, Any]:
-    """What was served while requests came: until the end, or the last arrival."""
-    served = rows.filter((pc.field("outcome") == "ok") & (pc.field("ended") <= window))
-    rate = served.num_rows / (window / 10**9) if window else None
-    return {"window_s": window / 10**9, "throughput_in_window_per_s": rate}
-
-
-def _shares(machine: pa.Table, window: int) -> dict[str, float | None]:
-    """Utilisation and reservation within the window: of all workers, and the least of one.
-
-    Both are what was used over what there was, which a worker that is gone lacks. Rows are means
-    since the row before; of one that reaches beyond the window, the part within counts. None for a
-    window of no length, and the least for workers that were there.
-    """
-    # Workers give account at the same times.
-    ends = np.unique(machine["time"].to_numpy())
-    lengths = np.diff(np.minimum(ends, window), prepend=0)
-    positions = pa.array(np.searchsorted(ends, machine["time"].to_numpy()))
-    amounts = pc.multiply(machine["value"], pa.array(lengths).take(positions).cast(pa.float64()))
-    columns = {
-        "counter": machine["counter"].cast(pa.string()),
-        "worker": machine["worker"].cast(pa.string()),
-        "amount": amounts,
-    }
-    sums = (
-        pa.table(columns)
-        .group_by(["counter", "worker"], use_threads=False)
-        .aggregate([("amount", "sum")])
-    )
-    by_counter: dict[str, dict[str, float]] = {}
-    for row in sums.to_pylist():
-        by_counter.setdefault(row["counter"], {})[row["worker"]] = row["amount_sum"]
-    shares: dict[str, float | None] = {}
-    for name, used, there in (
-        ("cpu_utilization", "cpu_used_micro_vcpu", "cpu_available_micro_vcpu"),
-        ("cpu_reservation", "cpu_reserved_micro_vcpu", "cpu_available_micro_vcpu"),
-        ("memory_utilization", "memory_used_bytes", "memory_available_bytes"),
-        ("memory_reservation", "memory_reserved_bytes", "memory_available_bytes"),
-    ):
-        parts, wholes = by_counter.get(used, {}), by_counter.get(there, {})
-        whole = math.fsum(wholes.values())
-        each = [parts[worker] / wholes[worker] for worker in wholes if wholes[worker]]
-        shares[name] = math.fsum(parts.values()) / whole if whole else None
-        shares[f"{name}_min"] = min(each, default=None)
-    return shares
-
-
-def _cold(served: pa.Table) -> float | None:
-    if served.num_rows == 0:
-        return None
-    return float(pc.mean(pc.equal(served["start"], "cold").cast("int8")).as_py())
-
-
-def _by_qos(rows: pa.Table, done: Mapping[str, Any], earned: Revenue) -> dict[str, Any]:
-    """Completion times, slowdown and cold starts of what was served; cost at equal revenue."""
-    result = {}
-    for qos in ("interactive", "batch"):
-        ok = (pc.field("qos") == qos) & (pc.field("outcome") == "ok")
-        mine = rows.filter(ok)
-        if mine.num_rows == 0:
-            continue
-        completion = pc.subtract(mine["ended"], mine["scheduled"])
-        cost, count = earned.cost_by_qos.get(qos, Fraction(0)), earned.served_by_qos.get(qos, 0)
-        p50, p99 = quantiles_of(completion.to_numpy(), (0.5, 0.99))
-        slowdown = done["slowdown"][qos] or {"mean": None, "p50": None, "p99": None}
-        result[qos] = {
-            "served": mine.num_rows,
-            "completion_mean_s": pc.mean(completion).as_py() / 10**9,
-            "completion_p50_s": p50 / 10**9,
-            "completion_p99_s": p99 / 10**9,
-            "execution_mean_s": pc.mean(mine["execution"]).as_py() / 10**9,
-            **{f"slowdown_{name}": slowdown[name] for name in ("mean", "p50", "p99")},
-            "cold_share": _cold(mine),
-            "cost_usd_per_million_at_equal_revenue": _number(
-                None if earned.factor is None or not count else cost * earned.factor * 10**6 / count
-            ),
-        }
-    return result
-
-
 def repeats(file: SimulationFile, result: Mapping[str, Any]) -> dict[str, Any]:
     """Means over the seeds with 95 % intervals (Student's t), by model and dotted name."""
     summary: dict[str, Any] = {}
@@ -495,7 +397,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + name] = value
     return flat
-
-
-def _number(value: Fraction | None) -> float | None:
-    return None if value is None else float(value)

@@ -8,10 +8,11 @@ that its rows say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -40,48 +41,44 @@ _SCHEMA: Final = pa.schema(
 )
 
 
+_KNOWN: Final = ("allocated_cpu", "allocated_memory", "spot_cpu", "preemptible", "qos")
+_TIMES: Final = ("experiment", "outcome", "scheduled", "sent", "started", "execution", "phases")
+_NEEDS: Final = (
+    *("function", "experiment", "outcome", "scheduled", "sent", "started", "execution", "phases"),
+    *("cpu_user", "cpu_system", "memory_avg", "memory_peak"),
+    *_KNOWN,
+)
+
+
 @dataclass(frozen=True)
 class Requests:
     """What a trace asks for.
 
     Attributes:
         functions: by name, in order.
-        table: the columns of ``uncia-engine sim``: function, arrival and phases.
+        path: the requests as ``uncia-engine sim`` takes them: function, arrival and phases.
         skipped: invocations that are no requests: they were not answered, or have no times.
         clipped: requests that held more memory than they may.
+        cpu: CPU time that all phases ask for, micro-vCPU x ns.
         is_simulated: whether they are those of a simulated run.
     """
 
     functions: Mapping[str, TracedFunction]
-    table: pa.Table
+    path: Path
     skipped: int
-    clipped: int = 0
-    is_simulated: bool = False
-
-    def limited(self, memory: int) -> Requests:
-        """The same with phases that hold at most so many bytes."""
-        phases = self.table["phases"].combine_chunks()
-        items = phases.values
-        held = items.field("memory")
-        above = pc.list_parent_indices(phases).filter(pc.greater(held, memory))
-        fields = [items.field("duration"), items.field("cpu"), pc.min_element_wise(held, memory)]
-        limited = pa.StructArray.from_arrays(fields, fields=list(_PHASE))
-        column = pa.ListArray.from_arrays(phases.offsets, limited, type=_PHASES)
-        table = self.table.set_column(2, _SCHEMA.field("phases"), column)
-        return replace(self, table=table, clipped=len(above.unique()))
-
-    def write(self, path: Path) -> None:
-        """Write the requests for the engine."""
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
-            writer.write_table(self.table, max_chunksize=1 << 16)
+    clipped: int
+    cpu: int
+    is_simulated: bool
 
 
-def read(spec: TraceOf, path: Path) -> Requests:
-    """Read the requests of a trace.
+def read(spec: TraceOf, path: Path, into: Path, most_memory: int | None = None) -> Requests:
+    """Read the requests of a trace some at a time, and write them for the engine.
 
     Args:
         spec: what the simulation file says of it.
         path: the run folder, table or trace.
+        into: the file of requests to write.
+        most_memory: bytes that a phase may hold; one that holds more holds so many.
 
     Raises:
         UnciaError: there is no such table, it is that of a run that is not complete, nothing of it
@@ -91,61 +88,124 @@ def read(spec: TraceOf, path: Path) -> Requests:
     if path.suffix in record.SUFFIXES:
         run = read_run(path.parent)
     is_simulated = run.get("platform", {}).get("kind") == SIMULATED
-    rows = record.read(path).unify_dictionaries()
-    if spec.experiment is not None:
-        names = sorted({str(name) for name in rows["experiment"].unique().to_pylist()})
-        if spec.experiment not in names:
-            raise UnciaError(
-                f"{path} has no experiment {spec.experiment!r}",
-                hint=f"Its experiments: {', '.join(names)}.",
-            )
-        rows = rows.filter(pc.field("experiment") == spec.experiment)
-    elif len(names := rows["experiment"].unique().drop_null().to_pylist()) > 1:
+    times = _times(spec, path)
+    # A real run's epoch is when it began: before its deployment, and before its other experiments.
+    is_measured = bool(run) and not is_simulated
+    is_relative = times.is_stamped or is_measured or times.first < 0
+    start = times.first if is_relative else 0
+    if spec.window is not None and times.first - start > spec.window:
         raise UnciaError(
-            f"{path} holds several experiments: {', '.join(sorted(map(str, names)))}",
+            f"{path}: no request arrives within trace.window",
+            hint=f"The first arrives after {format_duration(times.first - start)}.",
+        )
+    known = _Known(spec)
+    lacking: Counter[str] = Counter()
+    count = clipped = cpu = 0
+    with pa.OSFile(str(into), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
+        for part in record.scan(path, _NEEDS):
+            rows, arrival = _kept(_of_experiment(part, spec), start, spec.window)
+            if rows.num_rows == 0:
+                continue
+            phases = _phases(rows, spec, lacking)
+            indexes = known.add(rows, phases)
+            cpu += _cpu(phases)
+            if most_memory is not None:
+                phases, above = _limited(phases, most_memory)
+                clipped += above
+            writer.write_batch(pa.record_batch([indexes, arrival, phases], schema=_SCHEMA))
+            count += rows.num_rows
+    for what, key in (("CPU time", "used_vcpu"), ("memory", "used_memory")):
+        if lacking[what]:
+            raise UnciaError(
+                f"{path}: the {what} of {lacking[what]:,} invocations was not measured",
+                hint=f"Say what they use under trace.{key}.",
+            )
+    return Requests(known.functions(), into, times.rows - count, clipped, cpu, is_simulated)
+
+
+@dataclass
+class _Times:
+    """What must be known of all rows before the first can be read: how many there are, when the
+    first request arrives, and whether that is a stamp: not a time from the beginning of a run."""
+
+    rows: int
+    first: int
+    is_stamped: bool
+
+
+def _times(spec: TraceOf, path: Path) -> _Times:
+    names: set[str] = set()
+    rows = 0
+    first: int | None = None
+    is_stamped = False
+    for part in record.scan(path, _TIMES):
+        names |= set(part["experiment"].unique().drop_null().to_pylist())
+        part = _of_experiment(part, spec)
+        rows += part.num_rows
+        is_stamped = is_stamped or part["scheduled"].null_count > 0
+        _, arrival = _kept(part, 0, None)
+        least = pc.min(arrival).as_py()
+        if least is not None:
+            first = least if first is None else min(first, least)
+    if spec.experiment is not None and spec.experiment not in names:
+        raise UnciaError(
+            f"{path} has no experiment {spec.experiment!r}",
+            hint=f"Its experiments: {', '.join(sorted(names))}.",
+        )
+    if spec.experiment is None and len(names) > 1:
+        raise UnciaError(
+            f"{path} holds several experiments: {', '.join(sorted(names))}",
             hint="Say which under trace.experiment.",
         )
-    total = rows.num_rows
-    arrival, is_stamped = _arrivals(rows)
-    keep = pc.and_(pc.equal(rows["outcome"], "ok"), pc.is_valid(arrival))
-    keep = pc.and_(keep, pc.or_(pc.is_valid(rows["phases"]), pc.is_valid(rows["execution"])))
-    rows, arrival = rows.filter(keep), arrival.filter(keep)
-    if rows.num_rows == 0:
+    if first is None:
         raise UnciaError(
             f"{path} holds no invocation that could be a request: none was answered, or their"
             " times are not known"
         )
-    # A real run's epoch is when it began: before its deployment, and before its other experiments.
-    is_measured = bool(run) and not is_simulated
-    if is_stamped or is_measured or pc.min(arrival).as_py() < 0:
-        arrival = pc.subtract(arrival, pc.min(arrival))
-    if spec.window is not None:
-        earliest = pc.min(arrival).as_py()
-        keep = pc.less_equal(arrival, spec.window)
-        rows, arrival = rows.filter(keep), arrival.filter(keep)
-        if rows.num_rows == 0:
-            raise UnciaError(
-                f"{path}: no request arrives within trace.window",
-                hint=f"The first arrives after {format_duration(earliest)}.",
-            )
-    phases = _phases(rows, spec, path)
-    functions, indexes = _functions(rows, phases, spec)
-    table = pa.Table.from_arrays([indexes, arrival.cast(pa.int64()), phases], schema=_SCHEMA)
-    return Requests(functions, table, total - table.num_rows, is_simulated=is_simulated)
+    return _Times(rows, first, is_stamped)
 
 
-def _arrivals(rows: pa.Table) -> tuple[pa.ChunkedArray, bool]:
-    """When requests arrive, and whether those are stamps: not times from the beginning of a run."""
-    scheduled = rows["scheduled"]
-    is_stamped = scheduled.null_count > 0
-    return pc.coalesce(scheduled, rows["sent"], rows["started"]), is_stamped
+def _of_experiment(rows: pa.Table, spec: TraceOf) -> pa.Table:
+    if spec.experiment is None:
+        return rows
+    return rows.filter(pc.field("experiment") == spec.experiment)
 
 
-def _phases(rows: pa.Table, spec: TraceOf, path: Path) -> pa.Array:
-    """The phases of each request."""
+def _kept(rows: pa.Table, start: int, window: int | None) -> tuple[pa.Table, pa.Array]:
+    """The rows that are requests, and when they arrive from `start` on, within the window."""
+    arrival = pc.coalesce(rows["scheduled"], rows["sent"], rows["started"])
+    keep = pc.and_(pc.equal(rows["outcome"], "ok"), pc.is_valid(arrival))
+    keep = pc.and_(keep, pc.or_(pc.is_valid(rows["phases"]), pc.is_valid(rows["execution"])))
+    arrival = pc.subtract(arrival.cast(pa.int64()), start)
+    if window is not None:
+        keep = pc.and_(keep, pc.less_equal(arrival, window))
+    return rows.filter(keep), arrival.filter(keep).combine_chunks()
+
+
+def _cpu(phases: pa.Array) -> int:
+    """CPU time that phases ask for, micro-vCPU x ns."""
+    items = phases.flatten()
+    # In vCPU x ns: many of these in micro-vCPU may not go into 64 bits.
+    threads = pc.divide(items.field("cpu"), MICRO_PER_VCPU)
+    total = pc.sum(pc.multiply(items.field("duration"), threads)).as_py()
+    return int(total or 0) * MICRO_PER_VCPU
+
+
+def _limited(phases: pa.Array, memory: int) -> tuple[pa.Array, int]:
+    """The same with phases that hold at most so many bytes, and how many requests held more."""
+    items = phases.values
+    held = items.field("memory")
+    above = pc.list_parent_indices(phases).filter(pc.greater(held, memory))
+    fields = [items.field("duration"), items.field("cpu"), pc.min_element_wise(held, memory)]
+    limited = pa.StructArray.from_arrays(fields, fields=list(_PHASE))
+    return pa.ListArray.from_arrays(phases.offsets, limited, type=_PHASES), len(above.unique())
+
+
+def _phases(rows: pa.Table, spec: TraceOf, lacking: Counter[str]) -> pa.Array:
+    """The phases of each request; what was not measured of how many is added to `lacking`."""
     rows = rows.combine_chunks()
     made = rows["phases"].combine_chunks()
-    single = _single(rows, pc.is_null(made), spec, path)
+    single = _single(rows, pc.is_null(made), spec, lacking)
     lengths = pc.fill_null(pc.list_value_length(made), 1).to_numpy(zero_copy_only=False)
     if made.null_count == len(made):
         return pa.ListArray.from_arrays(
@@ -172,7 +232,9 @@ def _phases(rows: pa.Table, spec: TraceOf, path: Path) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, type=_PHASES)
 
 
-def _single(rows: pa.Table, needed: pa.Array, spec: TraceOf, path: Path) -> pa.StructArray:
+def _single(
+    rows: pa.Table, needed: pa.Array, spec: TraceOf, lacking: Counter[str]
+) -> pa.StructArray:
     """One phase a row, from what was measured; what is not needed may be anything."""
     execution = rows["execution"]
     times = [rows["cpu_user"], rows["cpu_system"]]
@@ -187,51 +249,66 @@ def _single(rows: pa.Table, needed: pa.Array, spec: TraceOf, path: Path) -> pa.S
     cpu = pc.if_else(known, cpu, pa.scalar(spec.used_vcpu, pa.int64()))
     memory = pc.coalesce(rows["memory_peak"], rows["memory_avg"])
     memory = pc.coalesce(memory, pa.scalar(spec.used_memory, pa.int64()))
-    for what, column, key in (
-        ("CPU time", cpu, "used_vcpu"),
-        ("memory", memory, "used_memory"),
-    ):
-        lacking = pc.sum(pc.and_(needed, pc.is_null(column)).cast(pa.int64())).as_py() or 0
-        if lacking:
-            raise UnciaError(
-                f"{path}: the {what} of {lacking:,} invocations was not measured",
-                hint=f"Say what they use under trace.{key}.",
-            )
+    for what, column in (("CPU time", cpu), ("memory", memory)):
+        lacking[what] += pc.sum(pc.and_(needed, pc.is_null(column)).cast(pa.int64())).as_py() or 0
     columns = [pc.fill_null(column, 0).combine_chunks() for column in (execution, cpu, memory)]
     return pa.StructArray.from_arrays(columns, fields=list(_PHASE))
 
 
-def _functions(
-    rows: pa.Table, phases: pa.Array, spec: TraceOf
-) -> tuple[dict[str, TracedFunction], pa.Array]:
-    """What is known of each function, and each request's."""
-    names = rows["function"].cast(pa.string()).combine_chunks().dictionary_encode()
-    memory = phases.values.field("memory")
-    most = pa.table({"row": pc.list_parent_indices(phases), "memory": memory})
-    peaks = most.group_by("row").aggregate([("memory", "max")])
-    held = pa.table({"function": names.indices.take(peaks["row"]), "held": peaks["memory_max"]})
-    held = held.group_by("function").aggregate([("held", "max")])
-    peak = dict(zip(held["function"].to_pylist(), held["held_max"].to_pylist(), strict=True))
-    columns = ("allocated_cpu", "allocated_memory", "spot_cpu", "preemptible", "qos")
-    known = pa.table(
-        {"function": names.indices, **{name: rows[name] for name in columns[:3]}}
-        | {
-            "preemptible": rows["preemptible"].cast(pa.int8()),
-            "qos": rows["qos"].cast(pa.string()),
-        }
-    )
-    groups = known.group_by("function").aggregate([(name, "max") for name in columns])
-    functions: dict[str, TracedFunction] = {}
-    by_index = {row["function"]: row for row in groups.to_pylist()}
-    for index, name in enumerate(names.dictionary.to_pylist()):
-        row = by_index[index]
-        cpu = row["allocated_cpu_max"] or spec.vcpu
-        held_bytes = peak.get(index, 0)
-        functions[name] = TracedFunction(
-            cpu=cpu,
-            memory=max(row["allocated_memory_max"] or spec.memory or 0, held_bytes, 1),
-            spot_cpu=min(row["spot_cpu_max"] or 0, cpu),
-            preemptible=bool(row["preemptible_max"]),
-            qos=row["qos_max"] or "interactive",
+class _Known:
+    """What is known of functions from the rows so far: the most that any row says."""
+
+    def __init__(self, spec: TraceOf) -> None:
+        self._spec = spec
+        self._indexes: dict[str, int] = {}
+        self._most: list[dict[str, Any]] = []
+
+    def add(self, rows: pa.Table, phases: pa.Array) -> pa.Array:
+        """Add rows; the position of each one's function."""
+        names = rows["function"].cast(pa.string()).combine_chunks().dictionary_encode()
+        positions = []
+        for name in names.dictionary.to_pylist():
+            if name not in self._indexes:
+                self._indexes[name] = len(self._most)
+                self._most.append(dict.fromkeys((*_KNOWN, "held")))
+            positions.append(self._indexes[name])
+        indexes = pa.array(positions, pa.int32()).take(names.indices)
+        held = pa.table(
+            {
+                "function": indexes.take(pc.list_parent_indices(phases)),
+                "held": phases.flatten().field("memory"),
+            }
         )
-    return functions, names.indices.cast(pa.int32())
+        known = pa.table(
+            {"function": indexes, **{name: rows[name] for name in _KNOWN[:3]}}
+            | {
+                "preemptible": rows["preemptible"].cast(pa.int8()),
+                "qos": rows["qos"].cast(pa.string()),
+            }
+        )
+        self._raise(known, _KNOWN)
+        self._raise(held, ("held",))
+        return indexes
+
+    def _raise(self, rows: pa.Table, names: Sequence[str]) -> None:
+        groups = rows.group_by("function").aggregate([(name, "max") for name in names])
+        for row in groups.to_pylist():
+            most = self._most[row["function"]]
+            for name in names:
+                values = [it for it in (most[name], row[f"{name}_max"]) if it is not None]
+                most[name] = max(values, default=None)
+
+    def functions(self) -> dict[str, TracedFunction]:
+        """The functions by name, in order of their first rows."""
+        functions = {}
+        for name, most in zip(self._indexes, self._most, strict=True):
+            cpu = most["allocated_cpu"] or self._spec.vcpu
+            allocated = most["allocated_memory"] or self._spec.memory or 0
+            functions[name] = TracedFunction(
+                cpu=cpu,
+                memory=max(allocated, most["held"] or 0, 1),
+                spot_cpu=min(most["spot_cpu"] or 0, cpu),
+                preemptible=bool(most["preemptible"]),
+                qos=most["qos"] or "interactive",
+            )
+        return functions

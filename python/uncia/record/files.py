@@ -31,6 +31,7 @@ SUFFIXES = (_PARQUET, _STREAM)
 """The endings of files that hold a table."""
 
 _GROUP_ROWS = 1 << 18
+_SCANNED_ROWS = 1 << 16
 
 
 def read(path: Path | str, table: str = "invocations") -> pa.Table:
@@ -51,33 +52,87 @@ def read(path: Path | str, table: str = "invocations") -> pa.Table:
         UnciaError: the path does not exist, or holds another table.
     """
     path = Path(path)
+    files = _files(path, table)
+    if files == [path]:
+        return _read_file(path, table)
+    return merge([_read_file(file, table) for file in files], table)
+
+
+def scan(
+    path: Path | str, columns: Sequence[str], table: str = "invocations"
+) -> Iterator[pa.Table]:
+    """Read some columns of a table, some rows at a time, so that memory does not grow with rows.
+
+    Args:
+        path: as in :func:`read`.
+        columns: their names; one that the file lacks is null.
+        table: which table of a folder; a file must hold this one.
+
+    Yields:
+        The rows in order, with these columns in this order; nothing if the run has no such table.
+
+    Raises:
+        UnciaError: as :func:`read`, once that file is reached.
+    """
+    for file in _files(Path(path), table):
+        try:
+            for rows in _scan_file(file, columns):
+                yield conform(rows, table, only=columns)
+        except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
+            raise UnciaError(f"{file} cannot be read as a table: {error}") from error
+        except UnciaError as error:
+            raise UnciaError(f"{file}: {error.message}", error.hint) from error
+
+
+def _scan_file(file: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Rows with at least these columns, of those that the file has."""
+    if file.suffix == _STREAM:
+        with _open_stream(file) as reader:
+            _check_version(file, reader.schema)
+            for batch in _batches(reader):
+                yield pa.Table.from_batches([batch])
+        return
+    with parquet.open_file(file) as source:
+        _check_version(file, source.schema_arrow)
+        names = source.schema_arrow.names
+        # No rows, but all columns: one that the table does not have is found.
+        yield source.schema_arrow.empty_table()
+        known = [name for name in columns if name in names]
+        # Group by group: Arrow's reader of several keeps what it has read of all of them.
+        for group in range(source.num_row_groups):
+            for batch in source.iter_batches(_SCANNED_ROWS, row_groups=[group], columns=known):
+                yield pa.Table.from_batches([batch])
+
+
+def _files(path: Path, table: str) -> list[Path]:
+    """The files that a table is in, in order; none if the run has no such table."""
     if path.is_dir() and path.suffix == _PARQUET:
-        return _read_parts(path, table)
+        return _parts(path)
     if path.is_dir():
         file = path / f"{table}{_PARQUET}"
         if file.is_dir():
-            return _read_parts(file, table)
+            return _parts(file)
         if file.exists():
-            return _read_file(file, table)
+            return [file]
         if streams := _streams(path, table):
-            return merge([_read_file(stream, table) for stream in streams], table)
+            return streams
         if any((path / f"{name}{_PARQUET}").exists() or _streams(path, name) for name in TABLES):
-            return empty(table)
+            return []
         raise UnciaError(
             f"{path} is not the folder of a run: it holds no table",
             hint="A run folder holds run.yaml and invocations.parquet.",
         )
     if not path.exists():
         raise UnciaError(f"{path} does not exist")
-    return _read_file(path, table)
+    return [path]
 
 
-def _read_parts(folder: Path, table: str) -> pa.Table:
+def _parts(folder: Path) -> list[Path]:
     # Engines keep hidden files next to the parts, such as checksums.
     parts = [part for part in sorted(folder.rglob(f"*{_PARQUET}")) if not part.name.startswith(".")]
     if not parts:
         raise UnciaError(f"{folder} is a folder without a file *{_PARQUET}")
-    return merge([_read_file(part, table) for part in parts], table)
+    return parts
 
 
 def _read_file(file: Path, table: str) -> pa.Table:
@@ -223,6 +278,26 @@ def write_stream(source: IO[bytes], path: Path, table: str) -> int:
     except pa.ArrowInvalid as error:
         raise UnciaError(f"the rows of {path} were cut off: {error}", exit_code=1) from error
     return rows
+
+
+def concatenate(sources: Sequence[Path], path: Path, table: str) -> None:
+    """Write the rows of Parquet files to one file, some at a time.
+
+    Args:
+        sources: the files, at least one.
+        path: the file; it gets its name once all of it is on the disk.
+        table: which table they hold.
+
+    Raises:
+        UnciaError: a file cannot be read or written.
+    """
+    names = schema(table).names
+    with _atomic_writer(path, schema(table)) as writer:
+        for source in sources:
+            for group in _groups(
+                batch for part in scan(source, names, table) for batch in part.to_batches()
+            ):
+                writer.write(conform(group, table, 0))
 
 
 def recover_folder(path: Path) -> dict[str, int]:

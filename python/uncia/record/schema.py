@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -129,7 +130,9 @@ def epoch_unix_ns(table: pa.Table) -> int:
     return epoch
 
 
-def conform(data: pa.Table, table: str, epoch: int | None = None) -> pa.Table:
+def conform(
+    data: pa.Table, table: str, epoch: int | None = None, only: Sequence[str] | None = None
+) -> pa.Table:
     """Conform ``data`` to exactly the columns and types of ``table``, in order.
 
     A missing nullable column becomes null, as in tables written before the column existed.
@@ -138,6 +141,7 @@ def conform(data: pa.Table, table: str, epoch: int | None = None) -> pa.Table:
         data: rows whose columns are those of ``table``, in any order.
         table: one of :data:`TABLES`.
         epoch: the epoch for the metadata; by default that of ``data``.
+        only: columns to conform, in this order; by default all.
 
     Raises:
         UnciaError: a required column is missing or holds a null, a column is unknown, or values do
@@ -150,6 +154,8 @@ def conform(data: pa.Table, table: str, epoch: int | None = None) -> pa.Table:
             f"the table {table} has no column {', '.join(unknown)}",
             hint=f"Its columns are: {', '.join(target.names)}.",
         )
+    if only is not None:
+        target = pa.schema([target.field(name) for name in only], metadata=target.metadata)
     arrays: list[pa.ChunkedArray | pa.Array] = []
     for field in target:
         if field.name not in data.column_names:

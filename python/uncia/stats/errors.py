@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +28,13 @@ _Key: TypeAlias = tuple[str, str | None, str]
 _TYPE: Final = re.compile(r"([A-Z]\w*(?:\.\w+)*): (?P<message>.+)", re.DOTALL)
 
 
+COLUMNS: Final = ("outcome", "error", "function", "experiment")
+"""The columns by which failures are counted."""
+
+Failure: TypeAlias = tuple[str | None, ...]
+"""The values of these columns."""
+
+
 def distinct(table: pa.Table, explained: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     """List the distinct errors of rows whose outcome is not ok, the most frequent first.
 
@@ -43,19 +51,33 @@ def distinct(table: pa.Table, explained: Iterable[Mapping[str, Any]] = ()) -> li
         first of its invocations that is explained (an empty list and None if none is).
     """
     failed = table.filter(pc.invert(columns.is_word(table, "outcome", "ok")))
-    if failed.num_rows == 0:
-        return []
-    names = ("outcome", "error", "function", "experiment")
-    counted = (
-        pa.table({name: columns.words(failed, name) for name in names})
-        .group_by(list(names))
+    errors = _distinct(count(failed))
+    _explain(errors, failed, explained)
+    return _listed(errors)
+
+
+def of_counts(counts: Counter[Failure]) -> list[dict[str, Any]]:
+    """As `distinct`, of failures that were counted."""
+    return _listed(_distinct(counts))
+
+
+def count(table: pa.Table) -> Counter[Failure]:
+    """How often each failure occurs among rows of invocations; those with outcome ok are none."""
+    failed = table.filter(pc.invert(columns.is_word(table, "outcome", "ok")))
+    groups = (
+        pa.table({name: columns.words(failed, name) for name in COLUMNS})
+        .group_by(list(COLUMNS))
         .aggregate([([], "count_all")])
         .to_pylist()
     )
+    return Counter({tuple(row[name] for name in COLUMNS): row["count_all"] for row in groups})
+
+
+def _distinct(counts: Counter[Failure]) -> dict[_Key, dict[str, Any]]:
     errors: dict[_Key, dict[str, Any]] = {}
-    for row in counted:
-        kind, message = describe(row["error"] or "")
-        outcome = str(row["outcome"])
+    for (word, text, function, experiment), rows in counts.items():
+        kind, message = describe(text or "")
+        outcome = str(word)
         error = errors.setdefault(
             (outcome, kind, message),
             {
@@ -69,11 +91,14 @@ def distinct(table: pa.Table, explained: Iterable[Mapping[str, Any]] = ()) -> li
                 "output": None,
             },
         )
-        error["count"] += row["count_all"]
-        error["functions"].add(row["function"])
-        if row["experiment"] is not None:
-            error["experiments"].add(row["experiment"])
-    _explain(errors, failed, explained)
+        error["count"] += rows
+        error["functions"].add(function)
+        if experiment is not None:
+            error["experiments"].add(experiment)
+    return errors
+
+
+def _listed(errors: Mapping[_Key, dict[str, Any]]) -> list[dict[str, Any]]:
     result = sorted(errors.values(), key=lambda error: (-error["count"], error["message"]))
     for error in result:
         error["functions"] = sorted(error["functions"])

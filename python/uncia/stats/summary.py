@@ -36,6 +36,7 @@ from uncia.stats.quantiles import (
     minimum_rows,
     quantile,
 )
+from uncia.stats.tally import Tally
 
 BASE: Final = "warm"
 """Default base experiment, to whose median MR and TR are relative."""
@@ -52,13 +53,8 @@ LAG_LIMIT_US: Final = 1_000.0
 
 _AT_MOST: Final = re.compile(r"at most (?P<number>[0-9]+(\.[0-9]+)?)(?P<percent>%)?")
 
-_STREAM: Final = "-(?P<stream>[0-9]+)-[0-9]+$"
-"""The end of an invocation's id: the numbers of its stream and of the request. Each stream numbers
-its bursts from 0."""
-
 _NS_PER_MS: Final = 1e6
 _NS_PER_US: Final = 1e3
-_NS_PER_S: Final = 1e9
 
 
 def experiments(table: pa.Table, run_meta: Mapping[str, object]) -> dict[str, dict[str, Any]]:
@@ -73,19 +69,25 @@ def experiments(table: pa.Table, run_meta: Mapping[str, object]) -> dict[str, di
     Returns:
         name -> summary (see `summarise`).
     """
-    described = columns.experiments_of(run_meta)
     tables = columns.by_word(table, "experiment")
-    names = [*described, *(name for name in tables if name not in described)]
-    empty = table.slice(0, 0)
-    parts = {name: tables.get(name, empty) for name in names}
+    return of_tallies({name: Tally([rows]) for name, rows in tables.items()}, run_meta)
+
+
+def of_tallies(
+    tallies: Mapping[str, Tally], run_meta: Mapping[str, object]
+) -> dict[str, dict[str, Any]]:
+    """As `experiments`, of what is kept of the rows of each."""
+    described = columns.experiments_of(run_meta)
+    names = [*described, *(name for name in tallies if name not in described)]
+    parts = {name: tallies[name] if name in tallies else Tally([]) for name in names}
     result = {}
     for name in names:
         meta = described.get(name, {})
         base_name = str(meta.get("base") or BASE)
         base = None
         if base_name in parts and base_name != name:
-            base = infrastructure(parts[base_name], described.get(base_name, {}))
-        result[name] = summarise(
+            base = _positive(parts[base_name].latency - wait_ns(described.get(base_name, {})))
+        result[name] = of_tally(
             parts[name], meta, base=base, base_name=base_name, is_base=base_name == name
         )
     return result
@@ -113,43 +115,54 @@ def summarise(
     Returns:
         A dictionary of plain JSON values; one that cannot be computed is None, never 0.
     """
-    ok = table.filter(columns.is_word(table, "outcome", "ok"))
-    latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
-    answered = columns.ordered(columns.difference(table, "received", "scheduled"))
-    lag = columns.ordered(columns.difference(table, "sent", "scheduled"))
-    outcomes = columns.count_words(table, "outcome")
+    return of_tally(
+        Tally([table]), experiment_meta, base=base, base_name=base_name, is_base=is_base, seed=seed
+    )
+
+
+def of_tally(
+    tally: Tally,
+    experiment_meta: Mapping[str, object],
+    *,
+    base: Ints | None = None,
+    base_name: str = BASE,
+    is_base: bool = False,
+    seed: int = bootstrap.SEED,
+) -> dict[str, Any]:
+    """As `summarise`, of what is kept of the rows."""
+    latency, outcomes = tally.latency, tally.words["outcome"]
     failed = failures(outcomes, experiment_meta)
     wait = wait_ns(experiment_meta)
-    infra = _positive(latency - wait)
+    infra = _positive(latency - wait if wait else latency)
     if is_base:
         base = infra
     ratios = stellar_ratios(infra, base, is_base=is_base, seed=seed)
     return {
-        "functions": sorted(columns.count_words(table, "function")),
-        "platforms": sorted(columns.count_words(table, "platform")),
-        "invocations": table.num_rows,
-        "hop_rows": int(pc.sum(columns.is_hop(table)).as_py() or 0),
-        "sent": _count(table, "sent"),
-        "answered": _count(table, "received"),
+        "functions": sorted(tally.words["function"]),
+        "platforms": sorted(tally.words["platform"]),
+        "invocations": tally.rows,
+        "hop_rows": tally.hops,
+        "sent": tally.sent,
+        "answered": tally.received,
         "failed": sum(failed.values()),
         "outcomes": outcomes,
         "failed_outcomes": failed,
-        "cold": columns.count_words(table, "start").get("cold", 0),
-        "starts": columns.count_words(table, "start"),
-        "instances": len(columns.count_words(table, "instance")),
+        "cold": tally.words["start"].get("cold", 0),
+        "starts": tally.words["start"],
+        "instances": tally.instances,
         "latency_rows": int(latency.size),
         "latency_ms": quantiles(latency, _NS_PER_MS),
         "latency_ci95_ms": intervals(latency, _NS_PER_MS),
         "unsupported_quantiles": unsupported(int(latency.size)),
-        "latency_answered_rows": int(answered.size),
-        "latency_answered_ms": quantiles(answered, _NS_PER_MS),
+        "latency_answered_rows": int(tally.answered.size),
+        "latency_answered_ms": quantiles(tally.answered, _NS_PER_MS),
         "wait_ms": wait / _NS_PER_MS,
         "base": base_name if base is not None and base.size else None,
         **ratios,
-        "lag_us": quantiles(lag, _NS_PER_US, ("p50", "p99")),
-        "offered_rate": _offered_rate(table),
-        "achieved_rate": _achieved_rate(ok),
-        "by_burst_size": _by_burst_size(table, wait, base, is_base=is_base, seed=seed),
+        "lag_us": quantiles(tally.lag, _NS_PER_US, ("p50", "p99")),
+        "offered_rate": tally.scheduled.rate(),
+        "achieved_rate": tally.answers.rate(),
+        "by_burst_size": _by_burst_size(tally.bursts, wait, base, is_base=is_base, seed=seed),
     }
 
 
@@ -338,30 +351,8 @@ def _quantile(ordered: Ints, order: Fraction) -> int:
     return value
 
 
-def _count(table: pa.Table, name: str) -> int:
-    """The number of rows that have a value in the column."""
-    values = columns.integers(table, name)
-    return int(len(values) - values.null_count)
-
-
-def _offered_rate(table: pa.Table) -> float | None:
-    """Requests per second of the schedule: (n - 1) / (last - first scheduled)."""
-    scheduled = columns.measured(columns.integers(table, "scheduled"))
-    if scheduled.size < 2 or (span := int(scheduled.max() - scheduled.min())) == 0:
-        return None
-    return float(scheduled.size - 1) * _NS_PER_S / span
-
-
-def _achieved_rate(ok: pa.Table) -> float | None:
-    """Good answers per second: (n - 1) / (last - first received) over rows with outcome ok."""
-    received = columns.measured(columns.integers(ok, "received"))
-    if received.size < 2 or (span := int(received.max() - received.min())) == 0:
-        return None
-    return float(received.size - 1) * _NS_PER_S / span
-
-
 def _by_burst_size(
-    table: pa.Table, wait: int, base: Ints | None, *, is_base: bool, seed: int
+    keys: pa.Table, wait: int, base: Ints | None, *, is_base: bool, seed: int
 ) -> list[dict[str, Any]]:
     """The same figures for each burst size, ascending, of experiments with bursts.
 
@@ -369,16 +360,6 @@ def _by_burst_size(
     scheduled (jitter spreads them). Its size is the number of these rows, whatever their outcome.
     Latency is over those with outcome ok.
     """
-    stream = pc.extract_regex(columns.words(table, "invocation"), pattern=_STREAM)
-    keys = pa.table(
-        {
-            "run": pc.fill_null(columns.words(table, "run"), ""),
-            "stream": pc.fill_null(pc.struct_field(stream, "stream"), ""),
-            "burst": columns.integers(table, "burst"),
-            "ok": columns.is_word(table, "outcome", "ok"),
-            "latency": columns.difference(table, "received", "scheduled"),
-        }
-    ).filter(pc.field("burst").is_valid())
     if keys.num_rows == 0:
         return []
     names = ["run", "stream", "burst"]

@@ -8,6 +8,11 @@ pub(crate) fn iso_8601(unix_ms: i64) -> String {
     format(unix_ms, "%Y-%m-%dT%H:%M:%S.%3f+0000")
 }
 
+/// A Unix time as Lambda's events write it: `2024-05-01T12:30:00.123Z`.
+pub(crate) fn rfc_3339(unix_ms: i64) -> String {
+    format(unix_ms, "%Y-%m-%dT%H:%M:%S.%3fZ")
+}
+
 /// A Unix time as an HTTP access log writes it, which is the form of `requestContext.time`:
 /// `01/May/2024:12:30:00 +0000`.
 pub(crate) fn common_log(unix_ms: i64) -> String {

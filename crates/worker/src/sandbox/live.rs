@@ -14,19 +14,24 @@ use tokio::task::AbortHandle;
 use tokio::time::{timeout, timeout_at};
 
 use super::cgroup::{CgroupError, Group, Limits};
+use super::connector::Connector;
 use super::containers::Contained;
 use super::cores::HostCores;
 use super::enforcer::Watched;
 use super::http_server::{self, Server};
 use super::log::Log;
 use super::meter::Meter;
-use super::runtime_api::{AnswerKind, Delivered, ExtensionFailure, MAX_END, Reason, RuntimeApi};
+use super::runtime_api::{
+    AnswerKind, Delivered, ExtensionFailure, MAX_END, Reason, RuntimeAnswer, RuntimeApi,
+};
 use super::shares::Part;
 use super::spawn;
+use super::telemetry::Status;
 use super::threads;
 use super::users::User;
 use super::wire::{self, Exit, Order, Report};
 use crate::clock::Moment;
+use crate::failure::Failure;
 use crate::instance::{Outcome, Reply, Request, Usage};
 
 /// A server that closes a connection may be ending: for so long it is waited for, so that its end is told
@@ -56,6 +61,7 @@ pub(super) struct Inner {
     pub api: Arc<RuntimeApi>,
     /// Set if it serves HTTP, and asks for nothing.
     pub server: Option<Server>,
+    pub connector: Connector,
     pub meter: Arc<Meter>,
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,
@@ -138,6 +144,39 @@ impl Inner {
         }
     }
 
+    /// Tells those who want to know of the runtime's answer.
+    fn runtime_done(&self, answer: &RuntimeAnswer) {
+        let telemetry = self.api.telemetry();
+        if telemetry.is_active() {
+            self.log.catch_up();
+            let status = answer.kind.status();
+            telemetry.runtime_done(answer.at, &status, answer.began, Some(answer.size));
+        }
+    }
+
+    /// Tells those who want to know that an invocation is over.
+    fn report(&self, waited: &Waited, ended: Moment, usage: &Usage) {
+        let telemetry = self.api.telemetry();
+        if telemetry.is_active() {
+            self.log.catch_up();
+            let status = waited.status();
+            telemetry.runtime_done(ended, &status, None, None);
+            telemetry.report(ended, &status, usage);
+        }
+    }
+
+    /// Tells those who want to know that the runtime has ended by itself, in an invocation or before.
+    fn runtime_exited(&self) {
+        let telemetry = self.api.telemetry();
+        if telemetry.is_active() {
+            self.log.catch_up();
+            let (now, status) = (Moment::now(), Status::failure("Runtime.ExitError"));
+            telemetry.runtime_initialized(now, &Status::error("Runtime.ExitError"));
+            telemetry.runtime_done(now, &status, None, None);
+            telemetry.report(now, &status, &Usage::default());
+        }
+    }
+
     /// Runs a task until the instance ends. If it panics, the instance is killed: with nobody to
     /// read what it prints, or to serve its Runtime API, it would hang.
     pub(super) fn serve(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
@@ -178,7 +217,7 @@ impl Inner {
                 let _ = wire::send(self.control.as_raw_fd(), &Order::Terminate, &[]);
             };
             tokio::select! {
-                () = self.api.extensions().end(reason, terminate) => {}
+                () = self.api.extensions().end(reason, self.api.telemetry(), terminate) => {}
                 _ = self.gone() => {}
             }
         }
@@ -202,6 +241,7 @@ impl Inner {
             match received {
                 Ok(Some((Report::Exited(how), _))) => {
                     exit = Some(how);
+                    self.runtime_exited();
                     self.api.extensions().runtime_ended();
                     self.end_rest();
                 }
@@ -214,9 +254,7 @@ impl Inner {
                     self.end_rest();
                 }
                 Ok(Some((Report::Socket, sockets))) => {
-                    if let Some(server) = &self.server {
-                        server.take_socket(sockets.into_iter().next());
-                    }
+                    self.connector.take_socket(sockets.into_iter().next());
                 }
                 // Nobody listens after the start.
                 Ok(Some(message)) => drop(reports.send(message)),
@@ -304,6 +342,30 @@ enum Waited {
     Failed(ExtensionFailure),
 }
 
+impl AnswerKind {
+    fn status(&self) -> Status {
+        match self {
+            Self::Response(_) | Self::Passed => Status::SUCCESS,
+            Self::Error(payload) => {
+                let kind = Failure::read(payload).kind().unwrap_or("Runtime.Unknown").to_owned();
+                Status::error(kind)
+            }
+            Self::TooLarge(_) => Status::error("Function.ResponseSizeTooLarge"),
+        }
+    }
+}
+
+impl Waited {
+    fn status(&self) -> Status {
+        match self {
+            Self::Answered(kind) => kind.status(),
+            Self::TimeUp | Self::Late(_) => Status::TIMEOUT,
+            Self::Gone | Self::Unreachable(_) => Status::failure("Runtime.ExitError"),
+            Self::Failed(failure) => Status::failure(&failure.kind),
+        }
+    }
+}
+
 impl Instance {
     pub(super) fn inner(&self) -> &Arc<Inner> {
         &self.inner
@@ -362,6 +424,7 @@ impl Instance {
         let ended = ended.unwrap_or_else(Moment::now);
         let usage = inner.meter.end().await;
         inner.rest();
+        inner.report(&waited, ended, &usage);
         let outcome = match waited {
             Waited::Answered(AnswerKind::Response(bytes)) => Outcome::Ok(bytes),
             Waited::Answered(AnswerKind::Passed) => Outcome::Passed,
@@ -431,6 +494,7 @@ impl Instance {
         match timeout_at(since + limit, answer).await {
             Ok(Ok(answer)) => {
                 *ended = Some(answer.at);
+                self.inner.runtime_done(&answer);
                 if !self.inner.api.extensions().exist() {
                     return Waited::Answered(answer.kind);
                 }
@@ -461,7 +525,11 @@ impl Instance {
         if let Some(server) = &inner.server {
             server.close_idle();
         }
-        group.freeze().await.map_err(io::Error::other)?;
+        inner.api.telemetry().pause(true);
+        if let Err(error) = group.freeze().await {
+            inner.api.telemetry().pause(false);
+            return Err(io::Error::other(error));
+        }
         if let Some(watched) = &inner.watched {
             watched.pause();
         }
@@ -495,7 +563,9 @@ impl Instance {
         if let Some(watched) = &self.inner.watched {
             watched.engage();
         }
-        group.thaw().map_err(io::Error::other)
+        group.thaw().map_err(io::Error::other)?;
+        self.inner.api.telemetry().pause(false);
+        Ok(())
     }
 
     /// Leaves it 0.01 vCPU, until [`Self::scale_up`].

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use tokio::io::unix::AsyncFd;
 
 use super::descriptor::readable;
+use super::telemetry::{Kind, Telemetry};
 
 /// How much of an invocation's output is kept, as on Lambda.
 const TAIL_BYTES: usize = 4096;
@@ -29,7 +30,11 @@ const DRAIN_READS: usize = 16;
 /// only the tail is kept, so it never takes memory.
 pub(super) struct Log {
     pipe: AsyncFd<OwnedFd>,
+    /// What extensions print to, if there are any.
+    extensions: Option<AsyncFd<OwnedFd>>,
     tail: Mutex<Tail>,
+    /// Told of each line, if somebody may want to know.
+    telemetry: Option<Arc<Telemetry>>,
 }
 
 struct Tail {
@@ -42,15 +47,35 @@ impl Log {
     pub(super) fn new(pipe: OwnedFd) -> io::Result<Self> {
         let chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
         let tail = Tail { kept: VecDeque::with_capacity(TAIL_BYTES), chunk };
-        Ok(Self { pipe: readable(pipe)?, tail: Mutex::new(tail) })
+        let tail = Mutex::new(tail);
+        Ok(Self { pipe: readable(pipe)?, extensions: None, tail, telemetry: None })
+    }
+
+    /// Has it read what extensions print too, and tell of all lines.
+    pub(super) fn with_telemetry(
+        self,
+        extensions: Option<OwnedFd>,
+        telemetry: Arc<Telemetry>,
+    ) -> io::Result<Self> {
+        let extensions = extensions.map(readable).transpose()?;
+        Ok(Self { extensions, telemetry: Some(telemetry), ..self })
     }
 
     /// Reads until nobody can print any more. Not more often than every [`PAUSE`]: the pipe holds
     /// back who prints faster, and a function that prints without end costs others little.
     pub(super) async fn follow(&self) {
+        let extensions = async {
+            if let Some(pipe) = &self.extensions {
+                self.follow_one(pipe, Kind::Extension).await;
+            }
+        };
+        tokio::join!(self.follow_one(&self.pipe, Kind::Function), extensions);
+    }
+
+    async fn follow_one(&self, pipe: &AsyncFd<OwnedFd>, kind: Kind) {
         loop {
-            let Ok(mut ready) = self.pipe.readable().await else { return };
-            match self.lock().read(&self.pipe) {
+            let Ok(mut ready) = pipe.readable().await else { return };
+            match self.lock().read(pipe, kind, self.telemetry.as_deref()) {
                 Ok(0) => return,
                 Err(Errno::EAGAIN) => {
                     ready.clear_ready();
@@ -66,16 +91,28 @@ impl Log {
 
     /// Forgets what was printed so far.
     pub(super) fn begin(&self) {
-        let mut tail = self.lock();
-        tail.drain(&self.pipe);
-        tail.kept.clear();
+        self.drain().kept.clear();
     }
 
     /// The last of what was printed since [`Self::begin`].
     pub(super) fn tail(&self) -> Bytes {
-        let mut tail = self.lock();
-        tail.drain(&self.pipe);
+        let tail = self.drain();
         if tail.kept.is_empty() { Bytes::new() } else { tail.kept.iter().copied().collect() }
+    }
+
+    /// Reads what was printed so far.
+    pub(super) fn catch_up(&self) {
+        drop(self.drain());
+    }
+
+    fn drain(&self) -> MutexGuard<'_, Tail> {
+        let mut tail = self.lock();
+        let telemetry = self.telemetry.as_deref();
+        tail.drain(&self.pipe, Kind::Function, telemetry);
+        if let Some(pipe) = &self.extensions {
+            tail.drain(pipe, Kind::Extension, telemetry);
+        }
+        tail
     }
 
     fn lock(&self) -> MutexGuard<'_, Tail> {
@@ -84,9 +121,17 @@ impl Log {
 }
 
 impl Tail {
-    fn read(&mut self, pipe: &impl AsFd) -> Result<usize, Errno> {
+    fn read(
+        &mut self,
+        pipe: &impl AsFd,
+        kind: Kind,
+        telemetry: Option<&Telemetry>,
+    ) -> Result<usize, Errno> {
         let count = nix::unistd::read(pipe, &mut self.chunk)?;
         let new = &self.chunk[..count];
+        if let Some(telemetry) = telemetry {
+            telemetry.printed(kind, new);
+        }
         let new = &new[new.len().saturating_sub(TAIL_BYTES)..];
         let excess = (self.kept.len() + new.len()).saturating_sub(TAIL_BYTES);
         self.kept.drain(..excess);
@@ -94,9 +139,9 @@ impl Tail {
         Ok(count)
     }
 
-    fn drain(&mut self, pipe: &impl AsFd) {
+    fn drain(&mut self, pipe: &impl AsFd, kind: Kind, telemetry: Option<&Telemetry>) {
         for _ in 0..DRAIN_READS {
-            match self.read(pipe) {
+            match self.read(pipe, kind, telemetry) {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }

@@ -17,6 +17,8 @@
 //! | [`runtimes`] | the language runtimes, a file each |
 //! | [`rootfs`], [`roots`] | their roots |
 //! | [`runtime_api`], [`http1`] | the Lambda Runtime API |
+//! | [`telemetry`] | the Lambda Telemetry API |
+//! | [`connector`] | connections into an instance's network |
 //! | [`code`] | functions that one process runs for all: WebAssembly |
 //! | [`chain`] | Invoke for functions |
 //! | [`pace`] | how much of the worker's time an instance may take |
@@ -38,6 +40,7 @@ mod cgroup;
 mod chain;
 mod code;
 mod compiler;
+mod connector;
 mod containers;
 mod cores;
 mod descriptor;
@@ -64,6 +67,7 @@ mod shares;
 mod spawn;
 mod start;
 mod sweep;
+mod telemetry;
 mod threads;
 mod users;
 mod visitors;

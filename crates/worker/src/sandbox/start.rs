@@ -20,17 +20,19 @@ use uncia_clock::monotonic_ns;
 
 use super::cgroup::{CgroupError, Group, Limits, PERIODS_US};
 use super::chain;
+use super::connector::Connector;
 use super::containers::Contained;
 use super::descriptor::readable;
 use super::environment::RUNTIME_API_PORT;
 use super::host::Host;
 use super::http_server::Server;
-use super::kinds::{self, Origin, Prepared, StartKind, Zygote};
+use super::kinds::{self, Origin, Prepared, StartKind, Zygote, output_pipe};
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
 use super::meter::{Meter, Source};
 use super::rootfs::Root;
 use super::runtime_api::{Extensions, Initialized, RuntimeApi};
+use super::telemetry::{Telemetry, expects_extensions};
 use super::users::User;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
@@ -40,6 +42,9 @@ use crate::instance::{
 
 /// How long after a start what it has taken is replaced: the request that it was for comes first.
 const REPLENISH_AFTER: Duration = Duration::from_millis(20);
+
+/// After a start that has failed, its extensions' listeners have this long to take what they are told.
+const FAILED_SETTLE: Duration = Duration::from_millis(200);
 
 /// How a start went.
 pub struct Started {
@@ -184,7 +189,7 @@ impl Host {
         let launched = match origin {
             Ok(origin) => {
                 let made_ahead = origin.made_ahead;
-                let launched = self.launch(spec, root, group.clone(), limits, origin).await;
+                let launched = self.launch(spec, root, group.clone(), limits, origin, began).await;
                 launched.map_err(|error| (error, made_ahead))
             }
             Err(error) => Err((error.into(), false)),
@@ -216,9 +221,14 @@ impl Host {
             Ok(()) => {
                 guard.release();
                 inner.meter.ready();
+                // The start has ended with its last phase.
+                let ended = phases.last().map_or_else(Moment::now, |phase: &Phase| phase.end);
+                inner.api.telemetry().initialized(ended, ended.since(began));
                 Ok(Instance::new(inner))
             }
             Err(error) => {
+                // Those who want to know have a moment to learn why.
+                inner.api.telemetry().settle(FAILED_SETTLE).await;
                 inner.kill();
                 inner.gone().await;
                 Err((error, made_ahead))
@@ -252,6 +262,7 @@ impl Host {
         group: Option<Arc<Group>>,
         limits: Limits,
         origin: Origin,
+        began: Moment,
     ) -> Result<Launched, Failure> {
         let Origin { first, zygote, waiting, made_ahead } = origin;
         let waited = waiting.is_some();
@@ -263,10 +274,13 @@ impl Host {
             first.give_output(user.number).map_err(sandbox)?;
         }
         let Prepared { child, control, output, listeners } = first;
+        let telemetry = Telemetry::new(spec);
+        telemetry.begin(began);
         let (api, initialized) = RuntimeApi::new(
             spec.function_arn.clone(),
             !spec.runtime.definition().starts_functions_program(),
             Extensions::new(spec),
+            telemetry.clone(),
         );
 
         // With the host's network, the API is on the host's loopback, at a port of its own.
@@ -283,13 +297,15 @@ impl Host {
         let server = match spec.architecture {
             // The host of code is a server, and code no instance.
             Architecture::Polling | Architecture::Code => None,
-            Architecture::Http => Some(Server::new(own_network, only_user).map_err(sandbox)?),
+            Architecture::Http => Some(Server::new(own_network).map_err(sandbox)?),
         };
         if let Some(server) = &server {
             server.announce(&mut config);
         }
         let contained = self.bundle(spec, &mut config).await?;
-        let log = Arc::new(Log::new(output).map_err(sandbox)?);
+        let (extensions_output, theirs) = self.extensions_output(spec, user.number)?.unzip();
+        let log = Log::new(output).and_then(|it| it.with_telemetry(extensions_output, telemetry));
+        let log = Arc::new(log.map_err(sandbox)?);
         let mut part = None;
         if waited {
             // What is printed from now on is the function's.
@@ -297,7 +313,8 @@ impl Host {
             config = fit(config, spec, group.clone(), limits).await?;
             part = group.as_ref().and_then(|group| self.shares.adopt(&spec.function, group));
         }
-        wire::send(control.as_raw_fd(), &config, &[]).map_err(|error| {
+        let beside: Vec<_> = theirs.iter().map(AsRawFd::as_raw_fd).collect();
+        wire::send(control.as_raw_fd(), &config, &beside).map_err(|error| {
             match error.raw_os_error() {
                 Some(libc::EMSGSIZE) => sandbox("the function's environment is too large").into(),
                 Some(libc::EPIPE | libc::ECONNRESET) => Failure::Vanished(error.to_string()),
@@ -324,6 +341,7 @@ impl Host {
             id: spec.id.clone(),
             api: api.clone(),
             server,
+            connector: Connector::new(own_network, only_user),
             meter,
             log: log.clone(),
             group,
@@ -342,6 +360,8 @@ impl Host {
             busy: AtomicBool::new(false),
             servers: Mutex::default(),
         });
+        api.telemetry().attach(&inner);
+        drop(theirs);
         self.serve(&inner, spec, listeners)?;
         if let Some(listener) = listener {
             // Without root all functions are the worker's own user, and cannot be told apart.
@@ -372,6 +392,23 @@ impl Host {
             }
         });
         Ok(Launched { inner, reports, initialized, zygote, waited, made_ahead })
+    }
+
+    /// The pipe that an instance's extensions print to, if it has any.
+    fn extensions_output(
+        &self,
+        spec: &InstanceSpec,
+        user: u32,
+    ) -> Result<Option<(OwnedFd, OwnedFd)>, StartError> {
+        if !expects_extensions(spec) {
+            return Ok(None);
+        }
+        let (read, write) = output_pipe().map_err(sandbox)?;
+        if self.capabilities.root {
+            // By its name, such as `/dev/stdout`, only its owner can open it.
+            nix::unistd::fchown(&read, Some(user.into()), None).map_err(sandbox)?;
+        }
+        Ok(Some((read, write)))
     }
 
     /// Writes the bundle of an instance that is a container.

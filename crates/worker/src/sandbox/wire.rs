@@ -29,7 +29,8 @@ pub(super) struct NetworkConfig {
     pub listen: Vec<u16>,
 }
 
-/// Worker to init, the second packet: what to build and what to run in it. To one whose runtime waits,
+/// Worker to init, the second packet: what to build and what to run in it, and beside it what extensions
+/// print to. To one whose runtime waits,
 /// also the third: what it is an instance of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct InitConfig {
@@ -103,15 +104,22 @@ pub(super) struct Program<'a> {
     pub path: &'a Path,
     pub arguments: Vec<&'a str>,
     pub environment: Vec<(&'a str, &'a str)>,
+    /// What it prints to, if not to what the first process prints to.
+    pub output: Option<BorrowedFd<'a>>,
 }
 
 impl Extension {
-    pub(super) fn program<'a>(&'a self, config: &'a InitConfig) -> Program<'a> {
+    pub(super) fn program<'a>(
+        &'a self,
+        config: &'a InitConfig,
+        output: Option<BorrowedFd<'a>>,
+    ) -> Program<'a> {
         let variables = config.environment.iter().filter(|(name, _)| !self.hidden.contains(name));
         Program {
             path: &self.path,
             arguments: self.path.to_str().into_iter().collect(),
             environment: variables.map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            output,
         }
     }
 }
@@ -133,6 +141,7 @@ impl InitConfig {
             path: &self.program,
             arguments: self.arguments.iter().map(String::as_str).collect(),
             environment: variables.map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            output: None,
         }
     }
 

@@ -1,21 +1,17 @@
 //! Connections to an instance's server. They are used again for a while, as any reverse proxy does.
 
 use std::io;
-use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::Server;
 use crate::passage::OutgoingBody;
 use crate::sandbox::live::Inner;
-use crate::sandbox::peer::peer_user;
-use crate::sandbox::wire::{self, Order};
 
 /// A connection that waited longer is closed: servers close theirs after two seconds (gunicorn) to five
 /// (Node.js, uvicorn), and a request that crosses such an end on its way is lost.
@@ -91,41 +87,7 @@ impl Server {
 
     /// Connects to the server, inside the instance's network.
     pub(super) async fn connect(&self, inner: &Inner) -> io::Result<TcpStream> {
-        let socket = if self.own_network {
-            TcpSocket::from_std_stream(self.socket(inner).await?.into())
-        } else {
-            TcpSocket::new_v4()?
-        };
-        let stream = socket.connect((Ipv4Addr::LOCALHOST, self.port).into()).await?;
-        // Another's server may have the port on the host's network.
-        if let Some(user) = self.only_user
-            && peer_user(&stream).is_some_and(|peer| peer != user)
-        {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                format!("another program listens at port {}", self.port),
-            ));
-        }
-        let _ = stream.set_nodelay(true);
-        Ok(stream)
-    }
-
-    /// A socket in the instance's network, which the first process makes: that needs no rights.
-    async fn socket(&self, inner: &Inner) -> io::Result<OwnedFd> {
-        let mut sockets = self.sockets.lock().await;
-        // Whoever asked for it may have given up.
-        while let Ok(socket) = sockets.try_recv() {
-            if let Some(socket) = socket {
-                return Ok(socket);
-            }
-        }
-        wire::send(inner.control.as_raw_fd(), &Order::Socket, &[])?;
-        let made = tokio::select! {
-            biased;
-            made = sockets.recv() => made,
-            _ = inner.gone() => return Err(io::ErrorKind::NotConnected.into()),
-        };
-        made.flatten().ok_or_else(|| io::Error::other("the instance could make no socket"))
+        inner.connector.connect(inner, self.port).await
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {

@@ -17,11 +17,8 @@ mod ready;
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
 use super::live::{Guard, Inner};
 use super::wire::InitConfig;
@@ -39,12 +36,6 @@ const PORT_VARIABLE: &str = "PORT";
 /// The HTTP server of one instance.
 pub(super) struct Server {
     port: u16,
-    /// Whose sockets the server's are, where it shares the host's network with others.
-    only_user: Option<u32>,
-    own_network: bool,
-    /// The sockets that the first process has made; who holds the lock has asked for the next.
-    sockets: AsyncMutex<mpsc::UnboundedReceiver<Option<OwnedFd>>>,
-    made: mpsc::UnboundedSender<Option<OwnedFd>>,
     /// Connections that wait for a request, the last used last.
     idle: Mutex<Vec<Idle>>,
     /// Whether it has answered a request, in HTTP.
@@ -70,8 +61,8 @@ impl Drop for InFlight<'_> {
 }
 
 impl Server {
-    /// The server that an instance is to have. `only_user`: of its processes, if they can be told apart.
-    pub(super) fn new(own_network: bool, only_user: Option<u32>) -> io::Result<Self> {
+    /// The server that an instance is to have.
+    pub(super) fn new(own_network: bool) -> io::Result<Self> {
         let port = if own_network {
             PORT
         } else {
@@ -79,15 +70,8 @@ impl Server {
             // server fails to listen, and says so.
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port()
         };
-        let (made, sockets) = mpsc::unbounded_channel();
-        let sockets = AsyncMutex::new(sockets);
-        let only_user = only_user.filter(|_| !own_network);
         Ok(Self {
             port,
-            only_user,
-            own_network,
-            sockets,
-            made,
             idle: Mutex::default(),
             has_answered: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
@@ -104,12 +88,6 @@ impl Server {
     /// before, or may be answering others now.
     fn is_sound(&self) -> bool {
         self.has_answered.load(Ordering::Relaxed) || self.in_flight.load(Ordering::Relaxed) > 1
-    }
-
-    /// Takes a socket that the first process has made.
-    pub(super) fn take_socket(&self, socket: Option<OwnedFd>) {
-        // The receiver is in `self`.
-        let _ = self.made.send(socket);
     }
 }
 

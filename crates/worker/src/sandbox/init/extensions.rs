@@ -1,10 +1,12 @@
 //! Extensions: programs of the function's layers that run beside its runtime, and start before it.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
-use super::{CONTROL, Doing, Failure, Groups, reap, runtime, wait_for_news};
+use super::{CONTROL, Doing, Failure, Groups, network, reap, runtime, wait_for_news};
 use crate::sandbox::wire::{self, InitConfig, Order, Report};
 
 /// Those that run.
@@ -16,10 +18,20 @@ impl Extensions {
     }
 
     /// Starts all of them as the runtime is: as the same user, in the same groups, without rights.
-    pub(super) fn start(config: &InitConfig, groups: &Groups) -> Result<Self, Failure> {
+    /// What they print goes to `output`, if that is given.
+    pub(super) fn start(
+        config: &InitConfig,
+        groups: &Groups,
+        output: Option<OwnedFd>,
+    ) -> Result<Self, Failure> {
         let mut running = Vec::new();
         for extension in &config.extensions {
-            match runtime::start_program(config, &extension.program(config), groups, None) {
+            match runtime::start_program(
+                config,
+                &extension.program(config, output.as_ref().map(AsFd::as_fd)),
+                groups,
+                None,
+            ) {
                 Ok(pid) => running.push((pid, extension.name.clone())),
                 Err(Failure::Program(_, reason)) => {
                     let report = Report::ExtensionNotRunnable(extension.name.clone(), reason);
@@ -44,6 +56,10 @@ impl Extensions {
             }
             match wire::receive::<Order>(CONTROL, MsgFlags::MSG_DONTWAIT) {
                 Ok(Some((Order::StartRuntime, _))) => return Ok(true),
+                Ok(Some((Order::Socket, _))) => {
+                    // Without a worker there is nobody to tell.
+                    let _ = network::hand_socket_over();
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return Ok(false),

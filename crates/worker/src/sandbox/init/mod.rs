@@ -153,7 +153,7 @@ fn run(title: Title) -> Result<(), Failure> {
     .map_or(Ok(()), |report| wire::send(CONTROL, &report, &[]))
     .doing("report to the worker")?;
     let copy = copy.map(|copy| copy.map(|(copy, _)| copy));
-    let Some((config, _)) = receive::<InitConfig>()? else { return Ok(()) };
+    let Some((config, mut beside)) = receive::<InitConfig>()? else { return Ok(()) };
     title.set(&[ARGUMENT, &config.label]);
     let assigned = monotonic_ns();
     nix::unistd::sethostname(&config.hostname).doing("set the host name")?;
@@ -182,7 +182,7 @@ fn run(title: Title) -> Result<(), Failure> {
     phases.push(("mounts".to_owned(), rooted.unwrap_or(assigned), mounted));
     let mut prepared = mounted;
     if !config.extensions.is_empty() {
-        extensions = Extensions::start(&config, &groups)?;
+        extensions = Extensions::start(&config, &groups, beside.pop())?;
         if !extensions.wait(&signals)? {
             return Ok(());
         }
@@ -347,11 +347,11 @@ fn reap() -> Vec<(Pid, Exit)> {
     }
 }
 
-/// Replaces a descriptor by `/dev/null`.
-fn silence(null: &OwnedFd, number: i32) -> Result<(), Failure> {
+/// Replaces a standard stream, as by `/dev/null`.
+fn replace_stream(by: impl AsFd, number: i32) -> Result<(), Failure> {
     // SAFETY: dup2 onto a standard stream, which nothing in this process owns as a value.
-    let result = unsafe { libc::dup2(null.as_raw_fd(), number) };
-    Errno::result(result).map(drop).doing("close the standard streams")
+    let result = unsafe { libc::dup2(by.as_fd().as_raw_fd(), number) };
+    Errno::result(result).map(drop).doing("replace the standard streams")
 }
 
 fn null() -> Result<OwnedFd, Failure> {

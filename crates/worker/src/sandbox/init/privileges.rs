@@ -44,8 +44,8 @@ pub(super) fn detach() -> Result<(), Failure> {
 /// Gives up every right but to signal the runtime, and every system call that waiting does not need.
 pub(super) fn keep_only_kill(config: &InitConfig) -> Result<(), Failure> {
     let null = super::null()?;
-    super::silence(&null, 1)?;
-    super::silence(&null, 2)?;
+    super::replace_stream(&null, 1)?;
+    super::replace_stream(&null, 2)?;
     drop(null);
     set_capabilities(Capabilities { permitted: 1 << CAP_KILL, inheritable: 0 }).run()?;
     if config.filter {

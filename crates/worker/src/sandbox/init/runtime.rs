@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, clone};
 use nix::unistd::{AccessFlags, Pid, access, chdir, execve, pipe2, setsid};
 
-use super::{Doing, Failure, Groups, null, privileges, silence};
+use super::{Doing, Failure, Groups, null, privileges, replace_stream};
 use crate::sandbox::wire::{InitConfig, Program};
 
 /// Where a runtime that waits is told its instance: far above what it opens, whose numbers stay what
@@ -143,7 +143,11 @@ fn prepare(
     }
     setsid().doing("start a session")?;
     let null: OwnedFd = null()?;
-    silence(&null, 0)?;
+    replace_stream(&null, 0)?;
+    if let Some(output) = program.output {
+        replace_stream(output, 1)?;
+        replace_stream(output, 2)?;
+    }
     let (file, adjustment) = privileges::OUT_OF_MEMORY;
     let _ = std::fs::write(file, adjustment);
     for call in privileges::prepare_runtime() {

@@ -22,7 +22,7 @@ use crate::instance::{InstanceSpec, StartError, StartFrom};
 
 pub(super) use function_zygotes::FunctionZygotes;
 pub(super) use pool::RuntimePool;
-pub(super) use prepared::{Pool, Prepared};
+pub(super) use prepared::{Pool, Prepared, output_pipe};
 pub(super) use zygote::{Zygote, Zygotes, is_zygote_of};
 
 /// What an instance begins with.

@@ -107,6 +107,13 @@ pub(super) struct Kept {
     making: tokio::sync::Mutex<()>,
 }
 
+/// A pipe for what is printed: the reading end, which does not block, and the other.
+pub(in crate::sandbox) fn output_pipe() -> nix::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+    fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok((read, write))
+}
+
 impl Kept {
     fn processes(&self) -> MutexGuard<'_, VecDeque<Prepared>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
@@ -266,8 +273,7 @@ impl Host {
         zygote: Option<&Zygote>,
     ) -> io::Result<Prepared> {
         let (control, theirs) = wire::pair()?;
-        let (output, write) = pipe2(OFlag::O_CLOEXEC)?;
-        fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let (output, write) = output_pipe()?;
         let listen = match network {
             Network::Host => vec![],
             Network::None | Network::Platform => {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use super::{GROUP_ID, RootError, tree};
+use super::{GROUP_ID, HOSTS, RootError, tree};
 use crate::instance::ImageSpec;
 use crate::sandbox::wire::ImageMounts;
 
@@ -17,8 +17,7 @@ use crate::sandbox::wire::ImageMounts;
 const FOLDERS: [&str; 5] = ["dev", "etc", "opt", "proc", "tmp"];
 
 /// Files on which the host's are mounted for functions with its network.
-const FILES: [(&str, &str); 2] =
-    [("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"), ("etc/resolv.conf", "")];
+const FILES: [(&str, &str); 2] = [("etc/hosts", HOSTS), ("etc/resolv.conf", "")];
 
 /// Where the roots of images are mounted: in each instance's own mount namespace, so that all have the
 /// same names for them, and the host sees nothing.

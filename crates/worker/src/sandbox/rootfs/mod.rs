@@ -36,6 +36,8 @@ pub(super) const ETC_PASSWD: &str = "/etc/passwd";
 pub(super) const USER: &str = "sbx_user1051";
 /// The group of all functions: its number is in the shared `/etc/group`.
 pub(crate) const GROUP_ID: u32 = 990;
+/// The names of the loopback interface: Lambda's among them, to which extensions have telemetry sent.
+const HOSTS: &str = "127.0.0.1 localhost sandbox.localdomain sandbox\n::1 localhost\n";
 pub(super) const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Where distributions keep the certificates of authorities.
@@ -51,7 +53,7 @@ const OPENSSL_CERTIFICATES: [&str; 3] =
     ["usr/lib/ssl/cert.pem", "etc/pki/tls/cert.pem", "etc/ssl/cert.pem"];
 
 /// Changes whenever the layout of a root does, so that older ones are built anew.
-const LAYOUT: u32 = 3;
+const LAYOUT: u32 = 4;
 
 /// In a runtime's folder: its root, and what that was made of.
 const ROOT: &str = "root";
@@ -217,7 +219,7 @@ fn generate(root: &Path) -> Result<(), RootError> {
     // Each instance has its own passwd mounted here.
     write(root, "etc/passwd", "")?;
     write(root, "etc/group", &format!("{USER}:x:{GROUP_ID}:\n"))?;
-    write(root, "etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")?;
+    write(root, "etc/hosts", HOSTS)?;
     // The host's is mounted here for functions with the host's network.
     write(root, "etc/resolv.conf", "")?;
     write(root, "etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")

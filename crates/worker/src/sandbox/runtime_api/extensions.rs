@@ -17,7 +17,8 @@ use super::request::Reply;
 use super::writer::Writer;
 use crate::ids;
 use crate::instance::{Architecture, InstanceSpec, Request};
-use crate::sandbox::http1::{Body, ExtensionHeaders, head};
+use crate::sandbox::http1::{Body, ExtensionHeaders, head, response};
+use crate::sandbox::telemetry::{Refusal, Telemetry};
 use crate::sandbox::wire::Exit;
 
 /// Most that register, as on Lambda.
@@ -99,6 +100,8 @@ struct Member {
     /// Which events it has registered for.
     invoke: bool,
     shutdown: bool,
+    /// Whether it has asked for an event.
+    is_ready: bool,
     activity: Activity,
     ended: bool,
     /// What it says it has failed of.
@@ -217,10 +220,18 @@ impl Extensions {
         body: &Body,
         connection: u64,
         writer: &Arc<AsyncMutex<Writer>>,
+        telemetry: &Telemetry,
     ) -> Option<Reply> {
         let reply = match asked {
-            Asked::Register => Some(self.register(headers, &body.bytes)),
-            Asked::Next => self.next(headers, Waiting { connection, writer: writer.clone() }),
+            Asked::Register => {
+                // Before its name is known, so that nothing that it causes is missing.
+                telemetry.activate();
+                Some(self.register(headers, &body.bytes))
+            }
+            Asked::Next => {
+                let waiting = Waiting { connection, writer: writer.clone() };
+                self.next(headers, waiting, telemetry)
+            }
             Asked::InitError | Asked::ExitError => Some(self.report(asked, headers)),
         };
         self.note_change();
@@ -279,6 +290,7 @@ impl Extensions {
             external,
             invoke,
             shutdown,
+            is_ready: false,
             activity: Activity::Works,
             ended: false,
             error: None,
@@ -286,12 +298,20 @@ impl Extensions {
         Reply { bytes, refused: false }
     }
 
-    fn next(&self, headers: &ExtensionHeaders, waiting: Waiting) -> Option<Reply> {
+    fn next(
+        &self,
+        headers: &ExtensionHeaders,
+        waiting: Waiting,
+        telemetry: &Telemetry,
+    ) -> Option<Reply> {
         let mut state = self.lock();
         let member = match state.find(headers) {
             Ok(member) => member,
             Err(reply) => return Some(reply),
         };
+        if !std::mem::replace(&mut member.is_ready, true) {
+            telemetry.extension_ready(&member.name, &member.events());
+        }
         match std::mem::replace(&mut member.activity, Activity::Works) {
             Activity::Owed(bytes) => Some(Reply { bytes, refused: false }),
             Activity::Works => {
@@ -302,6 +322,28 @@ impl Extensions {
             Activity::Rests(_) => {
                 member.activity = Activity::Rests(waiting);
                 None
+            }
+        }
+    }
+
+    /// Has one be sent telemetry.
+    pub(super) fn subscribe(
+        &self,
+        headers: &ExtensionHeaders,
+        body: &Body,
+        telemetry: &Telemetry,
+    ) -> Reply {
+        let name = match self.lock().find(headers) {
+            Ok(member) => member.name.clone(),
+            Err(reply) => return reply,
+        };
+        match telemetry.subscribe(&name, &body.bytes) {
+            Ok(()) => Reply { bytes: response(200, b"\"OK\""), refused: false },
+            Err(Refusal::Invalid(message)) => refusal(400, "ValidationError", &message),
+            Err(Refusal::Closed) => {
+                let message =
+                    "The runtime has asked for its first event: none can subscribe any more";
+                refusal(403, "Telemetry.SubscriptionClosed", message)
             }
         }
     }
@@ -415,7 +457,12 @@ impl Extensions {
 
     /// Ends them in order, and the runtime before: `terminate` asks it to. Returns when their time is up,
     /// or all have ended.
-    pub(in crate::sandbox) async fn end(&self, reason: Reason, terminate: impl FnOnce()) {
+    pub(in crate::sandbox) async fn end(
+        &self,
+        reason: Reason,
+        telemetry: &Telemetry,
+        terminate: impl FnOnce(),
+    ) {
         let limit = {
             let mut state = self.lock();
             state.ending = true;
@@ -424,8 +471,11 @@ impl Extensions {
         };
         let (now, unix) = (Instant::now(), crate::clock::unix_ns() / 1_000_000);
         terminate();
+        let runtimes_part = limit * RUNTIMES_PART / 100;
         let runtime = self.until(|| self.lock().runtime_ended.then_some(()));
-        let _ = tokio::time::timeout(limit * RUNTIMES_PART / 100, runtime).await;
+        let _ = tokio::time::timeout(runtimes_part, runtime).await;
+        // They have all of it before they are told to end.
+        telemetry.settle(runtimes_part.saturating_sub(now.elapsed())).await;
         let milliseconds = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
         self.announce_end(reason, unix.saturating_add(milliseconds)).await;
         let all = self.until(|| self.lock().is_over().then_some(()));
@@ -466,6 +516,12 @@ impl State {
 }
 
 impl Member {
+    /// The names of those that it has registered for.
+    fn events(&self) -> Vec<&'static str> {
+        let wanted = [("INVOKE", self.invoke), ("SHUTDOWN", self.shutdown)];
+        wanted.into_iter().filter(|(_, wants)| *wants).map(|(name, _)| name).collect()
+    }
+
     fn rests(&self) -> bool {
         self.ended || matches!(self.activity, Activity::Rests(_))
     }

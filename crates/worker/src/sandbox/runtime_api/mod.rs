@@ -30,6 +30,7 @@ pub(super) use extensions::{ExtensionFailure, Extensions, MAX_END, Reason};
 
 use super::pace::Pace;
 use super::peer::peer_user;
+use super::telemetry::Telemetry;
 use crate::clock::Moment;
 use crate::ids;
 use crate::instance::{Passage, Request};
@@ -60,6 +61,9 @@ pub(super) enum Initialized {
 #[derive(Debug)]
 pub(super) struct RuntimeAnswer {
     pub at: Moment,
+    /// When it began to come, if somebody wants to know.
+    pub began: Option<Moment>,
+    pub size: u64,
     pub kind: AnswerKind,
 }
 
@@ -97,6 +101,7 @@ pub(super) struct RuntimeApi {
     /// How many listeners are served.
     listeners: watch::Sender<usize>,
     extensions: Extensions,
+    telemetry: Arc<Telemetry>,
 }
 
 struct State {
@@ -123,6 +128,8 @@ struct Current {
     answer: oneshot::Sender<RuntimeAnswer>,
     /// The connection on which its answer is being received.
     receiving: Option<u64>,
+    /// Since when, if somebody wants to know.
+    answering: Option<Moment>,
     /// By which the answer may pass while it comes.
     passage: Option<Arc<Passage>>,
 }
@@ -133,6 +140,7 @@ impl RuntimeApi {
         function_arn: String,
         json: bool,
         extensions: Extensions,
+        telemetry: Arc<Telemetry>,
     ) -> (Arc<Self>, oneshot::Receiver<Initialized>) {
         let (initialized, outcome) = oneshot::channel();
         let state = State {
@@ -151,6 +159,7 @@ impl RuntimeApi {
             draining: watch::Sender::new(false),
             listeners: watch::Sender::new(0),
             extensions,
+            telemetry,
         };
         (Arc::new(api), outcome)
     }
@@ -158,6 +167,10 @@ impl RuntimeApi {
     /// What runs beside the runtime.
     pub(super) fn extensions(&self) -> &Extensions {
         &self.extensions
+    }
+
+    pub(super) fn telemetry(&self) -> &Arc<Telemetry> {
+        &self.telemetry
     }
 
     /// Waits until the runtime and all extensions wait for the next event.
@@ -250,6 +263,7 @@ impl RuntimeApi {
             answer,
             receiving: None,
             passage: request.passage.clone(),
+            answering: None,
         };
         for attempt in 0..MAX_BROKEN {
             let waiting = self.claim(current).await;
@@ -264,6 +278,10 @@ impl RuntimeApi {
                 && let Ok(sent) = writer.begin(&message).await
             {
                 *started = Some(at);
+                if self.telemetry.is_active() {
+                    let trace = message::trace_id(&request.request_id);
+                    self.telemetry.started(&request.request_id, trace, at);
+                }
                 // If the connection breaks now, the runtime may have read the event all the same, and
                 // may answer on another.
                 let _ = writer.finish(&message[sent..], request, waiting.close).await;
@@ -332,7 +350,9 @@ mod tests {
     use crate::sandbox::environment::tests::spec;
 
     fn api() -> Arc<RuntimeApi> {
-        RuntimeApi::new("arn".to_owned(), true, Extensions::new(&spec("python", &[]))).0
+        let spec = spec("python", &[]);
+        let (extensions, telemetry) = (Extensions::new(&spec), Telemetry::new(&spec));
+        RuntimeApi::new("arn".to_owned(), true, extensions, telemetry).0
     }
 
     #[test]

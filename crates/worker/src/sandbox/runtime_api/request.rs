@@ -21,6 +21,7 @@ use crate::json;
 use crate::runtime::in_proportion;
 use crate::sandbox::http1::{Body, Head, HttpError, Reader};
 use crate::sandbox::pace::{Paced, REQUEST};
+use crate::sandbox::telemetry::{self, Status};
 
 /// Lambda's limit of an answer: 6 MiB and 100 bytes.
 const MAX_ANSWER: u64 = 6 * 1024 * 1024 + 100;
@@ -46,6 +47,7 @@ enum Operation<'a> {
     InitError,
     Answer { id: &'a str, is_error: bool },
     Extension(Asked),
+    Subscribe,
     Unknown,
 }
 
@@ -54,6 +56,12 @@ impl<'a> Operation<'a> {
         if let Some(path) = head.request.path.strip_prefix(extensions::PREFIX) {
             let asked = Asked::of(&head.request.method, path);
             return asked.map_or(Self::Unknown, Self::Extension);
+        }
+        // Lambda's own page writes the path with a slash at its end.
+        if head.request.method == "PUT"
+            && head.request.path.trim_end_matches('/') == telemetry::PATH
+        {
+            return Self::Subscribe;
         }
         let path = head.request.path.strip_prefix(PREFIX).unwrap_or_default();
         match (head.request.method.as_str(), path) {
@@ -152,10 +160,20 @@ impl RuntimeApi {
             Operation::InitError => self.init_error(head, body),
             Operation::Extension(asked) => {
                 let headers = &head.extension;
-                match self.extensions.answer(asked, headers, &body, connection, writer) {
+                match self.extensions.answer(
+                    asked,
+                    headers,
+                    &body,
+                    connection,
+                    writer,
+                    &self.telemetry,
+                ) {
                     Some(reply) => reply,
                     None => return Ok(true),
                 }
+            }
+            Operation::Subscribe => {
+                self.extensions.subscribe(&head.extension, &body, &self.telemetry)
             }
             Operation::Answer { id, is_error } => {
                 let form = match (is_error, passes) {
@@ -190,12 +208,13 @@ impl RuntimeApi {
             Operation::Answer { id, .. } => match &mut state.current {
                 Some(current) if current.request_id == *id && current.receiving.is_none() => {
                     current.receiving = Some(connection);
+                    current.answering = self.telemetry.is_active().then(Moment::now);
                     MAX_ANSWER
                 }
                 _ => 0,
             },
             Operation::InitError if state.initialized.is_some() => MAX_INIT_ERROR,
-            Operation::Extension(_) => MAX_REGISTRATION,
+            Operation::Extension(_) | Operation::Subscribe => MAX_REGISTRATION,
             Operation::InitError | Operation::Next | Operation::Unknown => 0,
         }
     }
@@ -219,13 +238,15 @@ impl RuntimeApi {
             state.waiting =
                 Some(Waiting { connection, writer: writer.clone(), close: head.request.close });
             if let Some(initialized) = state.initialized.take() {
+                let at = Moment::now();
+                self.telemetry.runtime_initialized(at, &Status::SUCCESS);
                 // Nobody listens if the start was given up.
-                let _ =
-                    initialized.send(Initialized::Ready { at: Moment::now(), began: head.began });
+                let _ = initialized.send(Initialized::Ready { at, began: head.began });
             }
         }
         self.parked.notify_one();
         self.extensions.close_registration();
+        self.telemetry.close();
         self.extensions.note_change();
         Ok(())
     }
@@ -234,6 +255,8 @@ impl RuntimeApi {
         let Some(initialized) = self.lock().initialized.take() else {
             return refusal(403, "InvalidStateTransition", "Initialization is over");
         };
+        let kind = head.error_type.as_deref().unwrap_or("Runtime.Unknown");
+        self.telemetry.runtime_initialized(Moment::now(), &Status::error(kind));
         let failed =
             Initialized::Failed { error_type: head.error_type.clone(), payload: body.bytes };
         // Nobody listens if the start was given up.
@@ -273,7 +296,8 @@ impl RuntimeApi {
         let Some(current) = current else {
             return refusal(400, "InvalidRequestID", "Invalid request ID");
         };
-        self.pace.answered(body.size);
+        let body_size = body.size;
+        self.pace.answered(body_size);
         let limit = if form == Form::Passed { MAX_STREAMED } else { MAX_ANSWER };
         let too_large = body.size > limit;
         let kind = if too_large {
@@ -298,7 +322,12 @@ impl RuntimeApi {
             }
         };
         // Nobody listens if the invocation's time is up.
-        let _ = current.answer.send(RuntimeAnswer { at, kind });
+        let _ = current.answer.send(RuntimeAnswer {
+            at,
+            began: current.answering,
+            size: body_size,
+            kind,
+        });
         if too_large {
             let message = format!("Exceeded maximum allowed payload size ({limit} bytes).");
             refusal(413, "RequestEntityTooLarge", &message)

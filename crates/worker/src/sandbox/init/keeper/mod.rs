@@ -33,7 +33,7 @@ use super::calls::Call;
 use super::seccomp::SystemCallFilter;
 use super::zygote::{NAMESPACES, Order, Report};
 use super::{
-    CONTROL, Doing, Failure, mounts, privileges, receive, runtime, silence, watch_children,
+    CONTROL, Doing, Failure, mounts, privileges, receive, replace_stream, runtime, watch_children,
 };
 use crate::sandbox::rootfs::TASK;
 use crate::sandbox::wire::{self, KeeperReport, ZygoteConfig};
@@ -101,7 +101,7 @@ fn become_original(
     unshare(CloneFlags::CLONE_NEWNS).doing("make a namespace of mounts")?;
     mounts::build_bare(&config.root)?;
     let null = super::null()?;
-    silence(&null, 0)?;
+    replace_stream(&null, 0)?;
     privileges::keep_for_zygote()?;
     runtime::close_rest().doing("close descriptors")?;
     // SAFETY: dup2 onto a number that nothing in this process owns as a value; exec leaves it open.

@@ -200,7 +200,6 @@ impl Rows {
             run: self.run.clone(),
             time: self.moment.at(now).unix() - self.epoch,
             counter: sample.counter,
-            instance: sample.group.as_deref().and_then(instance).map(Text::from),
             cgroup: sample.group,
             value: sample.value,
             monitor: Some(monitor.clone()),
@@ -209,27 +208,5 @@ impl Rows {
             ..Machine::default()
         };
         Ok(self.file.push(&row)?)
-    }
-}
-
-/// The instance that a group is of: the last name of a group below a worker's, which are named
-/// `uncia-` and 16 hexadecimal digits.
-fn instance(group: &str) -> Option<&str> {
-    let (above, name) = group.rsplit_once('/')?;
-    let digits = above.rsplit('/').find_map(|it| it.strip_prefix("uncia-"))?;
-    let is_worker = digits.len() == 16 && digits.bytes().all(|it| it.is_ascii_hexdigit());
-    is_worker.then_some(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_below_a_workers_is_an_instances() {
-        let group = "/a/uncia-0123456789abcdef/f-1";
-        assert_eq!(instance(group), Some("f-1"));
-        assert_eq!(instance("/uncia-0123456789abcdef"), None);
-        assert_eq!(instance("/docker/abc"), None);
     }
 }

@@ -20,6 +20,9 @@ KINDS: Final[tuple[str, ...]] = get_args(Kind)
 INTERVAL_NS: Final = 100_000_000
 """Between two samples, unless something else is asked for."""
 
+INSTANCES: Final = ("/**/uncia-*/*",)
+"""Patterns of the control groups of the embedded platform's instances."""
+
 _START_TIMEOUT_S: Final = 30
 _END_TIMEOUT_S: Final = 10
 
@@ -59,7 +62,13 @@ class Monitors:
 
     @classmethod
     def start(
-        cls, asked: Sequence[Asked], out: Path, epoch_unix_ns: int, *, run: str | None = None
+        cls,
+        asked: Sequence[Asked],
+        out: Path,
+        epoch_unix_ns: int,
+        *,
+        run: str | None = None,
+        ours: Sequence[int] = (),
     ) -> Monitors:
         """Start them, and wait until they watch.
 
@@ -68,6 +77,7 @@ class Monitors:
             out: the stream of their rows (``*.arrows``), which must not exist.
             epoch_unix_ns: Unix time that times of rows are counted from.
             run: what the rows are of.
+            ours: processes that, with their descendants, are not background.
 
         Raises:
             UnciaError: they cannot be started: the sentence of the engine.
@@ -76,6 +86,7 @@ class Monitors:
             "out": str(out),
             "run": run,
             "epoch_unix_ns": epoch_unix_ns,
+            "ours": list(ours),
             "monitors": [
                 {
                     "monitor": each.monitor,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, Union
 
 from pydantic import Field, model_validator
 
+from uncia.doctor import monitors
 from uncia.experiment.expect import Expect
 from uncia.forms import Form, Headers, Name, Url
 from uncia.platforms import PlatformOptions
@@ -299,6 +300,20 @@ class Experiment(Sender):
         return [Stream.model_construct(**shared, start=0)]
 
 
+class MonitorForm(Form):
+    """A monitor beside the run: what it reads are rows of the table machine."""
+
+    monitor: monitors.Kind = Field(description="Which")
+    interval: Duration = Field(
+        monitors.INTERVAL_NS, ge=NS_PER_S // 1_000, description="Between two samples"
+    )
+    groups: list[str] = Field(
+        default_factory=lambda: list(monitors.INSTANCES),
+        description="Control groups by their paths, with * and **; those of the embedded"
+        " platform's instances by default",
+    )
+
+
 class ExperimentFile(Form):
     """A whole experiment file."""
 
@@ -314,6 +329,9 @@ class ExperimentFile(Form):
         default_factory=dict, description="Requests that follow answers, for experiments to name"
     )
     experiments: dict[Name, Experiment] = Field(min_length=1)
+    monitors: list[MonitorForm] = Field(
+        default_factory=list, description="What watches this machine during the run"
+    )
 
 
 def resolved(file: ExperimentFile) -> Mapping[str, Any]:

@@ -67,7 +67,17 @@ def write(
         "invocations": record.conform(rename(client, log.aliases), "invocations", epoch),
         "spans": hops.without(record.conform(spans, "spans", epoch), unknown),
         "instances": log.instances or record.empty("instances", epoch),
-        "machine": noise.table(epoch, description.run),
+        "machine": record.conform(
+            record.merge(
+                [
+                    noise.table(epoch, description.run),
+                    *(record.read(part, "machine") for part in folder.parts("machine")),
+                ],
+                "machine",
+            ),
+            "machine",
+            epoch,
+        ),
     }
     for name, rows in tables.items():
         record.write(rows, folder.path / f"{name}.parquet", name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from uncia import record, services
+from uncia.doctor.monitors import Asked, Monitors
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import locked, run_tables, streams, verdict
 from uncia.experiment.conclude import conclude
@@ -147,6 +149,7 @@ class Execution:
     interruption: Interruption
     platform: Platform | None = None
     noise: NoiseWatch = field(default_factory=NoiseWatch)
+    monitors: Monitors | None = None
     extend: Extend | None = None
     with_report: bool = True
     services: ExitStack = field(default_factory=ExitStack)
@@ -237,6 +240,7 @@ class Execution:
     def _measure(self) -> None:
         """Everything between the first and the last request."""
         self.noise.start(self.description)
+        self._start_monitors()
         self.description.warnings.extend(self.plan.warnings)
         kind = self.plan.platform
         context = Context(self.description.run, self.journal, self.reporter.note)
@@ -262,6 +266,18 @@ class Execution:
                 if last == position:
                     self.deployed.remove(platform, key)
             position += 1
+
+    def _start_monitors(self) -> None:
+        """Start what the file names to watch this machine; it watches until all is removed."""
+        forms = self.plan.file.monitors
+        if forms:
+            self.monitors = Monitors.start(
+                [Asked(form.monitor, form.interval, form.groups) for form in forms],
+                self.folder.part("machine", 0, "monitors"),
+                self.description.epoch_unix_ns,
+                run=self.description.run,
+                ours=[os.getpid()],
+            )
 
     def _extend_plan(self, platform: Platform) -> None:
         """Let the plan go on with what is made of the rows so far, if anything is."""
@@ -327,6 +343,7 @@ class Execution:
         self.description.warnings.extend(self.noise.stop())
         platform = self.platform
         if platform is None:
+            self._stop_monitors()
             return
         try:
             failed = self.deployed.remove_all(platform)
@@ -338,7 +355,13 @@ class Execution:
             # A platform that is gone refuses everything for the same reason: it is reported once.
             self.description.warnings.extend(dict.fromkeys(failed))
         finally:
+            self._stop_monitors()
             platform.close()
+
+    def _stop_monitors(self) -> None:
+        """End what watches, and note what a reader of its rows should know."""
+        if self.monitors is not None:
+            self.description.warnings.extend(dict.fromkeys(self.monitors.stop()))
 
     def _note_what_is_left(self) -> None:
         """Warn of what could not be removed, once platform and services are ended."""

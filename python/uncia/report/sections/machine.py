@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POSITION: Final = 120
-ROWS: Final = Rows("machine", {"cgroup": None})
+ROWS: Final = Rows("machine", {"cgroup": None, "monitor": None})
 
 _PERCENT: Final = "_percent"
 _UNITS: Final = {_PERCENT: "%", "_bytes": "bytes"}

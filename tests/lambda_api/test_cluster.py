@@ -17,6 +17,8 @@ from botocore.exceptions import ClientError
 from patience import scaled
 
 from .conftest import Platform, Serve, cgroups, instances, mounts, package
+from .test_http_server import ask
+from .test_response_streams import CLIENT, INTEGRATION, PRELUDE, streamed, url_of
 from .test_serving import log, wait_for
 
 SLEEP = """
@@ -39,6 +41,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("x-path", self.path)
         self.end_headers()
         self.wfile.write(body[::-1])
+
+http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
+ENDLESS = """
+import http.server, os, time
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        while True:
+            self.wfile.write(b"x" * 4096)
+            self.wfile.flush()
+            time.sleep(0.01)
 
 http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
 """
@@ -180,6 +197,54 @@ def test_chains_layers_and_servers_run_on_workers(controller: Platform, join: Jo
         },
     )
     assert connection.getresponse().status == 501
+
+
+def test_answers_pass_from_workers_while_they_are_made(controller: Platform, join: Join) -> None:
+    a = join(controller, "a")
+    controller.create("f", CLIENT, Timeout=round(scaled(5)))
+    pieces, end = streamed(controller, {"pieces": ["a", 8 << 20, "b"]})
+    assert b"".join(pieces) == b"a" + bytes(8 << 20) + b"b"
+    assert end == {}
+    failed = {"pieces": ["c"], "error": {"errorMessage": "half-way", "errorType": "X"}}
+    pieces, end = streamed(controller, failed)
+    assert (pieces, end["ErrorCode"]) == ([b"c"], "X")
+    url = url_of(controller, InvokeMode="RESPONSE_STREAM")
+    event = {"pieces": [PRELUDE, "\0" * 8, "body"], "type": INTEGRATION}
+    answer, text = ask(controller, f"{url}/", "POST", json.dumps(event).encode())
+    assert (answer.status, answer.headers["x-own"], text) == (201, "1", b"body")
+    table = log(controller)
+    assert [row["outcome"] for row in table] == ["ok", "function_error", "ok"]
+    assert table[0]["response_bytes"] == (8 << 20) + 2
+    assert {row["worker"] for row in table} == {"a"}
+
+    # The first piece is there long before the end, and before the worker is killed.
+    payload = json.dumps({"pieces": ["first", "hang"]}).encode()
+    begun = controller.client.invoke_with_response_stream(FunctionName="f", Payload=payload)
+    events = iter(begun["EventStream"])
+    assert next(events)["PayloadChunk"]["Payload"] == b"first"
+    assert len(log(controller)) == 3
+    a.stop(signal.SIGKILL)
+    with pytest.raises(Exception, match=r"."):
+        list(events)
+    wait_for(lambda: len(log(controller)) == 4)
+    row = log(controller)[-1]
+    assert (row["outcome"], row["billed"]) == ("transport_error", 0)
+    assert "the worker a is gone" in row["error"]
+
+
+def test_a_server_on_a_worker_ends_with_its_client(controller: Platform, join: Join) -> None:
+    join(controller, "a")
+    tags = {"uncia:architecture": "http"}
+    controller.create("f", {"server.py": ENDLESS}, Handler="server.py", Timeout=300, Tags=tags)
+    connection = http.client.HTTPConnection(controller.address, timeout=scaled(60))
+    connection.request("GET", url_of(controller) + "/")
+    assert connection.getresponse().read(10_000) == b"x" * 10_000
+    assert log(controller) == []
+    connection.close()
+    wait_for(lambda: len(log(controller)) == 1)
+    row = log(controller)[0]
+    assert (row["outcome"], row["worker"]) == ("transport_error", "a")
+    assert "the client closed the connection" in row["error"]
 
 
 def test_a_worker_that_is_killed_ends_its_requests_and_no_others(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
@@ -19,13 +19,17 @@ use uncia_policy::WorkerId;
 
 pub use super::uplink::JoinError;
 
+use super::frames;
 use super::packages::Packages;
 use super::uplink::{Uplink, token_of};
 use super::wire::{self, Introduction, ServeAnswer, ServeRequest, StartAnswer, StartRequest, Stay};
 use crate::api::{ApiError, answer_of_invoke};
 use crate::config::Config;
 use crate::dispatch::{InstanceHost, Running, RunningInstance};
-use crate::instance::{AnswerBody, ChainService, Host, HostConfig, InstanceSpec, Services};
+use crate::instance::{
+    AnswerBody, ChainService, Host, HostConfig, InstanceSpec, Passage, Request as Invocation,
+    Services,
+};
 use crate::store::{Code, PackageStore, StateLock};
 
 /// From one attempt to join again to the next.
@@ -208,32 +212,32 @@ impl Agent {
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<AnswerBody> {
         let came = Moment::now();
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let body = request.into_body();
         let done = match parts.as_slice() {
-            ["instances"] => self.start_instance(body, came).await,
+            ["instances"] => self.start_instance(body, came).await.map(AnswerBody::from),
             ["instances", id, "serve"] => self.invoke(id, body, came).await,
-            ["instances", id, what @ ..] => self.order(id, what).await,
-            ["forget"] => self.forget(body).await.map(|()| Bytes::new()),
+            ["instances", id, what @ ..] => self.order(id, what).await.map(AnswerBody::from),
+            ["forget"] => self.forget(body).await.map(|()| AnswerBody::default()),
             ["leave"] => {
                 becomes_true(&self.leaves).await;
-                Ok(Bytes::new())
+                Ok(AnswerBody::default())
             }
             ["left"] => {
                 self.may_go.send_replace(true);
-                Ok(Bytes::new())
+                Ok(AnswerBody::default())
             }
             _ => Err(format!("a worker knows no {path}")),
         };
         let (status, body) = match done {
             Ok(body) => (StatusCode::OK, body),
-            Err(sentence) if sentence.is_empty() => (StatusCode::NOT_FOUND, Bytes::new()),
-            Err(sentence) => (StatusCode::INTERNAL_SERVER_ERROR, sentence.into()),
+            Err(sentence) if sentence.is_empty() => (StatusCode::NOT_FOUND, AnswerBody::default()),
+            Err(sentence) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::from(sentence).into()),
         };
-        let mut response = Response::new(Full::new(body));
+        let mut response = Response::new(body);
         *response.status_mut() = status;
         response
     }
@@ -271,12 +275,23 @@ impl Agent {
         })
     }
 
-    async fn invoke(&self, id: &str, body: Incoming, came: Moment) -> Result<Bytes, String> {
+    async fn invoke(&self, id: &str, body: Incoming, came: Moment) -> Result<AnswerBody, String> {
         let request: ServeRequest = wire::decode(body).await?;
         let instance = self.instance(id)?;
-        let reply = instance.running.invoke(request.into()).await;
-        let idle_cpu = instance.running.idle_cpu();
-        wire::encode(&ServeAnswer { reply, idle_cpu, stay: Stay::since(came) })
+        let (passage, begun) = Passage::new();
+        let passage = request.streams.then(|| Arc::new(passage));
+        let request = Invocation { passage, ..request.into() };
+        let mut served = Box::pin(async move {
+            let reply = instance.running.invoke(request).await;
+            let idle_cpu = instance.running.idle_cpu();
+            wire::encode(&ServeAnswer { reply, idle_cpu, stay: Stay::since(came) })
+        });
+        tokio::select! {
+            biased;
+            // In a task, since the instance goes on to its end though nobody reads what it sends.
+            Ok(begun) = begun => frames::streamed(begun, tokio::spawn(served)),
+            answer = &mut served => frames::whole(&answer?),
+        }
     }
 
     /// Carries out an order; returns the CPU time that the instance has used while it served nothing.

@@ -73,11 +73,7 @@ impl Member {
         let request = Request::post(format!("http://worker{path}")).body(Full::new(body));
         let request = request.map_err(|error| failed(error.to_string()))?;
         let mut requests = self.requests.clone();
-        let mut gone = self.gone.subscribe();
-        let answer = tokio::select! {
-            answer = requests.send_request(request) => answer,
-            _ = gone.wait_for(|gone| *gone) => return Err(failed(self.farewell())),
-        };
+        let answer = self.unless_gone(requests.send_request(request)).await?;
         let answer = answer.map_err(|error| failed(error.to_string()))?;
         let status = answer.status();
         if status == StatusCode::OK {
@@ -87,6 +83,18 @@ impl Member {
         let message = message.map_err(|error| failed(error.to_string()))?.to_bytes();
         let message = String::from_utf8_lossy(&message).into_owned();
         Err(if status == StatusCode::NOT_FOUND { AskError::Missing } else { failed(message) })
+    }
+
+    /// Waits for something that the worker does, while it is there.
+    pub(super) async fn unless_gone<T>(
+        &self,
+        done: impl Future<Output = T>,
+    ) -> Result<T, AskError> {
+        let mut gone = self.gone.subscribe();
+        tokio::select! {
+            done = done => Ok(done),
+            _ = gone.wait_for(|gone| *gone) => Err(AskError::Failed(self.farewell())),
+        }
     }
 
     /// The same in the forms of [`wire`].

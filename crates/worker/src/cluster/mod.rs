@@ -8,12 +8,14 @@
 //! | module | concern |
 //! |---|---|
 //! | [`wire`] | what both sides say to each other |
+//! | [`frames`] | an answer that passes while it is made |
 //! | [`members`] | the workers, as the controller reaches them |
 //! | [`remote`] | an instance on one of them |
 //! | [`agent`] | a worker that has joined |
 //! | [`uplink`] | how that reaches its controller |
 
 mod agent;
+mod frames;
 mod members;
 mod packages;
 mod remote;

@@ -12,9 +12,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use uncia_clock::Moment;
 
+use super::frames::{Beginning, Frames};
 use super::members::{AskError, Member};
 use super::wire::{self, ServeAnswer, ServeRequest, lost};
-use crate::instance::{HttpAnswer, Outcome, Reply, Request};
+use crate::instance::{HttpAnswer, Outcome, Passage, Reply, Request};
 
 /// The largest body of a request to an HTTP server that is passed on: Cloud Run's limit without HTTP/2.
 const MAX_BODY_BYTES: usize = 32 << 20;
@@ -60,7 +61,7 @@ impl RemoteInstance {
         Some(self.idle_cpu.load(Ordering::Relaxed)).filter(|ns| *ns != UNKNOWN)
     }
 
-    /// Has the instance serve a request, whose body and answer go as a whole.
+    /// Has the instance serve a request, whose body goes as a whole.
     pub(crate) async fn invoke(&self, request: Request) -> Reply {
         if self.member.is_gone() {
             return lost(Moment::now(), false, self.member.farewell());
@@ -74,9 +75,14 @@ impl RemoteInstance {
         let sent = Moment::now();
         let path = format!("/instances/{}/serve", self.id);
         let serve = ServeRequest::of(&request, payload);
-        let answer: Result<ServeAnswer, AskError> = self.member.exchange(&path, &serve).await;
-        match answer {
-            Ok(answer) => {
+        let passage = request.passage.as_deref();
+        match self.serve(&path, &serve, passage).await {
+            Ok(None) => {
+                let sentence = "the client closed the connection";
+                let outcome = Outcome::ClientGone(sentence.into());
+                Reply { outcome, ..lost(sent, true, String::new()) }
+            }
+            Ok(Some(answer)) => {
                 self.note_idle_cpu(answer.idle_cpu);
                 answer.translated(sent, Moment::now())
             }
@@ -88,6 +94,53 @@ impl RemoteInstance {
                 self.stop(Duration::ZERO, false).await;
                 let sentence = format!("the worker {} failed: {error}", self.member.name());
                 lost(sent, true, sentence)
+            }
+        }
+    }
+
+    /// Passes on what the instance answers; none if its client has gone, and it is a server: that ends with
+    /// its client, where a function goes on.
+    async fn serve(
+        &self,
+        path: &str,
+        request: &ServeRequest,
+        passage: Option<&Passage>,
+    ) -> Result<Option<ServeAnswer>, AskError> {
+        let body = wire::encode(request).map_err(AskError::Failed)?;
+        let mut frames = Frames::new(self.member.ask(path, body).await?);
+        let beginning: Option<Beginning> =
+            self.member.unless_gone(frames.read()).await?.map_err(AskError::Failed)?;
+        // Whoever has all that was announced takes no more, and has not gone.
+        let mut left = beginning.as_ref().and_then(|it| it.announced).unwrap_or(u64::MAX);
+        let mut client = passage.zip(beginning).and_then(|(passage, it)| {
+            let pieces = passage.begin(it.answer.status, it.answer.headers, it.announced);
+            Some((passage, pieces.ok()?))
+        });
+        loop {
+            let next = self.member.unless_gone(frames.next());
+            let piece = match &client {
+                // It need not wait for a piece that may never come.
+                Some((_, pieces)) => tokio::select! {
+                    piece = next => piece?,
+                    () = pieces.closed(), if self.is_server && left > 0 => return Ok(None),
+                },
+                None => next.await?,
+            };
+            let piece = piece.map_err(AskError::Failed)?;
+            if piece.is_empty() {
+                drop(client);
+                let answer = self.member.unless_gone(frames.read()).await?;
+                return answer.map(Some).map_err(AskError::Failed);
+            }
+            let Some((passage, pieces)) = &client else { continue };
+            let bytes = piece.len();
+            left = left.saturating_sub(bytes as u64);
+            if pieces.send(piece).await.is_ok() {
+                passage.count_sent(bytes);
+            } else if self.is_server {
+                return Ok(None);
+            } else {
+                client = None;
             }
         }
     }

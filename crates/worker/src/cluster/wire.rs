@@ -126,6 +126,8 @@ pub(crate) struct ServeRequest {
     pub timeout_ms: u64,
     pub client_context: Option<String>,
     pub invoked_arn: Option<String>,
+    /// Whether the client takes an answer piece by piece.
+    pub streams: bool,
 }
 
 impl ServeRequest {
@@ -139,6 +141,7 @@ impl ServeRequest {
             timeout_ms: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX),
             client_context: request.client_context.clone(),
             invoked_arn: request.invoked_arn.clone(),
+            streams: request.passage.is_some(),
         }
     }
 }
@@ -233,7 +236,12 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Bytes, String> {
 /// Reads a body.
 pub(crate) async fn decode<T: DeserializeOwned>(body: Incoming) -> Result<T, String> {
     let bytes = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
-    postcard::from_bytes(&bytes).map_err(|error| format!("it cannot be read: {error}"))
+    read(&bytes)
+}
+
+/// Reads what [`encode`] made.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    postcard::from_bytes(bytes).map_err(|error| format!("it cannot be read: {error}"))
 }
 
 impl Serialize for Runtime {

@@ -69,6 +69,8 @@ pub(super) async fn answer(
     let pieces = passage.begin(status, headers, announced)?;
     loop {
         let frame = tokio::select! {
+            // The end first: a client that has all that was announced takes no more.
+            biased;
             frame = body.frame() => frame,
             () = pieces.closed() => return Err(Broken::ByClient),
         };

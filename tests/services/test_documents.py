@@ -14,7 +14,7 @@ from run_helpers import Uncia, finish, function, wait_until
 from uncia.errors import UnciaError
 from uncia.experiment import files
 from uncia.platforms import Context, ServiceEndpoint, processes
-from uncia.platforms.journal import Journal
+from uncia.platforms.journal import Journal, Resource
 from uncia.services import documents, redis_server, resp
 
 PREFIX = "uncia:r[1]*:"
@@ -173,6 +173,17 @@ def test_a_server_of_a_killed_run_is_ended(tmp_path: Path, state_home: Path) -> 
     assert not list((state_home / "services").iterdir())
     service.close()
     journal.close()
+
+
+def test_clean_without_the_password_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_PASSWORD", "known")
+    options = documents.Options(
+        address="redis://h:1", user="u", password_variable="THE_PASSWORD", memory=None
+    )
+    detail = {"service": "documents", "options": options.model_dump()}
+    monkeypatch.delenv("THE_PASSWORD")
+    with pytest.raises(UnciaError, match="THE_PASSWORD is not set"):
+        documents.clean([Resource("services", "prefix", PREFIX, detail)], print)
 
 
 def test_only_keys_below_the_prefix_are_removed(

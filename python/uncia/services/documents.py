@@ -90,7 +90,16 @@ class Options(Form):
         return self
 
     def located(self) -> tuple[str, dict[str, str]]:
-        """``HOST:PORT`` of one that exists, and the variables with what it takes to use it."""
+        """``HOST:PORT`` of one that exists, and the variables with what it takes to use it.
+
+        Raises:
+            UnciaError: its user's password is not set.
+        """
+        if self.user is not None and not os.environ.get(self.password_variable):
+            raise UnciaError(
+                f"the user {self.user} of the documents' server at {self.address} needs a password,"
+                f" and {self.password_variable} is not set"
+            )
         match = _ADDRESS.fullmatch(self.address or "")
         assert match is not None, "it was checked"
         variables = {USER: self.user or "", DATABASE: match[3] or "0"}
@@ -257,7 +266,8 @@ def _remove(resource: Resource, log: Callable[[str], None]) -> bool:
     if resource.kind == "server":
         folder = Path(resource.id)
         return listening.end(redis_server.configuration(folder), folder, "documents' server", log)
-    options = Options.model_validate(resource.detail["options"])
+    # It was checked when the run began; the password may not be set now.
+    options = Options.model_construct(**resource.detail["options"])
     empty(*options.located(), resource.id)
     return True
 

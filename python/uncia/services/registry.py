@@ -116,6 +116,15 @@ def _end_server(folder: Path, log: Callable[[str], None]) -> bool:
     return listening.end(docker_registry.configuration(folder), folder, "registry", log)
 
 
+def require() -> None:
+    """Check that a server of a run's own can be started.
+
+    Raises:
+        UnciaError: there is none; its hint says what to install.
+    """
+    docker_registry.PROGRAM.find()
+
+
 def connect(options: Options, context: Context) -> Registry:
     """Return the registry of one run, which is not started yet."""
     return Registry(options, context)

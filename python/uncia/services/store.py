@@ -288,6 +288,15 @@ def _end_server(folder: Path, log: Callable[[str], None]) -> bool:
     return listening.end(versitygw.data(folder), folder, "store", log)
 
 
+def require() -> None:
+    """Check that a server of a run's own can be started.
+
+    Raises:
+        UnciaError: there is none; its hint says what to install.
+    """
+    versitygw.find()
+
+
 def connect(options: Options, context: Context) -> Store:
     """Return the store of one run, which is not started yet."""
     return Store(options, context)

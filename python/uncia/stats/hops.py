@@ -90,6 +90,42 @@ def chains_of(experiment: Mapping[str, object] | None) -> dict[int, dict[str, An
     }
 
 
+def payload_times(
+    table: pa.Table, spans: pa.Table, experiment: Mapping[str, object] | None
+) -> tuple[list[float], int, int]:
+    """The transfer times of payloads between the stages of an experiment's chains.
+
+    Args:
+        table: the invocations of the experiment.
+        spans: the run's spans, with the timestamps that functions reported.
+        experiment: its description in ``run.yaml``.
+
+    Returns:
+        The times, ns; how many were withheld, as the bound of the clocks exceeds them; and the
+        payloads' size in bytes, 0 if they differ.
+    """
+    calls = _calls(spans)
+    times: list[float | None] = []
+    sizes: set[int | None] = set()
+    for stream, chains in _by_stream(table, described := chains_of(experiment)).items():
+        stages = described[stream]["stages"]
+        # Of all hops, as any between two instances bounds the offset of their clocks.
+        stamped: list[tuple[Stamps, Mapping[str, Any], bool]] = []
+        for hop in (hop for chain in chains for hop in chain.hops):
+            stage = stages.get(_stage(hop["stage"], described[stream]), {})
+            call = calls.get(hop["invocation"])
+            if call and (it := _stamps(call, hands_payload="payload" in stage)):
+                stamped.append((it, stage, hop["outcome"] == "ok"))
+        transfers = clocks.transfers(it for it, _, _ in stamped)
+        for (it, stage, is_ok), transfer in zip(stamped, transfers, strict=True):
+            if is_ok and it.payload is not None:
+                times.append(transfer.time)
+                sizes.add(stage["payload"])
+    known = [time for time in times if time is not None]
+    size = sizes.pop() if len(sizes) == 1 else None
+    return known, len(times) - len(known), size or 0
+
+
 def executions(table: pa.Table, experiment: Mapping[str, object] | None) -> Any:
     """Whether each row is an execution of a sequence, which is no invocation of a function."""
     sequences = {n for n, chain in chains_of(experiment).items() if chain["kind"] == "sequence"}

@@ -30,7 +30,7 @@ _TERM: Final = (
 _VALUE: Final = re.compile(
     _TERM.format("first") + r"(?:\s*(?P<operator>/|\s-\s)\s*" + _TERM.format("second") + r")?"
 )
-_BOUND: Final = re.compile(r"(?P<number>-?[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>%|[a-zA-Zµ$]*)")
+_BOUND: Final = re.compile(r"(?P<number>-?[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>%|[a-zA-Zµ$/]*)")
 _HINT: Final = (
     "Write SUBJECT.METRIC>NUMBER UNIT, for example warm.p50<5ms, busy.execution_mean /"
     " idle.execution_mean > 1.5 or idle-60.cold < 5%."

@@ -26,6 +26,7 @@ from uncia.experiment.sources import Sources
 from uncia.runs.folder import check_over, read_run
 from uncia.suites import simulated
 from uncia.suites.catalogue import SuiteEntry, experiment_file
+from uncia.suites.lacking import of_file, of_machine
 from uncia.suites.listener import FILE, VARIABLE, Listener
 from uncia.suites.shorten import shorten
 from uncia.suites.target import Target
@@ -189,23 +190,23 @@ def carry_out(state: State, entries: Sequence[SuiteEntry], reporter: Reporter) -
         UnciaError: the folder of the results cannot be written.
     """
     for entry in entries:
-        lacking = lacks(entry)
-        if lacking:
-            reporter.note(f"{entry.name}: {lacking}; left out.")
-            continue
         for name in entry.form.runs:
+            lacking = lacks(entry, name)
+            if lacking:
+                reporter.note(f"{entry.name}/{name}: {lacking}; left out.")
+                continue
             code = _carry_out_run(state, entry, name, reporter)
             if code is not None:
                 return code
     return None
 
 
-def lacks(entry: SuiteEntry) -> str:
-    """What the machine lacks for an entry, as a sentence; "" if nothing."""
-    cpus = len(os.sched_getaffinity(0))
-    if cpus < entry.form.needs.cpus:
-        return f"the machine has {cpus} CPU, and {entry.form.needs.cpus} are needed"
-    return ""
+def lacks(entry: SuiteEntry, name: str) -> str:
+    """What the machine lacks for a run of an entry, as a sentence; "" if nothing."""
+    lacking = of_machine(entry.form.needs)
+    if lacking or name in entry.simulated:
+        return lacking
+    return of_file(yamlio.load(experiment_file(entry.form.runs[name].file, entry.document)))
 
 
 def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporter) -> int | None:

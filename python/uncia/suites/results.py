@@ -95,7 +95,7 @@ class EntryResults:
         if state.status == "failed":
             return Figure(None, why=f"the run {run} failed: {state.reason}")
         if state.status == "not run":
-            return Figure(None, why=lacks(self.entry) or "not run")
+            return Figure(None, why=lacks(self.entry, run) or "not run")
         if run in self.simulations:
             return self._simulated(term, self.simulations[run])
         rows = self.subject(term.subject)

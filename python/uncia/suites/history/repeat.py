@@ -99,12 +99,16 @@ def once(plan: Plan, reporter: Reporter) -> tuple[Judged, int | None]:
     """
     _settle(plan.history, reporter.note)
     now = folders.utc_now()
-    able = [entry for entry in plan.entries if not perform.lacks(entry)]
     repeat = Repeat(
         plan.suite.source,
         folders.written(now),
         plan.quick,
-        [f"{entry.name}/{run}" for entry in able for run in entry.form.runs],
+        [
+            f"{entry.name}/{run}"
+            for entry in plan.entries
+            for run in entry.form.runs
+            if not perform.lacks(entry, run)
+        ],
         list(plan.conditions),
     )
     folder = folders.begin(plan.history, repeat, now)

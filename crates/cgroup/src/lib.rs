@@ -16,6 +16,7 @@
 //! | [`per_cpu`] | CPU time by CPU |
 //! | [`counters`], [`threads`] | what the kernel counts of a group, and which threads run |
 //! | [`tree`] | clearing whole trees of groups |
+//! | [`notices`] | being told when memory runs short |
 //! | [`owner`] | groups of which it can be told whether their maker lives |
 
 pub mod bandwidth;
@@ -28,6 +29,7 @@ pub mod group;
 mod interface;
 mod limits;
 pub mod mounts;
+pub mod notices;
 pub mod owner;
 pub mod per_cpu;
 pub mod share;
@@ -44,6 +46,7 @@ pub use group::Group;
 pub use interface::{Controller, Version};
 pub use limits::{Limits, PERIODS_US};
 pub use mounts::{Mounts, everywhere};
+pub use notices::{MemoryNotices, Notice};
 pub use owner::{Leftover, hold, leftovers, own_name, worker_name};
 pub use per_cpu::PerCpu;
 pub use share::CpuShare;

@@ -18,6 +18,7 @@ use uncia_clock::Moment;
 
 pub use crate::answer_body::AnswerBody;
 pub use crate::passage::Passage;
+pub(crate) use crate::sandbox::InUse;
 pub use crate::sandbox::{
     Caller, Capabilities, CgroupCapabilities, ControllerCapability, Enforced, EnforcerUse, Host,
     HostError, Instance, LoadedCode, Metering, Namespaces, OciRuntime, Peer, Runtime, Sandbox,

@@ -123,6 +123,7 @@ impl Worker {
             // nobody can be told apart, no worker starts one with the host's network.
             let _ = host.watch_connections();
         }
+        let watching = (!controller).then(|| host.clone());
         let members = controller.then(|| Arc::new(Members::new(registry.clone())));
         let hosts = match &members {
             Some(members) => Hosts::Members(members.clone()),
@@ -140,6 +141,10 @@ impl Worker {
             policies,
             (!controller).then_some(config.capacity),
         );
+        if let Some(host) = watching {
+            let owner = dispatcher.clone();
+            host.watch_memory(dispatcher.reads_samples(), move |in_use| owner.note_use(in_use));
+        }
         for function in registry.all().iter().flat_map(Function::versions) {
             dispatcher.configure(function);
         }
@@ -184,6 +189,9 @@ impl Worker {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.api.warnings();
         warnings.extend(self.api.host.cpu_warning(&self.api.config.policies.cpu));
+        if self.api.members.is_none() {
+            warnings.extend(self.api.host.memory_warning());
+        }
         for function in self.api.registry.all() {
             let why = function.why_it_polls(&self.api.config);
             warnings.extend(why.map(|why| format!("the function {}: {why}", function.name)));

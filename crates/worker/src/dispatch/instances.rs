@@ -1,6 +1,7 @@
 //! Instances as the owner knows them, and their rows in the log.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use uncia_clock::Moment;
@@ -134,6 +135,13 @@ impl InstanceState {
         self.last_ended = Some(last);
         self.idle_since = idles.then_some(last);
         idle
+    }
+
+    /// Whether it has served for so long without a break.
+    pub(super) fn has_served_for(&self, time: Duration) -> bool {
+        let least = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        !self.assigned.is_empty()
+            && self.busy_from.is_some_and(|from| Moment::now().since(from) >= least)
     }
 
     fn idle_until(&mut self, end: Moment) -> Option<IdleInterval> {

@@ -14,7 +14,7 @@ use uncia_record::Instance as InstanceRow;
 use super::events::QueuedEvent;
 use super::{Completion, Submission};
 use crate::function::Function;
-use crate::instance::{Phase, Reply, Request, StartError};
+use crate::instance::{InUse, Phase, Reply, Request, StartError};
 
 /// To the owner.
 pub(super) enum Message {
@@ -50,6 +50,8 @@ pub(super) enum Message {
     },
     /// A worker takes no more; answered when nothing of its instances is left, and it is forgotten.
     WorkerLeaves(WorkerId, oneshot::Sender<()>),
+    /// What instances on this machine use now.
+    InUse(Box<InUse>),
     /// An event for the scheduler alone.
     NotifyScheduler(Event),
     Counts(oneshot::Sender<Counts>),

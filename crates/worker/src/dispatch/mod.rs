@@ -11,6 +11,7 @@
 //! | [`owner`] | the state, and what follows from each message |
 //! | [`message`] | what the owner and the instances' tasks say to each other |
 //! | [`requests`], [`instances`], [`events`] | the parts of the state |
+//! | [`relief`] | what making room in memory took |
 //! | [`instance_task`] | following one instance from its start to its end |
 //! | [`host`] | the seam: sandboxes, or in tests something that only behaves like them |
 //! | [`row`] | the log's row of a request |
@@ -21,6 +22,7 @@ mod instance_task;
 mod instances;
 mod message;
 mod owner;
+mod relief;
 mod requests;
 mod row;
 mod sandboxes;
@@ -44,12 +46,13 @@ pub(crate) use host::{InstanceHost, Log, RunningInstance, Started};
 use crate::awake::StayAwake;
 use crate::config::Config;
 use crate::function::Function;
-use crate::instance::{HttpHead, Outcome, Passage, StartError};
+use crate::instance::{HttpHead, InUse, Outcome, Passage, StartError};
 use crate::meterlog::{AcceptedEvent, LogError, Recorded, WaitingEvent};
 use events::{INLINE_BYTES, QueuedEvent};
 use message::Message;
 pub(crate) use message::{Overview, Readiness};
 use owner::Owner;
+pub(crate) use relief::Relief;
 pub(crate) use sandboxes::{Hosts, Running};
 
 /// Beyond so many functions, those of which no event waits are forgotten.
@@ -122,6 +125,8 @@ pub(crate) struct Dispatcher {
     max_events: usize,
     max_per_function: usize,
     awake: Arc<StayAwake>,
+    reads_samples: bool,
+    relief: Arc<Relief>,
 }
 
 /// A place among the events that wait, given back when it is dropped.
@@ -150,7 +155,9 @@ impl Dispatcher {
         let capacity = resources.map(capacity);
         let joined = capacity.map(|capacity| Event::WorkerJoined { worker: WorkerId(0), capacity });
         let scheduler = Scheduler::with_parameters(policies, config.parameters, config.seed);
-        let state = Owner::new(config, host, log, scheduler, owner.clone());
+        let reads_samples = scheduler.reads_samples();
+        let relief = Arc::new(Relief::default());
+        let state = Owner::new(config, host, log, scheduler, owner.clone(), relief.clone());
         tokio::spawn(state.run(joined, messages));
         Self {
             owner,
@@ -159,6 +166,8 @@ impl Dispatcher {
             max_events,
             max_per_function,
             awake,
+            reads_samples,
+            relief,
         }
     }
 
@@ -269,6 +278,21 @@ impl Dispatcher {
                 _slot: slot,
             })));
         }
+    }
+
+    /// Whether the policies decide by what instances use.
+    pub(crate) fn reads_samples(&self) -> bool {
+        self.reads_samples
+    }
+
+    /// What instances on this machine use now.
+    pub(crate) fn note_use(&self, in_use: InUse) {
+        self.send(Message::InUse(Box::new(in_use)));
+    }
+
+    /// Who was stopped because memory ran short.
+    pub(crate) fn relief(&self) -> &Relief {
+        &self.relief
     }
 
     /// How many instances do what.

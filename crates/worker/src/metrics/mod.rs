@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::api::{Answer, Api, bytes_answer};
-use crate::dispatch::Overview;
+use crate::dispatch::{Overview, Relief};
 use crate::monitor::{Functions, Histogram, Totals};
 use crate::traces::Traces;
 use exposition::{CONTENT_TYPE, Exposition, Kind, Seconds};
@@ -45,6 +45,7 @@ pub(crate) async fn answer(api: &Arc<Api>) -> Answer {
         "CPU time that enforcing CPU limits took.",
     );
     text.sample(&[], Seconds(enforcer));
+    put_relief(&mut text, api.dispatcher.relief());
     let help = "Outputs of invocations that could not be kept.";
     text.family("uncia_output_dropped_total", Kind::Counter, help);
     text.sample(&[], api.output.dropped());
@@ -53,6 +54,23 @@ pub(crate) async fn answer(api: &Arc<Api>) -> Answer {
     text.sample(&[], api.page.viewers());
     process::put(&mut text);
     bytes_answer(CONTENT_TYPE, text.finish())
+}
+
+/// Puts who was stopped because memory ran short, and how soon that was decided.
+fn put_relief(text: &mut Exposition, relief: &Relief) {
+    let help = "Instances that were stopped because all used more memory than the capacity.";
+    text.family("uncia_memory_victims_total", Kind::Counter, help);
+    text.sample(&[("state", "cached")], relief.cached());
+    text.sample(&[("state", "active")], relief.active());
+    let help = "Times that such instances were chosen.";
+    text.family("uncia_memory_decisions_total", Kind::Counter, help);
+    text.sample(&[], relief.decisions());
+    let help = "From the kernel's notices to the choices.";
+    text.family("uncia_memory_decision_seconds_total", Kind::Counter, help);
+    text.sample(&[], Seconds(relief.total_ns().into()));
+    let help = "The longest of these times.";
+    text.family("uncia_memory_decision_longest_seconds", Kind::Gauge, help);
+    text.sample(&[], Seconds(relief.longest_ns().into()));
 }
 
 /// Puts what became of spans, if any are made.

@@ -21,6 +21,7 @@ use super::enforcer::{Enforcer, EnforcerUse};
 use super::forwarder::Forwarder;
 use super::kinds::{FunctionZygotes, Pool, RuntimePool, Zygotes};
 use super::live::Inner;
+use super::memory_watch::{InUse, MemoryWatch};
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
 use super::priority::allowed_cpus;
@@ -89,6 +90,9 @@ pub struct Host {
     pub(super) zygotes: Arc<Zygotes>,
     pub(super) function_zygotes: Arc<FunctionZygotes>,
     pub(super) sampler: Sampler,
+    /// Set where somebody wants to know what instances use.
+    memory_watch: OnceLock<MemoryWatch>,
+    capacity_memory: Option<u64>,
     pub(super) enforcer: Arc<Enforcer>,
     pub(super) users: Users,
     visitors: Visitors,
@@ -178,6 +182,8 @@ impl Host {
             zygotes: Arc::default(),
             function_zygotes: Arc::default(),
             sampler: Sampler::new(&failure, config.capacity_memory).map_err(HostError::Thread)?,
+            memory_watch: OnceLock::new(),
+            capacity_memory: config.capacity_memory,
             enforcer: Arc::new(Enforcer::new(&failure).map_err(HostError::Thread)?),
             users: Users::new(capabilities.root),
             visitors: Visitors::default(),
@@ -224,6 +230,32 @@ impl Host {
              account by CPU of version 1 of control groups (cpuacct.usage_percpu), and cpu_sharing pinned or idle"
                 .to_owned()
         })
+    }
+
+    /// Has `report` told what instances use: from time to time if it `samples`, and when they use more than
+    /// the capacity. Once, and only where there are control groups.
+    pub(crate) fn watch_memory(
+        self: &Arc<Self>,
+        samples: bool,
+        report: impl Fn(InUse) + Send + 'static,
+    ) {
+        if self.layout.is_none() || !samples && self.capacity_memory.is_none() {
+            return;
+        }
+        match MemoryWatch::start(self, self.capacity_memory, samples, report) {
+            Ok(watch) => drop(self.memory_watch.set(watch)),
+            Err(error) => tracing::error!("what instances use is not watched: {error}"),
+        }
+    }
+
+    /// That the kernel does not tell when memory runs short; a sentence.
+    pub fn memory_warning(&self) -> Option<String> {
+        self.capacity_memory?;
+        match self.memory_watch.get() {
+            Some(watch) => watch.warning().map(str::to_owned),
+            None => Some("nobody is stopped when instances use more memory than capacity_memory: there is no control \
+                          group for memory".to_owned()),
+        }
     }
 
     /// What event-driven enforcement has cost so far.
@@ -318,6 +350,9 @@ impl Host {
         // What does not end here ends with the worker.
         let _ = tokio::task::spawn_blocking(end).await;
         self.sampler.end();
+        if let Some(watch) = self.memory_watch.get() {
+            watch.end();
+        }
         self.enforcer.end();
         if let Some(layout) = self.layout.clone() {
             let (state, name) = (self.state.clone(), self.name.clone());

@@ -23,6 +23,7 @@
 //! | [`chain`] | Invoke for functions |
 //! | [`pace`] | how much of the worker's time an instance may take |
 //! | [`cgroup`], [`meter`] | limits, and what was used |
+//! | [`memory_watch`] | what instances use, and the kernel's notices that memory runs short |
 //! | [`shares`] | the CPU is divided between functions |
 //! | [`ready_groups`] | control groups made before their instance |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
@@ -54,6 +55,7 @@ mod init;
 mod kinds;
 mod live;
 mod log;
+mod memory_watch;
 mod meter;
 mod pace;
 mod peer;
@@ -87,6 +89,7 @@ pub use enforcer::EnforcerUse;
 pub use host::{Host, HostError, Tuning};
 pub use init::seccomp::SystemCallFilter;
 pub use live::Instance;
+pub(crate) use memory_watch::InUse;
 pub(crate) use runtimes::Client;
 pub use runtimes::Runtime;
 pub use spawn::enter_if_asked;

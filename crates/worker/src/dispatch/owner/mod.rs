@@ -4,6 +4,7 @@
 //! sees its state, so that no two of them can disagree. What it does itself never blocks.
 
 mod instances;
+mod memory;
 mod requests;
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,6 +22,7 @@ use super::events::{Delayed, DelayedEvents, QueuedEvent};
 use super::host::{InstanceHost, Log};
 use super::instances::InstanceState;
 use super::message::{FailedStart, Message, Order, Overview, Readiness};
+use super::relief::Relief;
 use super::requests::PendingRequest;
 use crate::config::Config;
 use crate::function::Function;
@@ -85,6 +87,7 @@ pub(super) struct Owner<H: InstanceHost, L: Log> {
     finish_waiters: Vec<oneshot::Sender<()>>,
     /// Kept to spare an allocation for each event.
     decisions: Vec<Decision>,
+    relief: Arc<Relief>,
 }
 
 impl<H: InstanceHost, L: Log> Owner<H, L> {
@@ -94,6 +97,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         log: Arc<L>,
         scheduler: Scheduler,
         inbox: UnboundedSender<Message>,
+        relief: Arc<Relief>,
     ) -> Self {
         Self {
             config,
@@ -119,6 +123,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             shutdown_waiters: Vec::new(),
             finish_waiters: Vec::new(),
             decisions: Vec::new(),
+            relief,
         }
     }
 
@@ -208,6 +213,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 self.notify_scheduler(Event::WorkerDrained { worker });
                 self.forget_worker(worker);
             }
+            Message::InUse(in_use) => self.note_use(&in_use),
             Message::NotifyScheduler(event) => self.notify_scheduler(event),
             Message::Counts(answer) => drop(answer.send(self.scheduler.counts())),
             // Whoever asked may have gone away.

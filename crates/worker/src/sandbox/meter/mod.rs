@@ -173,6 +173,13 @@ impl Meter {
         self.lock().cores.reserved = reserved;
     }
 
+    /// CPU time in ns since its start, and memory in bytes; None if they are not measured, or no more.
+    pub(super) fn in_use(&self) -> Option<(i64, u64)> {
+        let Source::Groups(groups) = &self.source else { return None };
+        let memory = groups.counters.memory()?.try_into().ok()?;
+        Some((groups.counters.cpu_total()?, memory))
+    }
+
     fn by_cpu(&self) -> Option<&ByCpu> {
         match &self.source {
             Source::Groups(groups) => groups.by_cpu.as_ref(),

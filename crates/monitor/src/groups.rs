@@ -1,6 +1,8 @@
 //! The control groups that patterns name, as they come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use uncia_cgroup::{Mounts, Version};
@@ -36,8 +38,17 @@ impl Found<'_> {
     }
 
     fn folder(&self, tree: &Tree) -> Option<PathBuf> {
-        let folder = tree.mount.join(self.path.trim_start_matches('/'));
+        let folder = self.place(tree);
         folder.is_dir().then_some(folder)
+    }
+
+    fn folders(&self) -> Folders {
+        let inode = |tree| Some(fs::metadata(self.place(tree)).ok()?.ino());
+        self.trees.iter().map(inode).collect()
+    }
+
+    fn place(&self, tree: &Tree) -> PathBuf {
+        tree.mount.join(self.path.trim_start_matches('/'))
     }
 }
 
@@ -46,8 +57,37 @@ impl Found<'_> {
 pub(crate) struct Watched<T> {
     patterns: Vec<String>,
     trees: Vec<Tree>,
-    held: BTreeMap<String, (Text, T)>,
+    held: BTreeMap<String, Held<T>>,
     began: bool,
+}
+
+/// What a monitor holds of a group.
+#[derive(Debug)]
+struct Held<T> {
+    name: Text,
+    folders: Folders,
+    value: T,
+}
+
+/// The inodes of a group's folders, tree by tree.
+type Folders = Vec<Option<u64>>;
+
+/// How a group that is watched has changed.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    /// A tree has it that had not: groups are made tree by tree.
+    Grown,
+    /// It was removed, and made again.
+    Another,
+}
+
+fn change(before: &Folders, now: &Folders) -> Option<Change> {
+    let pairs = || before.iter().zip(now);
+    if pairs().any(|(before, now)| before.is_some() && now.is_some() && before != now) {
+        return Some(Change::Another);
+    }
+    // One that some tree has lost is being removed; its last values are still to be had elsewhere.
+    pairs().any(|(before, now)| before.is_none() && now.is_some()).then_some(Change::Grown)
 }
 
 impl<T> Watched<T> {
@@ -90,7 +130,8 @@ impl<T> Watched<T> {
     }
 
     /// Looks which groups there are; `open` is called for each new one, with whether it came
-    /// after the first look. Calls that give `None` are repeated the next time.
+    /// after the first look, and again, as for one that did not, when more trees have it. Calls that
+    /// give `None` are repeated the next time.
     ///
     /// Gives a sentence for each group without wildcards in its name that is gone.
     pub(crate) fn look(&mut self, mut open: impl FnMut(&Found, bool) -> Option<T>) -> Vec<String> {
@@ -112,13 +153,20 @@ impl<T> Watched<T> {
             }
             self.held.remove(&path);
         }
-        for path in
-            there.into_iter().filter(|path| !self.held.contains_key(path)).collect::<Vec<_>>()
-        {
+        for path in there {
             let found = Found { path: &path, trees: &self.trees };
-            if let Some(held) = open(&found, self.began) {
+            let folders = found.folders();
+            let is_new = match self.held.get(&path).map(|held| change(&held.folders, &folders)) {
+                Some(None) => continue,
+                // What it used so far is counted.
+                Some(Some(Change::Grown)) => false,
+                Some(Some(Change::Another)) | None => self.began,
+            };
+            let value = open(&found, is_new);
+            self.held.remove(&path);
+            if let Some(value) = value {
                 let name = path.as_str().into();
-                self.held.insert(path, (name, held));
+                self.held.insert(path, Held { name, folders, value });
             }
         }
         self.began = true;
@@ -127,7 +175,7 @@ impl<T> Watched<T> {
 
     /// The groups, with what is held of each.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Text, &mut T)> {
-        self.held.values_mut().map(|(name, held)| (&*name, held))
+        self.held.values_mut().map(|held| (&held.name, &mut held.value))
     }
 }
 
@@ -190,6 +238,39 @@ mod tests {
         walk(top.path(), "", &parts, &mut |path| paths.push(path));
         paths.sort();
         paths
+    }
+
+    #[test]
+    fn groups_are_opened_again_when_they_grow_or_are_others() {
+        let top = tempfile::tempdir().unwrap();
+        let place = |path: &str| top.path().join(path);
+        let tree = |name: &str| {
+            std::fs::create_dir(place(name)).unwrap();
+            Tree { version: Version::V1, controllers: vec![name.to_owned()], mount: place(name) }
+        };
+        let trees = vec![tree("cpu"), tree("memory")];
+        let patterns = vec!["/*".to_owned()];
+        let mut watched = Watched { patterns, trees, held: BTreeMap::new(), began: false };
+        let mut opened = || {
+            let mut all = Vec::new();
+            watched.look(|found, is_new| {
+                all.push((found.classic("memory").is_some(), is_new));
+                Some(())
+            });
+            all
+        };
+        assert_eq!(opened(), []);
+        std::fs::create_dir(place("cpu/g")).unwrap();
+        assert_eq!(opened(), [(false, true)]);
+        assert_eq!(opened(), []);
+        std::fs::create_dir(place("memory/g")).unwrap();
+        assert_eq!(opened(), [(true, false)]);
+        // An inode of its own: some file systems use one again at once.
+        std::fs::create_dir(place("memory-of-another")).unwrap();
+        std::fs::rename(place("memory-of-another"), place("memory/g")).unwrap();
+        assert_eq!(opened(), [(true, true)]);
+        std::fs::remove_dir(place("cpu/g")).unwrap();
+        assert_eq!(opened(), []);
     }
 
     #[test]

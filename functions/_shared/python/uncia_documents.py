@@ -86,6 +86,8 @@ class Documents:
         for kind, key, revision, *value in steps:
             if kind not in ("put", "delete", "check") or len(value) != (kind == "put"):
                 raise ValueError(f"{kind!r} with {len(value)} values is no step of a transaction")
+            if not key:
+                raise ValueError("a document's key must not be empty")
             text = json.dumps(value[0], separators=(",", ":"), allow_nan=False) if value else ""
             words += [kind, key, "" if revision is None else revision, text]
         result = self._evaluate("transact", writer, *words)
@@ -110,7 +112,7 @@ class Documents:
         Each is a dict of `position`, `key`, `kind` (put or delete), `value` and `writer`. With
         `wait_s` it waits so long, less than 30 s, for one.
         """
-        block = ("BLOCK", int(wait_s * 1000)) if wait_s > 0 else ()
+        block = ("BLOCK", max(1, round(wait_s * 1000))) if wait_s > 0 else ()
         words = ("COUNT", limit, *block, "STREAMS", self._keys[2], f"{after}-0")
         found = self._ask("XREAD", *words)
         return [_change(*entry) for _, entries in found or () for entry in entries]

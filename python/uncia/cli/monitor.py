@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -74,6 +75,11 @@ def register(app: typer.Typer) -> None:
             raise UnciaError(
                 f"there is no monitor {unknown[0]!r}", hint=f"There are {', '.join(KINDS)}."
             )
+        if command and shutil.which(command[0]) is None:
+            raise UnciaError(
+                f"cannot run {command[0]}: there is no such program",
+                hint="Name one that is on PATH, or by its path.",
+            )
         duration_ns = None if seconds is None else parse_duration(seconds)
         interval_ns = parse_duration(interval)
         stream = _stream(out)
@@ -82,10 +88,9 @@ def register(app: typer.Typer) -> None:
         try:
             code = _wait(monitors, command or [], duration_ns)
         finally:
-            sentences = monitors.stop()
-        for sentence in sentences:
-            typer.echo(sentence, err=True)
-        record.recover_folder(stream)
+            for sentence in monitors.stop():
+                typer.echo(sentence, err=True)
+            record.recover_folder(stream)
         _show(record.read(out / _TABLE, "machine"), out / _TABLE, as_json=as_json)
         if code:
             raise typer.Exit(code)
@@ -125,8 +130,9 @@ def _wait(monitors: Monitors, command: list[str], duration_ns: int | None) -> in
     try:
         while end is None or time.monotonic() < end:
             if process is not None and process.poll() is not None:
-                return _exit_code(process.returncode)
-            if not monitors.alive():
+                return _exit_code(process.returncode) or int(not monitors.alive())
+            # A command goes on though nobody watches it any more.
+            if process is None and not monitors.alive():
                 break
             rest = _POLL_S if end is None else min(_POLL_S, max(0.0, end - time.monotonic()))
             time.sleep(rest)

@@ -20,7 +20,8 @@ def summarise(rows: pa.Table) -> list[dict[str, Any]]:
 
     Returns:
         For each counter of a monitor and group: ``samples``, their ``mean``, and ``per_s``, by how
-        much it grew in a second (None for a level); of a counter by CPU, that of all CPUs together.
+        much it grew in a second (None for a level); of a counter by CPU, that of all CPUs together,
+        unless it is a percentage, whose ``mean`` is over the CPUs, too.
     """
     rows = rows.filter(pc.is_valid(rows.column("monitor")))
     words = {name: rows.column(name).cast(pa.utf8()) for name in _KEYS}
@@ -37,7 +38,12 @@ def summarise(rows: pa.Table) -> list[dict[str, Any]]:
     )
     # The CPUs' rows are of the same time, which counts once.
     whole = by_cpu.group_by(_KEYS).aggregate(
-        [("value_sum", "sum"), ("value_count", "sum"), ("interval_sum", "max")]
+        [
+            ("value_sum", "sum"),
+            ("value_count", "sum"),
+            ("value_count", "max"),
+            ("interval_sum", "max"),
+        ]
     )
     found = [_line(row) for row in whole.to_pylist()]
     return sorted(found, key=lambda row: (row["monitor"], row["cgroup"] or "", row["counter"]))
@@ -45,9 +51,10 @@ def summarise(rows: pa.Table) -> list[dict[str, Any]]:
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
     time_ns = row["interval_sum_max"]
+    is_share = row["counter"].endswith("_percent")
     return {
         **{name: row[name] for name in _KEYS},
         "samples": row["value_count_sum"],
-        "mean": row["value_sum_sum"] / row["value_count_sum"],
+        "mean": row["value_sum_sum"] / row["value_count_sum" if is_share else "value_count_max"],
         "per_s": row["value_sum_sum"] / time_ns * NS_PER_S if time_ns else None,
     }

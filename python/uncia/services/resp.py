@@ -36,7 +36,7 @@ class Connection:
         host, _, port = address.rpartition(":")
         try:
             self._socket = socket.create_connection((host, int(port)), _TIMEOUT_S)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise RunFailedError(
                 f"the documents' server at {address} cannot be reached: {error}"
             ) from error

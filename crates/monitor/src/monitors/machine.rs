@@ -9,6 +9,8 @@ use crate::samples::{Counters, Samples};
 const NS_PER_US: i64 = 1_000;
 /// The kernel counts CPU time in ticks of 10 ms: below this, shares of it are too coarse.
 const SHORTEST_NS: i64 = 200_000_000;
+/// A sample that comes early for the one before, which came late, is no reason to leave one out.
+const SLACK_NS: i64 = SHORTEST_NS / 4;
 const PRESSURE: [(&str, &str); 3] = [
     ("cpu", "pressure.cpu_percent"),
     ("memory", "pressure.memory_percent"),
@@ -61,8 +63,10 @@ impl Machine {
 
 impl Monitor for Machine {
     fn sample(&mut self, samples: &mut Samples) {
-        let is_short =
-            self.before.as_ref().is_some_and(|before| samples.now - before.at < SHORTEST_NS);
+        let is_short = self
+            .before
+            .as_ref()
+            .is_some_and(|before| samples.now - before.at < SHORTEST_NS - SLACK_NS);
         if is_short {
             return;
         }

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 _NS_PER_MS: Final = 1e6
 _BITS_PER_MS_IN_MBPS: Final = 1e3
 """Bits a millisecond that are a megabit a second."""
+_WITHHELD_PART: Final = 3
+"""From a third on the median and its interval could fall among those that are withheld."""
 
 
 def _times(subject: SubjectRows) -> tuple[Ints, int, str]:
     """The ascending transfer times in ns, the size in bytes, and why there are none."""
     table = subject.invocations
     times, withheld, size = hops.payload_times(table, subject.run.spans, subject.meta)
-    ordered = np.sort(np.array(times, dtype=np.int64))
-    if withheld and withheld >= len(times):
-        # The short ones are withheld first, so that what is left is no sample.
-        return ordered[:0], size, "most transfer times are below what the clocks can tell"
+    # The short ones are withheld first: they count as shorter than all others.
+    ordered = np.sort(np.array([0] * withheld + times, dtype=np.int64))
+    if withheld * _WITHHELD_PART >= ordered.size > 0 and withheld:
+        return ordered[:0], size, "too many transfer times are below what the clocks can tell"
     return ordered, size, "" if times else "no payload was handed on"
 
 

@@ -154,8 +154,12 @@ def test_an_update_reaches_the_next_request(platform: Platform) -> None:
     code = package("def handler(e, c):\n    return 2\n")
     platform.client.update_function_code(FunctionName="f", ZipFile=code)
     assert platform.invoke("f")[1] == 2
-    reasons = [row["end_reason"] for row in log(platform, "instances")]
-    assert sorted(reasons, key=str) == [None, "update"]
+
+    def reasons() -> list[str | None]:
+        return sorted((row["end_reason"] for row in log(platform, "instances")), key=str)
+
+    # The old one ends beside the next request.
+    wait_for(lambda: reasons() == [None, "update"])
 
 
 def test_node(platform: Platform) -> None:

@@ -34,9 +34,10 @@ SECTIONS = [
     "lag",
     "outcomes",
     "machine",
+    "monitored",
 ]
-# Of a run without chains, whose failures are declared.
-SHOWN = [name for name in SECTIONS if name not in ("chains", "hops", "errors")]
+# Of a run without chains and monitors, whose failures are declared.
+SHOWN = [name for name in SECTIONS if name not in ("chains", "hops", "errors", "monitored")]
 
 
 @pytest.fixture(scope="module")

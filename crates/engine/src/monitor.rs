@@ -16,8 +16,6 @@ use crate::{config, signals};
 /// `until_eof`: the configuration is the first line of standard input, and its end is a signal, too:
 /// so that the monitors end with whoever started them, however that ends.
 pub(crate) fn run(config: Option<&Path>, until_eof: bool) -> ExitCode {
-    // Some monitors keep a dozen files open for each group.
-    let _ = uncia_process::descriptors::raise_limit();
     let text = match config {
         Some(config) if !until_eof => config::read(config),
         _ => first_line(),

@@ -73,6 +73,8 @@ pub fn run(
     stop: &Receiver<()>,
     on_event: &mut dyn FnMut(&Event),
 ) -> Result<(), MonitorError> {
+    // Some monitors keep a dozen files open for each group.
+    let _ = uncia_process::descriptors::raise_limit();
     let mut rows = Rows {
         run: config.run.as_deref().map(Text::from),
         epoch: config.epoch_unix_ns,

@@ -52,6 +52,7 @@ mod host;
 mod http1;
 mod http_server;
 mod init;
+mod invocation;
 mod kinds;
 mod live;
 mod log;

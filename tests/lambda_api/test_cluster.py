@@ -232,6 +232,30 @@ def test_answers_pass_from_workers_while_they_are_made(controller: Platform, joi
     assert "the worker a is gone" in row["error"]
 
 
+def test_clients_that_do_not_read_hold_up_nobody(controller: Platform, join: Join) -> None:
+    join(controller, "a")
+    limit = round(scaled(3))
+    controller.create("f", CLIENT, Timeout=limit, MemorySize=128)
+    url = url_of(controller, InvokeMode="RESPONSE_STREAM")
+    event = json.dumps({"pieces": [64 << 20]})
+    deaf = []
+    for _ in range(9):
+        connection = http.client.HTTPConnection(controller.address, timeout=scaled(60))
+        connection.request("POST", f"{url}/", event)
+        deaf.append(connection)
+    wait_for(lambda: len(log(controller, "instances")) == 9)
+    time.sleep(1)
+    began = time.monotonic()
+    controller.create("g", "def handler(event, context):\n    return 1\n")
+    assert controller.invoke("g")[1] == 1
+    assert time.monotonic() - began < limit
+    wait_for(lambda: len(log(controller)) == 10)
+    outcomes = sorted(row["outcome"] for row in log(controller))
+    assert outcomes == ["ok", *["timeout"] * 9]
+    for connection in deaf:
+        connection.close()
+
+
 def test_a_server_on_a_worker_ends_with_its_client(controller: Platform, join: Join) -> None:
     join(controller, "a")
     tags = {"uncia:architecture": "http"}

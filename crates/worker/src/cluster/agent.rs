@@ -278,7 +278,7 @@ impl Agent {
     async fn invoke(&self, id: &str, body: Incoming, came: Moment) -> Result<AnswerBody, String> {
         let request: ServeRequest = wire::decode(body).await?;
         let instance = self.instance(id)?;
-        let (passage, begun) = Passage::new();
+        let (passage, mut begun) = Passage::new();
         let passage = request.streams.then(|| Arc::new(passage));
         let request = Invocation { passage, ..request.into() };
         let mut served = Box::pin(async move {
@@ -289,8 +289,12 @@ impl Agent {
         tokio::select! {
             biased;
             // In a task, since the instance goes on to its end though nobody reads what it sends.
-            Ok(begun) = begun => frames::streamed(begun, tokio::spawn(served)),
-            answer = &mut served => frames::whole(&answer?),
+            Ok(begun) = &mut begun => frames::streamed(begun, tokio::spawn(served)),
+            answer = &mut served => match begun.try_recv() {
+                // It began and ended at once.
+                Ok(begun) => frames::streamed(begun, tokio::spawn(std::future::ready(answer))),
+                Err(_) => frames::whole(&answer?),
+            },
         }
     }
 

@@ -29,6 +29,9 @@ use crate::store::Registry;
 /// How often a silent worker is asked whether it is there, and how long it may take to say so.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a worker may have sent of an answer that its client does not read. Hundreds of such answers leave
+/// room on the connection for all others.
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// Within this time a connection that has broken is known to have.
 const NOTICE: Duration = Duration::from_millis(500);
 
@@ -179,7 +182,7 @@ impl Members {
             .keep_alive_interval(HEARTBEAT)
             .keep_alive_timeout(HEARTBEAT_TIMEOUT)
             .keep_alive_while_idle(true)
-            .initial_stream_window_size(8 << 20)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(64 << 20)
             .handshake(io)
             .await;

@@ -9,16 +9,19 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use uncia_clock::Moment;
 
 use super::frames::{Beginning, Frames};
 use super::members::{AskError, Member};
 use super::wire::{self, ServeAnswer, ServeRequest, lost};
 use crate::instance::{HttpAnswer, Outcome, Passage, Reply, Request};
+use crate::passage::ClientGone;
 
 /// The largest body of a request to an HTTP server that is passed on: Cloud Run's limit without HTTP/2.
 const MAX_BODY_BYTES: usize = 32 << 20;
+/// What a client has beyond the request's time to take what was sent of the answer.
+const PASSING: Duration = Duration::from_secs(1);
 /// No idle CPU time is known.
 const UNKNOWN: i64 = i64::MIN;
 
@@ -76,7 +79,7 @@ impl RemoteInstance {
         let path = format!("/instances/{}/serve", self.id);
         let serve = ServeRequest::of(&request, payload);
         let passage = request.passage.as_deref();
-        match self.serve(&path, &serve, passage).await {
+        match self.serve(&path, &serve, passage, request.timeout).await {
             Ok(None) => {
                 let sentence = "the client closed the connection";
                 let outcome = Outcome::ClientGone(sentence.into());
@@ -105,6 +108,7 @@ impl RemoteInstance {
         path: &str,
         request: &ServeRequest,
         passage: Option<&Passage>,
+        limit: Duration,
     ) -> Result<Option<ServeAnswer>, AskError> {
         let body = wire::encode(request).map_err(AskError::Failed)?;
         let mut frames = Frames::new(self.member.ask(path, body).await?);
@@ -112,10 +116,16 @@ impl RemoteInstance {
             self.member.unless_gone(frames.read()).await?.map_err(AskError::Failed)?;
         // Whoever has all that was announced takes no more, and has not gone.
         let mut left = beginning.as_ref().and_then(|it| it.announced).unwrap_or(u64::MAX);
-        let mut client = passage.zip(beginning).and_then(|(passage, it)| {
-            let pieces = passage.begin(it.answer.status, it.answer.headers, it.announced);
-            Some((passage, pieces.ok()?))
-        });
+        let mut client = None;
+        if let Some((passage, it)) = passage.zip(beginning) {
+            match passage.begin(it.answer.status, it.answer.headers, it.announced) {
+                Ok(pieces) => client = Some((passage, pieces)),
+                Err(ClientGone) if self.is_server => return Ok(None),
+                Err(ClientGone) => {}
+            }
+        }
+        // By then the worker has ended it, and waits only for a client that does not read.
+        let deadline = Instant::now() + limit + PASSING;
         loop {
             let next = self.member.unless_gone(frames.next());
             let piece = match &client {
@@ -135,12 +145,10 @@ impl RemoteInstance {
             let Some((passage, pieces)) = &client else { continue };
             let bytes = piece.len();
             left = left.saturating_sub(bytes as u64);
-            if pieces.send(piece).await.is_ok() {
-                passage.count_sent(bytes);
-            } else if self.is_server {
-                return Ok(None);
-            } else {
-                client = None;
+            match timeout_at(deadline, pieces.send(piece)).await {
+                Ok(Ok(())) => passage.count_sent(bytes),
+                Ok(Err(_)) if self.is_server => return Ok(None),
+                Ok(Err(_)) | Err(_) => client = None,
             }
         }
     }

@@ -34,7 +34,7 @@ const FILE_KEYS_V2: [&str; 2] = ["inactive_file", "active_file"];
 pub struct Notice {
     /// The bound was crossed, or allocations stall.
     pub is_short: bool,
-    /// Somebody in the group found no memory at all.
+    /// A bound of the group, or of one that it is in, left no memory at all.
     pub is_out_of_memory: bool,
 }
 
@@ -48,8 +48,18 @@ pub struct MemoryNotices {
 
 #[derive(Debug)]
 enum Kind {
-    V1 { crossed: EventFd, out_of_memory: EventFd },
-    V2 { events: File, stalls: Option<File>, high: PathBuf, bound: u64, ooms: AtomicI64 },
+    V1 {
+        crossed: EventFd,
+        out_of_memory: EventFd,
+    },
+    V2 {
+        events: File,
+        above: Vec<File>,
+        stalls: Option<File>,
+        high: PathBuf,
+        bound: u64,
+        ooms: AtomicI64,
+    },
 }
 
 impl MemoryNotices {
@@ -71,12 +81,13 @@ impl MemoryNotices {
             }
             Version::V2 => {
                 let events = open("memory.events")?;
-                let ooms = pread(&events, |text| keyed::<i64>(text, "oom")).unwrap_or_default();
+                let above = local_events(folder);
+                let ooms = count_ooms(&above);
                 let high = folder.join("memory.high");
                 write(&high, &bound.to_string())?;
                 // A kernel without PSI counts the events all the same.
                 let stalls = stall_trigger(&folder.join("memory.pressure")).ok();
-                Kind::V2 { events, stalls, high, bound, ooms: ooms.into() }
+                Kind::V2 { events, above, stalls, high, bound, ooms: ooms.into() }
             }
         };
         Ok(Self { usage, stat: open("memory.stat")?, kind })
@@ -104,19 +115,21 @@ impl MemoryNotices {
                     is_out_of_memory: out_of_memory.read().is_ok(),
                 })
             }
-            Kind::V2 { events, stalls, ooms, .. } => {
+            Kind::V2 { events, above, stalls, ooms, .. } => {
                 let mut files = vec![
                     PollFd::new(wake, PollFlags::POLLIN),
                     PollFd::new(events.as_fd(), PollFlags::POLLPRI),
                 ];
-                files.extend(stalls.as_ref().map(|it| PollFd::new(it.as_fd(), PollFlags::POLLPRI)));
+                let others = above.iter().chain(stalls);
+                files.extend(others.map(|it| PollFd::new(it.as_fd(), PollFlags::POLLPRI)));
                 again(|| poll(&mut files, timeout))?;
                 let told = |file: &PollFd<'_>| {
                     file.revents().is_some_and(|it| it.contains(PollFlags::POLLPRI))
                 };
                 let is_short = files[1..].iter().any(told);
                 // Read each time, which makes the next change the next notice.
-                let count = pread(events, |text| keyed(text, "oom")).unwrap_or_default();
+                let _ = pread(events, |text| keyed::<i64>(text, "high"));
+                let count = count_ooms(above);
                 let is_out_of_memory = ooms.swap(count, Ordering::Relaxed) < count;
                 Ok(Notice { is_short, is_out_of_memory })
             }
@@ -160,6 +173,17 @@ impl MemoryNotices {
             Kind::V2 { high, bound, .. } => write(high, &bound.to_string()),
         }
     }
+}
+
+/// Version 2: what happened by the bounds of the group itself, and of those that it is in, as far as they
+/// are seen from here: what `memory.events` counts is of all below, of instances that meet their own bounds.
+fn local_events(folder: &Path) -> Vec<File> {
+    let files = folder.ancestors().map(|it| File::open(it.join("memory.events.local")));
+    files.map_while(Result::ok).collect()
+}
+
+fn count_ooms(files: &[File]) -> i64 {
+    files.iter().filter_map(|file| pread(file, |text| keyed::<i64>(text, "oom"))).sum()
 }
 
 /// Version 1: an eventfd that is told of a control file's event.
@@ -226,13 +250,17 @@ mod tests {
         assert!(sentence.contains("memory.high"), "{sentence}");
         put("memory.high", "max\n");
         put("memory.pressure", "");
+        put("memory.events.local", "low 0\nhigh 3\nmax 0\noom 0\noom_kill 0\n");
         let notices = open().unwrap();
         assert_eq!(read("memory.high"), "1048576");
         assert_eq!(read("memory.pressure"), format!("{STALLS}\0"));
         assert_eq!((notices.usage(), notices.of_files()), (Some(4096), Some(3)));
         let wake = EventFd::new().unwrap();
         assert!(!notices.wait(wake.as_fd(), WAIT).unwrap().is_out_of_memory);
+        // An instance below has met its own bound.
         put("memory.events", "low 0\nhigh 4\nmax 0\noom 2\noom_kill 1\n");
+        assert!(!notices.wait(wake.as_fd(), WAIT).unwrap().is_out_of_memory);
+        put("memory.events.local", "low 0\nhigh 4\nmax 0\noom 1\noom_kill 0\n");
         assert!(notices.wait(wake.as_fd(), WAIT).unwrap().is_out_of_memory);
         assert!(!notices.wait(wake.as_fd(), WAIT).unwrap().is_out_of_memory);
         notices.hush().unwrap();

@@ -49,7 +49,7 @@ class Listener(http.server.BaseHTTPRequestHandler):
 print(name, "starts", flush=True)
 status, headers, text = ask("POST", "/2020-01-01/extension/register",
     json.dumps({"events": ["INVOKE", "SHUTDOWN"]}), Lambda_Extension_Name=name)
-own = headers["Lambda-Extension-Identifier"]
+identifier = headers["Lambda-Extension-Identifier"]
 how = PLAN.get("listen", "serve")
 if how == "serve":
     server = http.server.ThreadingHTTPServer(("sandbox.localdomain", port), Listener)
@@ -68,12 +68,13 @@ subscription = {
     "destination": {"protocol": "HTTP", "URI": "http://sandbox.localdomain:%%d/a" %% port},
 }
 subscription.update(PLAN.get("subscription", {}))
-said = ask("PUT", "/2022-07-01/telemetry", json.dumps(subscription),
-           Lambda_Extension_Identifier=PLAN.get("id", own))
-print("subscribed:", said[0], said[2], flush=True)
-open("/tmp/subscribed", "w").write(f"subscribed: {said[0]} {said[2]}")
+answer = ask("PUT", "/2022-07-01/telemetry", json.dumps(subscription),
+             Lambda_Extension_Identifier=PLAN.get("id", identifier))
+print("subscribed:", answer[0], answer[2], flush=True)
+open("/tmp/subscribed", "w").write(f"subscribed: {answer[0]} {answer[2]}")
 while True:
-    _, _, event = ask("GET", "/2020-01-01/extension/event/next", Lambda_Extension_Identifier=own)
+    _, _, event = ask("GET", "/2020-01-01/extension/event/next",
+                      Lambda_Extension_Identifier=identifier)
     if json.loads(event)["eventType"] == "SHUTDOWN":
         for line in open("/tmp/telemetry"):
             print("SENT", line.strip(), flush=True)
@@ -184,8 +185,8 @@ def test_only_what_is_subscribed_to_is_sent_and_the_end_sends_the_rest(serve: Se
     # What the extension prints at an end is in the output of the invocation that it ends.
     answer, failure = platform.invoke("f", {"sleep": 30}, LogType="Tail")
     assert failure["errorType"] == "Sandbox.Timedout"
-    said = [line.partition("SENT ")[2] for line in tail(answer).splitlines()]
-    sent = [json.loads(event) for event in said if event]
+    lines = [line.partition("SENT ")[2] for line in tail(answer).splitlines()]
+    sent = [json.loads(event) for event in lines if event]
     assert {event["type"] for event in sent} == {"function"}
     lines = ["imported", "line 0 ", "line 1 ", "no end of line", "no end of line"]
     assert [event["record"] for event in sent] == lines
@@ -244,6 +245,6 @@ def test_a_wrong_subscription_is_refused(
     # The first event comes when the extension has asked for it, after all else.
     code = "def handler(event, context):\n    return open('/tmp/subscribed').read()\n"
     deploy(platform, code, **plan)
-    said = platform.invoke("f")[1]
-    assert said.startswith(f"subscribed: {status} ")
-    assert words in said
+    message = platform.invoke("f")[1]
+    assert message.startswith(f"subscribed: {status} ")
+    assert words in message

@@ -94,6 +94,9 @@ impl Status {
     }
 }
 
+/// Ten extensions may be in an instance; what was asked for before may be on its way for a moment still.
+const MAX_SUBSCRIPTIONS: usize = 20;
+
 /// The telemetry of one instance.
 pub(super) struct Telemetry {
     function: String,
@@ -119,6 +122,8 @@ struct State {
     early: Vec<(Kind, Bytes)>,
     early_bytes: usize,
     queues: Vec<Arc<Queue>>,
+    /// So far, those that took the place of others included.
+    subscriptions: usize,
     is_closed: bool,
     serving: Option<Serving>,
     /// The most memory of all invocations, in bytes.
@@ -191,6 +196,11 @@ impl Telemetry {
             let Some(inner) = inner.filter(|_| !state.is_closed) else {
                 return Err(Refusal::Closed);
             };
+            state.subscriptions += 1;
+            if state.subscriptions > MAX_SUBSCRIPTIONS {
+                let sentence = format!("an instance may subscribe {MAX_SUBSCRIPTIONS} times");
+                return Err(Refusal::Invalid(sentence));
+            }
             state.queues.retain(|other| {
                 let is_other = other.name != name;
                 if !is_other {

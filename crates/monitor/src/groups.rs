@@ -18,12 +18,12 @@ pub(crate) struct Tree {
 
 /// A group, and its folders in the trees that it exists in.
 #[derive(Debug)]
-pub(crate) struct Found<'a> {
+pub(crate) struct GroupPath<'a> {
     path: &'a str,
     trees: &'a [Tree],
 }
 
-impl Found<'_> {
+impl GroupPath<'_> {
     /// Its folder in version 1's tree of a controller.
     pub(crate) fn classic(&self, controller: &str) -> Option<PathBuf> {
         let has = |tree: &&Tree| {
@@ -134,7 +134,10 @@ impl<T> Watched<T> {
     /// give `None` are repeated the next time.
     ///
     /// Gives a sentence for each group without wildcards in its name that is gone.
-    pub(crate) fn look(&mut self, mut open: impl FnMut(&Found, bool) -> Option<T>) -> Vec<String> {
+    pub(crate) fn look(
+        &mut self,
+        mut open: impl FnMut(&GroupPath, bool) -> Option<T>,
+    ) -> Vec<String> {
         let mut there = BTreeSet::new();
         for pattern in &self.patterns {
             let parts: Vec<_> = pattern.split('/').filter(|part| !part.is_empty()).collect();
@@ -154,15 +157,15 @@ impl<T> Watched<T> {
             self.held.remove(&path);
         }
         for path in there {
-            let found = Found { path: &path, trees: &self.trees };
-            let folders = found.folders();
+            let group = GroupPath { path: &path, trees: &self.trees };
+            let folders = group.folders();
             let is_new = match self.held.get(&path).map(|held| change(&held.folders, &folders)) {
                 Some(None) => continue,
                 // What it used so far is counted.
                 Some(Some(Change::Grown)) => false,
                 Some(Some(Change::Another)) | None => self.began,
             };
-            let value = open(&found, is_new);
+            let value = open(&group, is_new);
             self.held.remove(&path);
             if let Some(value) = value {
                 let name = path.as_str().into();
@@ -179,22 +182,22 @@ impl<T> Watched<T> {
     }
 }
 
-/// Calls `found` with the path of each group at or below `folder` that the parts of a pattern match:
+/// Calls `visit` with the path of each group at or below `folder` that the parts of a pattern match:
 /// `*` and `?` within a name, `**` for any number of names.
-fn walk(folder: &Path, path: &str, parts: &[&str], found: &mut impl FnMut(String)) {
+fn walk(folder: &Path, path: &str, parts: &[&str], visit: &mut impl FnMut(String)) {
     let Some((part, rest)) = parts.split_first() else {
         if folder.is_dir() {
-            found(if path.is_empty() { "/".to_owned() } else { path.to_owned() });
+            visit(if path.is_empty() { "/".to_owned() } else { path.to_owned() });
         }
         return;
     };
     let is_deep = *part == "**";
     if is_deep {
-        walk(folder, path, rest, found);
+        walk(folder, path, rest, visit);
     } else if !part.contains(['*', '?']) {
         let below = folder.join(part);
         if below.is_dir() {
-            walk(&below, &format!("{path}/{part}"), rest, found);
+            walk(&below, &format!("{path}/{part}"), rest, visit);
         }
         return;
     }
@@ -204,7 +207,7 @@ fn walk(folder: &Path, path: &str, parts: &[&str], found: &mut impl FnMut(String
         let Ok(name) = entry.file_name().into_string() else { continue };
         if is_folder && (is_deep || matches(part.as_bytes(), name.as_bytes())) {
             let rest = if is_deep { parts } else { rest };
-            walk(&entry.path(), &format!("{path}/{name}"), rest, found);
+            walk(&entry.path(), &format!("{path}/{name}"), rest, visit);
         }
     }
 }
@@ -227,7 +230,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn found(pattern: &str) -> Vec<String> {
+    fn matching(pattern: &str) -> Vec<String> {
         let top = tempfile::tempdir().unwrap();
         for path in ["docker/abc", "docker/abd/inner", "system/x"] {
             std::fs::create_dir_all(top.path().join(path)).unwrap();
@@ -253,8 +256,8 @@ mod tests {
         let mut watched = Watched { patterns, trees, held: BTreeMap::new(), began: false };
         let mut opened = || {
             let mut all = Vec::new();
-            watched.look(|found, is_new| {
-                all.push((found.classic("memory").is_some(), is_new));
+            watched.look(|group, is_new| {
+                all.push((group.classic("memory").is_some(), is_new));
                 Some(())
             });
             all
@@ -275,12 +278,12 @@ mod tests {
 
     #[test]
     fn patterns_name_groups() {
-        assert_eq!(found("/"), ["/"]);
-        assert_eq!(found("/docker"), ["/docker"]);
-        assert_eq!(found("/docker/*"), ["/docker/abc", "/docker/abd"]);
-        assert_eq!(found("/d*r/ab?"), ["/docker/abc", "/docker/abd"]);
-        assert_eq!(found("/**/inner"), ["/docker/abd/inner"]);
-        assert_eq!(found("/docker/**").len(), 4);
-        assert!(found("/absent/*").is_empty() && found("/docker/file").is_empty());
+        assert_eq!(matching("/"), ["/"]);
+        assert_eq!(matching("/docker"), ["/docker"]);
+        assert_eq!(matching("/docker/*"), ["/docker/abc", "/docker/abd"]);
+        assert_eq!(matching("/d*r/ab?"), ["/docker/abc", "/docker/abd"]);
+        assert_eq!(matching("/**/inner"), ["/docker/abd/inner"]);
+        assert_eq!(matching("/docker/**").len(), 4);
+        assert!(matching("/absent/*").is_empty() && matching("/docker/file").is_empty());
     }
 }

@@ -7,7 +7,7 @@ use uncia_cgroup::{Controller, Counters as Files, Version};
 use uncia_record::Text;
 
 use super::{Monitor, keyed};
-use crate::groups::{Found, Watched};
+use crate::groups::{GroupPath, Watched};
 use crate::samples::{Counters, Samples};
 
 /// Longer than any `memory.stat`.
@@ -53,8 +53,8 @@ impl Cgroup {
 impl Monitor for Cgroup {
     fn sample(&mut self, samples: &mut Samples) {
         let before = samples.before;
-        let sentences = self.0.look(|found, is_new| {
-            let mut group = Group::open(found);
+        let sentences = self.0.look(|group_path, is_new| {
+            let mut group = Group::open(group_path);
             if let Some(before) = before.filter(|_| is_new) {
                 for counter in GROWING {
                     group.counters.set(counter, 0, before);
@@ -81,17 +81,17 @@ struct Group {
 }
 
 impl Group {
-    fn open(found: &Found) -> Self {
+    fn open(group_path: &GroupPath) -> Self {
         let controllers = [Controller::Cpu, Controller::CpuAccounting, Controller::Memory];
         let classic: Vec<_> = controllers
             .into_iter()
             .chain([Controller::Pids])
-            .filter_map(|it| Some((it, found.classic(it.name())?)))
+            .filter_map(|it| Some((it, group_path.classic(it.name())?)))
             .collect();
         let of = |controller| {
             classic.iter().find(|(it, _)| *it == controller).map(|(_, folder)| folder.as_path())
         };
-        let folder = found.unified();
+        let folder = group_path.unified();
         let memory = |folder: &std::path::Path| File::open(folder.join("memory.stat")).ok();
         let classic_memory = of(Controller::Memory).and_then(memory);
         Self {

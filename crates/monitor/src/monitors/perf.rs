@@ -11,7 +11,7 @@ use std::path::Path;
 use uncia_record::Text;
 
 use super::Monitor;
-use crate::groups::{Found, Watched};
+use crate::groups::{GroupPath, Watched};
 use crate::samples::{Grown, Sample, Samples};
 
 const SOFTWARE: u32 = 0x1;
@@ -165,8 +165,8 @@ impl Monitor for Perf {
         }
         let (kinds, cpus, now) = (&self.kinds, &self.cpus, samples.now);
         let mut failed = Vec::new();
-        let sentences = self.groups.look(|found, _| {
-            let folder = File::open(folder(found)?).ok()?;
+        let sentences = self.groups.look(|group_path, _| {
+            let folder = File::open(folder(group_path)?).ok()?;
             match open_all(kinds, cpus, Some(folder.as_raw_fd()), now) {
                 Ok(open) => Some(open),
                 Err(error) => {
@@ -187,8 +187,8 @@ impl Monitor for Perf {
 }
 
 /// Where version 1 has a tree for events, the kernel wants a group of that.
-fn folder(found: &Found) -> Option<std::path::PathBuf> {
-    found.classic("perf_event").or_else(|| found.unified())
+fn folder(group_path: &GroupPath) -> Option<std::path::PathBuf> {
+    group_path.classic("perf_event").or_else(|| group_path.unified())
 }
 
 fn open_all(

@@ -47,8 +47,8 @@ impl Monitor for Pressure {
     fn sample(&mut self, samples: &mut Samples) {
         self.machine.sample(None, samples);
         let before = samples.before;
-        let sentences = self.groups.look(|found, is_new| {
-            let folder = found.unified()?;
+        let sentences = self.groups.look(|group_path, is_new| {
+            let folder = group_path.unified()?;
             let mut stalls = Stalls::open(|resource| folder.join(format!("{resource}.pressure")));
             if let Some(before) = before.filter(|_| is_new) {
                 stalls.begin(before);

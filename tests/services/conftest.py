@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from uncia.errors import UnciaError
+from uncia.experiment import files
 from uncia.services import versitygw
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "experiment"))
@@ -57,3 +58,12 @@ def built() -> None:
         versitygw.find()
     except UnciaError as error:
         pytest.skip(f"{error.message}: {error.hint}")
+
+
+def names_its_place(path: Path, old: str, new: str, message: str) -> None:
+    """Check what is said of an experiment file with a mistake in it, and that its name is in it."""
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UnciaError) as error:
+        files.load(path)
+    assert message in str(error.value)
+    assert path.name in str(error.value)

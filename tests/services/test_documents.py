@@ -12,10 +12,11 @@ import pytest
 from run_helpers import Uncia, finish, function, wait_until
 
 from uncia.errors import UnciaError
-from uncia.experiment import files
 from uncia.platforms import Context, ServiceEndpoint, processes
 from uncia.platforms.journal import Journal, Resource
 from uncia.services import documents, redis_server, resp
+
+from .conftest import names_its_place
 
 PREFIX = "uncia:r[1]*:"
 LOCK = Path(__file__).parent / "redis_lock" / "requirements.txt"
@@ -190,9 +191,9 @@ def test_only_keys_below_the_prefix_are_removed(
     server: redis_server.Server, endpoint: ServiceEndpoint
 ) -> None:
     documents.seed(endpoint, {f"a/{number:04}": number for number in range(2_500)} | {"b": 1})
-    found = list(documents.below(endpoint, "a/"))
-    assert [contents for _, _, contents in found] == list(range(2_500))
-    assert [revision for _, revision, _ in found] == list(range(1, 2_501))
+    listed = list(documents.below(endpoint, "a/"))
+    assert [contents for _, _, contents in listed] == list(range(2_500))
+    assert [revision for _, revision, _ in listed] == list(range(1, 2_501))
     with documents.connection(server.address, endpoint.environment) as connection:
         # What the prefix would match if it were a pattern.
         connection.call("SET", "uncia:r1x:documents", "kept")
@@ -242,9 +243,4 @@ def test_a_server_that_ends_or_refuses_is_a_sentence(
 def test_mistakes_are_named_with_their_place(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
-    path = written(tmp_path)
-    path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(UnciaError) as error:
-        files.load(path)
-    assert message in str(error.value)
-    assert "counted.yaml" in str(error.value)
+    names_its_place(written(tmp_path), old, new, message)

@@ -15,7 +15,7 @@ from uncia.platforms import Context, processes
 from uncia.platforms.journal import Journal
 from uncia.services import store, versitygw
 
-from .conftest import ROUND_TRIP
+from .conftest import ROUND_TRIP, names_its_place
 
 FILE = """\
 name: stored
@@ -158,12 +158,7 @@ def test_uploads_that_were_never_completed_are_removed(tmp_path: Path) -> None:
 def test_mistakes_are_named_with_their_place(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
-    path = written(tmp_path)
-    path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(UnciaError) as error:
-        files.load(path)
-    assert message in str(error.value)
-    assert "stored.yaml" in str(error.value)
+    names_its_place(written(tmp_path), old, new, message)
 
 
 def test_platforms_without_services_refuse_them(tmp_path: Path) -> None:

@@ -101,10 +101,10 @@ class Documents:
         What is written meanwhile may be missed or not, where it lies behind.
         """
         after = ""
-        while found := self._evaluate("list", prefix, after, page):
-            for key, held in zip(found[::2], found[1::2]):
+        while words := self._evaluate("list", prefix, after, page):
+            for key, held in zip(words[::2], words[1::2]):
                 yield (key, *_parsed(held))
-            after = found[-2]
+            after = words[-2]
 
     def changes(self, after=0, limit=_PAGE, wait_s=0):
         """The next changes behind a position, oldest first, at most `limit`; [] if there are none.
@@ -114,8 +114,8 @@ class Documents:
         """
         block = ("BLOCK", max(1, round(wait_s * 1000))) if wait_s > 0 else ()
         words = ("COUNT", limit, *block, "STREAMS", self._keys[2], f"{after}-0")
-        found = self._ask("XREAD", *words)
-        return [_change(*entry) for _, entries in found or () for entry in entries]
+        streams = self._ask("XREAD", *words)
+        return [_change(*entry) for _, entries in streams or () for entry in entries]
 
     def _evaluate(self, *words):
         return self._ask("EVALSHA", self._script, len(self._keys), *self._keys, *words)

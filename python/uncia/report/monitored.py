@@ -45,8 +45,8 @@ def summarise(rows: pa.Table) -> list[dict[str, Any]]:
             ("interval_sum", "max"),
         ]
     )
-    found = [_line(row) for row in whole.to_pylist()]
-    return sorted(found, key=lambda row: (row["monitor"], row["cgroup"] or "", row["counter"]))
+    lines = [_line(row) for row in whole.to_pylist()]
+    return sorted(lines, key=lambda row: (row["monitor"], row["cgroup"] or "", row["counter"]))
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:

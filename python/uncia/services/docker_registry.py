@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -57,18 +56,9 @@ class Server:
             ),
             encoding="utf-8",
         )
-        with log.open("ab") as file:
-            return subprocess.Popen(
-                [str(program), "serve", str(configuration(folder))],
-                # Variables of the machine's would change the configuration.
-                env={"PATH": os.environ.get("PATH", ""), "OTEL_TRACES_EXPORTER": "none"},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                # Out of reach of the terminal's Ctrl-C: the run ends it, after its functions.
-                start_new_session=True,
-            )
+        arguments = ["serve", str(configuration(folder))]
+        variables = {"OTEL_TRACES_EXPORTER": "none"}
+        return listening.begin(program, arguments, folder, log, variables)
 
     def stop(self) -> None:
         """End it; may be called twice."""

@@ -156,8 +156,10 @@ def seed(endpoint: ServiceEndpoint, contents: Mapping[str, Any]) -> None:
     """Put documents, whatever there is under their keys.
 
     Raises:
-        RunFailedError: the server does not take them.
+        RunFailedError: a key is empty, or the server does not take them.
     """
+    if "" in contents:
+        raise RunFailedError("a document's key must not be empty")
     variables = endpoint.environment
     steps = [("put", key, "", json.dumps(value)) for key, value in contents.items()]
     with connection(endpoint.address, variables) as server:
@@ -177,13 +179,13 @@ def below(endpoint: ServiceEndpoint, prefix: str = "") -> Iterator[tuple[str, in
     with connection(endpoint.address, variables) as server:
         while True:
             reply = _evaluate(server, variables, "list", prefix, after, _PAGE)
-            found = [str(word) for word in reply] if isinstance(reply, list) else []
-            if not found:
+            words = [str(word) for word in reply] if isinstance(reply, list) else []
+            if not words:
                 return
-            for key, held in zip(found[::2], found[1::2], strict=True):
+            for key, held in zip(words[::2], words[1::2], strict=True):
                 revision, _, text = held.partition(" ")
                 yield key, int(revision), json.loads(text)
-            after = found[-2]
+            after = words[-2]
 
 
 def _evaluate(server: Connection, variables: Mapping[str, str], *words: str | int) -> Any:
@@ -251,8 +253,8 @@ def empty(address: str, variables: Mapping[str, str], prefix: str) -> None:
             while True:
                 reply = server.call("SCAN", cursor, "MATCH", pattern, "COUNT", _PAGE)
                 assert isinstance(reply, list), "SCAN replies with a cursor and keys"
-                found = reply[1] if isinstance(reply[1], list) else []
-                if names := [str(name) for name in found]:
+                page = reply[1] if isinstance(reply[1], list) else []
+                if names := [str(name) for name in page]:
                     server.call("UNLINK", *names)
                 cursor = str(reply[0])
                 if cursor == "0":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,31 @@ def start(
             raise
         stop(process)
     raise UnciaError(f"{name} does not start: {last_lines(log)}")
+
+
+def begin(
+    program: Path, arguments: list[str], folder: Path, log: Path, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Begin a server's process in its folder; returns it.
+
+    Args:
+        program: to run.
+        arguments: after its name.
+        folder: the server's.
+        log: takes what it writes, at the end.
+        variables: of its environment, beside PATH alone: others of the machine's could change it.
+    """
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [str(program), *arguments],
+            env={"PATH": os.environ.get("PATH", ""), **variables},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            # Out of reach of the terminal's Ctrl-C: the run ends it, after its functions.
+            start_new_session=True,
+        )
 
 
 def end(argument: Path, folder: Path, name: str, log: Callable[[str], None]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import subprocess
 from pathlib import Path
@@ -61,17 +60,7 @@ class Server:
         }
         text = "".join(f"{name} {value}\n" for name, value in lines.items())
         configuration(folder).write_text(text, encoding="utf-8")
-        with log.open("ab") as file:
-            return subprocess.Popen(
-                [str(program), str(configuration(folder))],
-                env={"PATH": os.environ.get("PATH", "")},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                # Out of reach of the terminal's Ctrl-C: the run ends it, after its functions.
-                start_new_session=True,
-            )
+        return listening.begin(program, [str(configuration(folder))], folder, log, {})
 
     def stop(self) -> None:
         """End it; may be called twice."""

@@ -35,13 +35,13 @@ def of_file(document: yamlio.Document) -> str:
     Returns:
         A sentence for each thing, "" if nothing is missing.
     """
-    found = []
+    sentences = []
     for check in _checks(document.data):
         try:
             check()
         except UnciaError as error:
-            found.append(f"{error.message} ({error.hint})" if error.hint else error.message)
-    return "; ".join(dict.fromkeys(found))
+            sentences.append(f"{error.message} ({error.hint})" if error.hint else error.message)
+    return "; ".join(dict.fromkeys(sentences))
 
 
 def _checks(data: Mapping[str, Any]) -> Iterator[Callable[[], object]]:

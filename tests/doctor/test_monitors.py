@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from uncia import record
+from uncia.experiment.model import ExperimentFile
 from uncia.report.monitored import summarise
 
 pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs /proc")
@@ -59,6 +61,8 @@ def test_a_command_is_watched_until_it_ends_and_its_code_is_ours(tmp_path: Path)
         (["-m", "guess"], "no monitor 'guess'"),
         (["-m", "cgroup", "-g", "docker"], "names no control group"),
         (["--interval", "1us"], "at least 1 ms"),
+        (["--interval", "100"], "--interval: '100' is not a duration"),
+        (["--", "true"], "a command is watched until it ends"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -66,6 +70,32 @@ def test_what_cannot_be_is_a_sentence(tmp_path: Path, arguments: list[str], word
     assert done.returncode != 0
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_patterns_that_name_no_group_are_told(tmp_path: Path) -> None:
+    arguments = ["-m", "cgroup", "-g", "/absent/*", "--for", "200ms", "--out", str(tmp_path)]
+    done = _monitor(*arguments)
+    assert done.returncode == 0
+    assert "no control group is named /absent/*" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("monitors", "message"),
+    [
+        ([{"monitor": "cgroup", "groups": ["docker"]}], "names no control group"),
+        ([{"monitor": "perf"}, {"monitor": "perf"}], "perf is named twice"),
+    ],
+)
+def test_monitors_of_files_are_checked_before_the_run(monitors: object, message: str) -> None:
+    form = {
+        "name": "x",
+        "platform": {"kind": "embedded"},
+        "functions": {"f": {"function": "hello"}},
+        "experiments": {"e": {"arrivals": {"process": "burst"}}},
+        "monitors": monitors,
+    }
+    with pytest.raises(ValidationError, match=message):
+        ExperimentFile.model_validate(form)
 
 
 def test_a_kill_leaves_no_process_and_rows_that_can_be_recovered(tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ table! {
         worker: Text [null "outside a cluster"] "", "the worker that it concerns";
         host: Text [null "when it is the machine that the run was started on"] "", "the machine that it was read on";
         monitor: Text [null "when none of `monitors` read it"] "", "the monitor that read it";
-        instance: Text [null "when the cgroup is none of an instance"] "", "the instance that the cgroup is of";
+        instance: Text [null "always, as yet"] "", "the instance that the cgroup is of";
         cpu: Int64 [null "when it is of all CPUs"] "", "the CPU that it is of, by the kernel's number";
         interval: Int64 [null "when the value is a level"] "ns", "the time until `time` in which the counter grew by the value";
     }

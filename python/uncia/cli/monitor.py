@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
             None,
             "--for",
             metavar="TIME",
-            help="How long, such as 10s. Default: until the command ends, or Ctrl-C.",
+            help="How long, such as 10s, where there is no command. Default: until Ctrl-C.",
             show_default=False,
         ),
         names: list[str] = typer.Option(
@@ -68,6 +68,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Watch the machine and its control groups for a time, or while a command runs."""
         from uncia import record
+        from uncia.cli.quantities import quantity
         from uncia.doctor.monitors import KINDS, Asked, Monitors
         from uncia.units import parse_duration
 
@@ -80,8 +81,13 @@ def register(app: typer.Typer) -> None:
                 f"cannot run {command[0]}: there is no such program",
                 hint="Name one that is on PATH, or by its path.",
             )
-        duration_ns = None if seconds is None else parse_duration(seconds)
-        interval_ns = parse_duration(interval)
+        if command and seconds is not None:
+            raise UnciaError(
+                "a command is watched until it ends, and --for says something else",
+                hint="Leave out --for, or limit the command: timeout 10s COMMAND.",
+            )
+        duration_ns = None if seconds is None else quantity("--for", seconds, parse_duration)
+        interval_ns = quantity("--interval", interval, parse_duration)
         stream = _stream(out)
         asked = [Asked(name, interval_ns, groups) for name in dict.fromkeys(names or KINDS)]
         monitors = Monitors.start(asked, stream, time.time_ns())
@@ -91,7 +97,10 @@ def register(app: typer.Typer) -> None:
             for sentence in monitors.stop():
                 typer.echo(sentence, err=True)
             record.recover_folder(stream)
-        _show(record.read(out / _TABLE, "machine"), out / _TABLE, as_json=as_json)
+        rows = record.read(out / _TABLE, "machine")
+        if "cgroup" in monitors.watching and not rows.column("cgroup").drop_null():
+            typer.echo(f"cgroup: no control group is named {' or '.join(groups)}", err=True)
+        _show(rows, out / _TABLE, as_json=as_json)
         if code:
             raise typer.Exit(code)
 

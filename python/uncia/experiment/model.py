@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, Union
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from uncia.doctor import monitors
 from uncia.experiment.expect import Expect
@@ -313,6 +313,16 @@ class MonitorForm(Form):
         " platform's instances by default",
     )
 
+    @field_validator("groups")
+    @classmethod
+    def _are_paths(cls, groups: list[str]) -> list[str]:
+        for pattern in groups:
+            if not pattern.startswith("/") or ".." in pattern.split("/"):
+                raise ValueError(
+                    f"{pattern!r} names no control group: a path in the tree, such as /docker/*"
+                )
+        return groups
+
 
 class ExperimentFile(Form):
     """A whole experiment file."""
@@ -332,6 +342,15 @@ class ExperimentFile(Form):
     monitors: list[MonitorForm] = Field(
         default_factory=list, description="What watches this machine during the run"
     )
+
+    @field_validator("monitors")
+    @classmethod
+    def _are_different(cls, forms: list[MonitorForm]) -> list[MonitorForm]:
+        names = [form.monitor for form in forms]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{name} is named twice: give one all its groups")
+        return forms
 
 
 def resolved(file: ExperimentFile) -> Mapping[str, Any]:

@@ -34,9 +34,11 @@ class Connection:
         """
         self._address: Final = address
         host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise RunFailedError(f"{address!r} is no address of documents: write HOST:PORT")
         try:
             self._socket = socket.create_connection((host, int(port)), _TIMEOUT_S)
-        except (OSError, ValueError) as error:
+        except (OSError, OverflowError) as error:
             raise RunFailedError(
                 f"the documents' server at {address} cannot be reached: {error}"
             ) from error

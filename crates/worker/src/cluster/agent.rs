@@ -145,6 +145,7 @@ impl Agent {
     /// Serves the controller, and joins it again when it was gone, until it has left.
     pub async fn serve(self: &Arc<Self>, joined: Joined) {
         let mut connection = Some(joined.0);
+        let mut complaint = String::new();
         loop {
             if let Some(connection) = connection.take() {
                 self.converse(connection).await;
@@ -162,9 +163,17 @@ impl Agent {
             match again {
                 Ok(again) => {
                     tracing::info!("joined again");
+                    complaint.clear();
                     connection = Some(again);
                 }
-                Err(error) => tracing::warn!("{error}"),
+                Err(error) => {
+                    // It asks twice a second, perhaps for days.
+                    let sentence = error.to_string();
+                    if sentence != complaint {
+                        tracing::warn!("{sentence}; trying on");
+                        complaint = sentence;
+                    }
+                }
             }
         }
         self.may_go.send_replace(true);

@@ -286,7 +286,12 @@ def _opened(grid: list[Point], out: Path, *, resume: bool, overwrite: bool) -> I
         if overwrite:
             _clear(out)
         write_json(out / IDENTITY, identity)
-        yield
+        _clear_work(out)
+        try:
+            yield
+        finally:
+            # Points that were killed left theirs; so did the executors of a cluster.
+            _clear_work(out)
 
 
 @contextlib.contextmanager
@@ -354,7 +359,8 @@ def _clear_work(out: Path) -> None:
     aside = ".point-*.old-*"  # what a point that was made again replaces (`RunFolder`)
     for pattern in (f"{WORK}*", f"{SIMULATE_WORK}*", f"{TRACE_WORK}*", aside):
         for path in out.glob(pattern):
-            shutil.rmtree(path)
+            # A process whose executor was killed may be about to delete its own.
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _execute(
@@ -367,7 +373,6 @@ def _execute(
     resume: bool,
     with_report: bool,
 ) -> list[dict[str, Any]]:
-    _clear_work(out)
     (out / SUMMARY).unlink(missing_ok=True)
     # Of inputs as they are now: what changes meanwhile is simulated again by --resume.
     known = digests(grid, base, versions())

@@ -121,8 +121,20 @@ def test_every_kind_of_chain_has_its_rows(uncia: Uncia, state_home: Path, tmp_pa
     assert tariffs["aws-lambda-x86"]["rows"] == len(table) - 2
     assert totals["experiments"]["nested"]["hop_rows"] == 8
     assert totals["experiments"]["nested"]["latency_rows"] == 4
+    for name in ("nested", "forked", "sequence", "events"):
+        (parts,) = totals["experiments"][name]["chain_parts"]
+        assert (parts["withheld"], sum(it["chains"] for it in parts["groups"])) == (
+            {},
+            parts["complete"],
+        )
+        for it in parts["groups"]:
+            whole = it["startup_ns"] + it["communication_ns"] + it["execution_ns"]
+            assert whole == it["latency_ns"] > it["communication_ns"] > 0, name
+            assert (it["executed_over_self"] > 1) == (name in ("nested", "forked"))
+            assert it["billed_ns"] >= it["executed_ns"]
     page = (out / "report.html").read_text()
     assert "What was billed twice" in page
+    assert "Parts of chains" in page
     all_hops = sum(it["hop_rows"] for it in totals["experiments"].values())
     sent = f"All {len(table) - all_hops:,} requests with {all_hops:,} hops were sent"
     assert f"{sent} and ended as expected." in page

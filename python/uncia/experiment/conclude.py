@@ -120,7 +120,7 @@ def summarise(
     spans: pa.Table | None = None,
 ) -> dict[str, Any]:
     """The content of ``summary.json``."""
-    from uncia.stats import chains, columns, errors, hops, summary
+    from uncia.stats import chain_parts, chains, columns, errors, hops, summary
 
     data = description.data()
     experiments = summary.experiments(invocations, data)
@@ -130,6 +130,8 @@ def summarise(
             experiments[name]["chains"] = summaries
         if summaries := hops.summarise(rows, spans, described.get(name)):
             experiments[name]["hops"] = summaries
+        if summaries := chain_parts.summarise(rows, spans, described.get(name)):
+            experiments[name]["chain_parts"] = summaries
     distinct = errors.distinct(invocations, description.explained)
     return _content(description, experiments, tariffs, distinct, hops.warnings(experiments))
 

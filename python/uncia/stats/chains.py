@@ -49,7 +49,7 @@ def summarise(
     parents = _parents(rows)
     first = first_ancestors(parents)
     kinds = _kinds(rows, first)
-    declared = {} if experiment is None else _declared(experiment)
+    declared = {} if experiment is None else declared_stages(experiment)
     return [
         _summarise(rows, parents, first, kinds == kind, declared)
         for kind in dict.fromkeys(kinds.tolist())
@@ -71,7 +71,7 @@ def first_ancestors(parents: Ints) -> Ints:
     return np.where(parents[first] == first, first, np.arange(parents.size))
 
 
-def _declared(experiment: Mapping[str, object]) -> dict[str, set[str]]:
+def declared_stages(experiment: Mapping[str, object]) -> dict[str, set[str]]:
     """The stages of each chain, by the number of its first stream."""
     chains: dict[str, set[str]] = {}
     stages: set[str] = set()

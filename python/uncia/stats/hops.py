@@ -29,7 +29,7 @@ _STREAM: Final = re.compile(r"-(?P<stream>[0-9]+)-[0-9]+$")
 _COLUMNS: Final = (
     *("invocation", "parent", "stage", "function", "outcome", "start", "instance"),
     *("scheduled", "sent", "received", "started", "ended"),
-    *("queued", "initialization", "execution"),
+    *("queued", "initialization", "execution", "billed"),
 )
 _TEXTS: Final = frozenset(_COLUMNS[:7])
 
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 @dataclass
-class _Chain:
+class Chain:
     """One chain: the row that began it, and its hops."""
 
     root: Row
@@ -45,7 +45,7 @@ class _Chain:
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """The timestamps of a hop: its call, its handler and its payload's if it reported those."""
 
     call: Row
@@ -72,9 +72,9 @@ def summarise(
     described = chains_of(experiment)
     if not described:
         return []
-    calls = _calls(spans)
+    calls = calls_of(spans)
     result = []
-    for stream, chains in _by_stream(table, described).items():
+    for stream, chains in by_stream(table, described).items():
         chain = described[stream]
         result.append(_summarise(chain, chains, calls))
     return result
@@ -104,10 +104,10 @@ def payload_times(
         The times, ns; how many were withheld, as the bound of the clocks exceeds them; and the
         payloads' size in bytes, 0 if they differ.
     """
-    calls = _calls(spans)
+    calls = calls_of(spans)
     times: list[float | None] = []
     sizes: set[int | None] = set()
-    for stream, chains in _by_stream(table, described := chains_of(experiment)).items():
+    for stream, chains in by_stream(table, described := chains_of(experiment)).items():
         stages = described[stream]["stages"]
         # Of all hops, as any between two instances bounds the offset of their clocks.
         stamped: list[tuple[Stamps, Mapping[str, Any], bool]] = []
@@ -150,9 +150,9 @@ def waiting(
     """
     described = chains_of(experiment)
     nested = {n: chain for n, chain in described.items() if chain["kind"] == "nested"}
-    calls = _calls(spans) if nested else {}
+    calls = calls_of(spans) if nested else {}
     intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for chains in _by_stream(table, nested).values():
+    for chains in by_stream(table, nested).values():
         for chain in chains:
             for hop in chain.hops:
                 interval = _interval(hop, calls.get(hop["invocation"]))
@@ -163,7 +163,7 @@ def waiting(
     return pa.array([waited.get(name, 0) for name in names], pa.int64())
 
 
-def _interval(hop: Row, call: _Call | None) -> tuple[int, int] | None:
+def _interval(hop: Row, call: Call | None) -> tuple[int, int] | None:
     if call is not None:
         start, end = call.call["start"], call.call["end"]
         # What a function reports may be anything.
@@ -190,7 +190,7 @@ def stream_of(invocation: str | None) -> int | None:
     return None if match is None else int(match["stream"])
 
 
-def _rows(table: pa.Table) -> list[Row]:
+def rows_of(table: pa.Table) -> list[Row]:
     """The columns that are needed, as plain values."""
     plain = pa.table(
         {
@@ -202,29 +202,29 @@ def _rows(table: pa.Table) -> list[Row]:
     return rows
 
 
-def _by_stream(
+def by_stream(
     table: pa.Table, described: Mapping[int, Mapping[str, Any]]
-) -> dict[int, list[_Chain]]:
+) -> dict[int, list[Chain]]:
     """The chains of each stream that has some."""
     is_hop = columns.is_hop(table)
-    chains: dict[int, list[_Chain]] = {stream: [] for stream in described}
-    owner: dict[str, _Chain] = {}
-    for root in _rows(table.filter(pc.invert(is_hop))):
+    chains: dict[int, list[Chain]] = {stream: [] for stream in described}
+    owner: dict[str, Chain] = {}
+    for root in rows_of(table.filter(pc.invert(is_hop))):
         stream = stream_of(root["invocation"])
         if stream is not None and stream in described:
-            chain = _Chain(root)
+            chain = Chain(root)
             owner[root["invocation"]] = chain
             chains[stream].append(chain)
-    hops = _rows(table.filter(is_hop))
+    hops = rows_of(table.filter(is_hop))
     parents = {hop["invocation"]: hop["parent"] for hop in hops}
     for hop in hops:
-        of_hop = _owner(hop["parent"], parents, owner)
+        of_hop = owner_of(hop["parent"], parents, owner)
         if of_hop is not None:
             of_hop.hops.append(hop)
     return chains
 
 
-def _owner(name: str | None, parents: Mapping[str, str], owner: dict[str, _Chain]) -> _Chain | None:
+def owner_of(name: str | None, parents: Mapping[str, str], owner: dict[str, Chain]) -> Chain | None:
     """The chain that leads to an invocation; what is found on the way is noted in ``owner``."""
     passed: list[str] = []
     while name is not None and name not in owner and len(passed) <= len(parents):
@@ -236,7 +236,7 @@ def _owner(name: str | None, parents: Mapping[str, str], owner: dict[str, _Chain
     return chain
 
 
-def _calls(spans: pa.Table | None) -> dict[str, _Call]:
+def calls_of(spans: pa.Table | None) -> dict[str, Call]:
     """The timestamps of each hop that functions reported, by its invocation."""
     if spans is None or spans.num_rows == 0:
         return {}
@@ -249,13 +249,13 @@ def _calls(spans: pa.Table | None) -> dict[str, _Call]:
         if row["invocation"] is not None:
             reported[row["invocation"]].setdefault(row["name"], row)
     return {
-        name: _Call(rows["call"], rows.get("handler"), rows.get("transfer"))
+        name: Call(rows["call"], rows.get("handler"), rows.get("transfer"))
         for name, rows in reported.items()
         if "call" in rows
     }
 
 
-def _stamps(call: _Call, *, hands_payload: bool) -> Stamps | None:
+def _stamps(call: Call, *, hands_payload: bool) -> Stamps | None:
     """The timestamps of a hop; a span ``transfer`` may mean anything where none is handed on."""
     handler = call.handler
     if handler is None:
@@ -274,9 +274,9 @@ def _stamps(call: _Call, *, hands_payload: bool) -> Stamps | None:
 
 
 def _summarise(
-    described: Mapping[str, Any], chains: list[_Chain], calls: Mapping[str, _Call]
+    described: Mapping[str, Any], chains: list[Chain], calls: Mapping[str, Call]
 ) -> dict[str, Any]:
-    complete = [chain for chain in chains if _is_complete(chain, described)]
+    complete = [chain for chain in chains if is_complete(chain, described)]
     hops = [hop for chain in chains for hop in chain.hops]
     stamps = {}
     for hop in hops:
@@ -317,7 +317,8 @@ def _stage(name: str | None, described: Mapping[str, Any]) -> str:
     return base if repeated else name
 
 
-def _is_complete(chain: _Chain, described: Mapping[str, Any]) -> bool:
+def is_complete(chain: Chain, described: Mapping[str, Any]) -> bool:
+    """Whether the root and a hop of each stage ended ok."""
     # By their stages: functions may invoke others on their own, which are no stages of the chain.
     good = {hop["stage"] for hop in chain.hops if hop["outcome"] == "ok"}
     return bool(chain.root["outcome"] == "ok" and _expected(described) <= good)
@@ -331,7 +332,7 @@ def _expected(described: Mapping[str, Any]) -> set[str]:
     return set(expected if described["kind"] == "sequence" else expected[1:])
 
 
-def _took(chain: _Chain, kind: str) -> int | None:
+def _took(chain: Chain, kind: str) -> int | None:
     root = chain.root
     begin = root["scheduled"] if root["scheduled"] is not None else root["sent"]
     ends = [hop["ended"] for hop in chain.hops] if kind == "asynchronous" else [root["received"]]
@@ -340,7 +341,7 @@ def _took(chain: _Chain, kind: str) -> int | None:
     return int(max(ends) - begin)
 
 
-def _between(chains: Iterable[_Chain]) -> dict[str, int]:
+def _between(chains: Iterable[Chain]) -> dict[str, int]:
     """From the end of a stage to the start of the next, by the platform's clock."""
     between = {}
     for chain in chains:

@@ -1,0 +1,295 @@
+"""Parts of chains: they add up, are what each moment is spent on, and are withheld if need be."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from record_rows import table
+
+from uncia.stats import chain_parts
+from uncia.stats.chain_parts import CLOCKS_DIFFER, NO_TIMES, SLACK_NS, ChainParts
+
+KERNEL = "kernel-1"
+FAR = 10 * SLACK_NS
+
+
+@dataclass
+class Node:
+    """An invocation: when it came, was given to its handler and ended, and what it called."""
+
+    came: int
+    queued: int
+    initialization: int
+    ended: int
+    call: tuple[int, int]
+    children: list["Node"] = field(default_factory=list)
+
+    @property
+    def started(self) -> int:
+        return self.came + self.queued + self.initialization
+
+    def row(self, name: str, parent: str | None, stage: str) -> dict[str, Any]:
+        return {
+            "experiment": "e",
+            "function": "f",
+            "invocation": name,
+            "attempt": 1,
+            "parent": parent,
+            "stage": stage,
+            "started": self.started,
+            "ended": self.ended,
+            "queued": self.queued,
+            "initialization": self.initialization or None,
+            "execution": self.ended - self.started,
+            "billed": self.ended - self.started + self.initialization,
+            "start": "cold" if self.initialization else "warm",
+            "outcome": "ok",
+        }
+
+
+def cuts(low: int, high: int, count: int) -> st.SearchStrategy[list[int]]:
+    moments = st.integers(min_value=low, max_value=high)
+    return st.lists(moments, min_size=count, max_size=count).map(sorted)
+
+
+@st.composite
+def trees(draw: st.DrawFn, low: int, high: int, depth: int) -> Node:
+    """An invocation called at `low` and answered at `high`, whose callees lie in its execution."""
+    came, given_at, started, ended = draw(cuts(low, high, 4))
+    node = Node(came, given_at - came, started - given_at, ended, (low, high))
+    if depth:
+        for _ in range(draw(st.integers(min_value=0, max_value=3))):
+            begin, end = draw(cuts(started, ended, 2))
+            node.children.append(draw(trees(begin, end, depth - 1)))
+    return node
+
+
+def nested_tables(root: Node, with_calls: bool) -> tuple[pa.Table, pa.Table | None, dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    spans: list[dict[str, Any]] = []
+    stages: dict[str, Any] = {}
+
+    def add(node: Node, parent: str | None) -> None:
+        stage = f"s{len(rows)}"
+        name = stage if parent else "run-1:e-0-0"
+        stages[stage] = {"function": "f", "repeat": 1, "next": []}
+        row = node.row(name, parent, stage)
+        if parent is None:
+            low, high = node.call
+            row |= {"open_loop": True, "scheduled": low, "sent": low, "received": high}
+        else:
+            span = {"run": "run-1", "invocation": name, "instance": "i", "clock": KERNEL}
+            start, end = node.call
+            spans.append(span | {"name": "call", "start": start, "end": end})
+        rows.append(row)
+        for child in node.children:
+            add(child, name)
+
+    add(root, None)
+    return (
+        table(rows),
+        table(spans, "spans") if with_calls and spans else None,
+        described("nested", stages),
+    )
+
+
+def described(kind: str, stages: dict[str, Any]) -> dict[str, Any]:
+    chain = {"name": "c", "kind": kind, "hops": len(stages) - (kind != "sequence")}
+    return {"streams": [{"function": "f", "stage": "s0", "hops": chain | {"stages": stages}}]}
+
+
+def all_nodes(root: Node) -> list[Node]:
+    return [root, *(node for child in root.children for node in all_nodes(child))]
+
+
+def only(rows: pa.Table, spans: pa.Table | None, experiment: dict[str, Any]) -> ChainParts:
+    (kind,) = chain_parts.of_experiment(rows, spans, experiment)
+    (parts,) = kind.parts
+    return parts
+
+
+def by_moment(root: Node, with_calls: bool) -> dict[str, int]:
+    """What each nanosecond of the window is spent on, one after the other."""
+    nodes = all_nodes(root)
+    spent = dict.fromkeys(("startup", "communication", "execution", "waiting", "starting"), 0)
+
+    def waits(node: Node, moment: int) -> bool:
+        calls = [it.call if with_calls else (it.came, it.ended) for it in node.children]
+        return any(start <= moment < end for start, end in calls)
+
+    for moment in range(*root.call):
+        runs = [node for node in nodes if node.started <= moment < node.ended]
+        starts = any(node.came <= moment < node.started for node in nodes)
+        works = any(not waits(node, moment) for node in runs)
+        part = "execution" if works else "startup" if starts else "communication"
+        spent[part] += 1
+        spent["waiting"] += bool(runs)
+        spent["starting"] += starts
+    return spent
+
+
+@given(trees(0, 200, 3), st.booleans())
+def test_nested_parts_are_what_each_moment_is_spent_on(root: Node, with_calls: bool) -> None:
+    parts = only(*nested_tables(root, with_calls))
+    spent = by_moment(root, with_calls)
+    assert not parts.withheld
+    assert parts.startup + parts.communication + parts.execution == parts.latency == 200
+    assert (parts.startup, parts.communication, parts.execution) == (
+        spent["startup"],
+        spent["communication"],
+        spent["execution"],
+    )
+    assert (parts.startup_overlapping, parts.execution_overlapping) == (
+        spent["starting"],
+        spent["waiting"],
+    )
+    assert parts.executed == sum(it.ended - it.started for it in all_nodes(root))
+    assert parts.execution <= parts.self_time <= parts.executed
+    assert parts.started == sum(bool(it.initialization) for it in all_nodes(root))
+
+
+@given(st.lists(cuts(0, 300, 4), min_size=1, max_size=6))
+def test_a_sequence_has_no_waiting_callers(turns: list[list[int]]) -> None:
+    stages = {f"s{n}": {"function": "f", "repeat": 1, "next": []} for n in range(len(turns))}
+    root = {
+        "experiment": "e",
+        "function": "c",
+        "invocation": "run-1:e-0-0",
+        "attempt": 1,
+        "open_loop": True,
+        "scheduled": 0,
+        "sent": 0,
+        "received": 300,
+        "outcome": "ok",
+    }
+    nodes = [Node(a, b - a, c - b, d, (a, d)) for a, b, c, d in turns]
+    rows = [root, *(it.row(f"h{n}", "run-1:e-0-0", f"s{n}") for n, it in enumerate(nodes))]
+    parts = only(table(rows), None, described("sequence", stages))
+    assert not parts.withheld
+    assert parts.startup + parts.communication + parts.execution == parts.latency == 300
+    covered = {m for it in nodes for m in range(it.started, it.ended)}
+    starting = {m for it in nodes for m in range(it.came, it.started)}
+    assert (parts.execution, parts.startup) == (len(covered), len(starting - covered))
+    assert parts.self_time == parts.executed
+    assert parts.invocations == len(turns)
+
+
+@given(trees(0, 200, 2))
+def test_an_asynchronous_chain_ends_with_its_last_stage(root: Node) -> None:
+    rows, spans, experiment = nested_tables(root, True)
+    experiment["streams"][0]["hops"]["kind"] = "asynchronous"
+    nodes = all_nodes(root)
+    if len(nodes) == 1:
+        return
+    parts = only(rows, spans, experiment)
+    last = max(it.ended for it in nodes[1:])
+    if last < root.ended - SLACK_NS:
+        assert parts.withheld == CLOCKS_DIFFER
+        return
+    assert parts.latency == last == parts.startup + parts.communication + parts.execution
+    # Nobody waits for an event.
+    assert parts.self_time <= parts.executed
+
+
+def chain(**changes: Any) -> tuple[pa.Table, pa.Table, dict[str, Any]]:
+    """A caller (10 to 90 us) that calls at 20 and has its answer at 80; the callee runs from 40."""
+    us = 1_000
+    child = Node(30 * us, 5 * us, 5 * us, 70 * us, (20 * us, 80 * us))
+    root = Node(5 * us, 5 * us, 0, 90 * us, (0, 100 * us), [child])
+    rows, spans, experiment = nested_tables(root, True)
+    assert spans is not None
+    plain = rows.to_pylist()
+    plain[1] |= changes
+    return table(plain), spans, experiment
+
+
+def test_a_chain_by_hand() -> None:
+    parts = only(*chain())
+    us = 1_000
+    assert parts == ChainParts(
+        "run-1:e-0-0",
+        latency=100 * us,
+        startup=(5 + 10) * us,
+        communication=(5 + 10 + 10 + 10) * us,
+        execution=(10 + 30 + 10) * us,
+        startup_overlapping=15 * us,
+        execution_overlapping=80 * us,
+        self_time=(80 - 60 + 30) * us,
+        executed=(80 + 30) * us,
+        billed=(80 + 35) * us,
+        invocations=2,
+        started=1,
+    )
+    assert parts.billed_over_self == pytest.approx(115 / 50)
+    (summary,) = chain_parts.summarise(*chain())
+    (group,) = summary["groups"]
+    assert group["started"] is True
+    whole = group["startup_ns"] + group["communication_ns"] + group["execution_ns"]
+    assert whole == group["latency_ns"] == 100 * us
+    overlapping = group["overlapping"]
+    assert overlapping["execution_ns"] - group["execution_ns"] == 30 * us
+    assert group["executed_over_self"] == pytest.approx(110 / 50)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"started": None, "ended": None, "execution": None}, NO_TIMES),
+        ({"ended": FAR}, CLOCKS_DIFFER),
+        ({"started": -FAR}, CLOCKS_DIFFER),
+        ({"started": 70_001}, CLOCKS_DIFFER),
+        ({"queued": FAR}, CLOCKS_DIFFER),
+    ],
+)
+def test_parts_without_comparable_clocks_are_withheld(changes: dict[str, Any], why: str) -> None:
+    parts = only(*chain(**changes))
+    assert parts == ChainParts("run-1:e-0-0", withheld=why)
+    (summary,) = chain_parts.summarise(*chain(**changes))
+    assert (summary["complete"], summary["withheld"], summary["groups"]) == (1, {why: 1}, [])
+
+
+def test_a_caller_whose_clock_is_another_withholds_them() -> None:
+    rows, spans, experiment = chain()
+    (span,) = spans.to_pylist()
+    late = table([span | {"start": span["start"] + FAR, "end": span["end"] + FAR}], "spans")
+    assert only(rows, late, experiment).withheld == CLOCKS_DIFFER
+
+
+def test_what_is_not_billed_has_no_factor_and_incomplete_chains_no_parts() -> None:
+    parts = only(*chain(billed=None))
+    assert parts.billed is None
+    assert parts.billed_over_self is None
+    rows, spans, experiment = chain(outcome="function_error", error="no")
+    (kind,) = chain_parts.of_experiment(rows, spans, experiment)
+    assert kind.parts == []
+    assert chain_parts.summarise(rows, spans, experiment) == []
+
+
+def test_the_clients_chains_have_parts_as_well() -> None:
+    first = Node(10, 5, 0, 40, (0, 50))
+    branches = [Node(60, 0, 20, 100, (55, 110)), Node(60, 5, 0, 70, (55, 75))]
+    rows = [
+        first.row("run-1:e-0-0", None, "a")
+        | {"open_loop": True, "scheduled": 0, "sent": 1, "received": 50}
+    ]
+    for stream, node in enumerate(branches, 1):
+        rows.append(
+            node.row(f"run-1:e-{stream}-0", "run-1:e-0-0", "bc"[stream - 1])
+            | {"open_loop": False, "sent": node.call[0], "received": node.call[1]}
+        )
+    experiment = {
+        "streams": [
+            {"stage": "a"},
+            {"stage": "b", "after": ["a"]},
+            {"stage": "c", "after": ["a"]},
+        ]
+    }
+    (kind,) = chain_parts.of_experiment(table(rows), None, experiment)
+    (parts,) = kind.parts
+    assert (kind.chain, kind.kind) == ("a > b > c", "client")
+    # c runs from 65 to 70, while b is started from 60 to 80.
+    assert (parts.latency, parts.execution, parts.startup) == (110, 25 + 5 + 20, 5 + 5 + 10)
+    assert parts.startup_overlapping == 5 + 20

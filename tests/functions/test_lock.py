@@ -80,7 +80,7 @@ def test_three_commands_lead_from_a_handler_to_bills_under_five_providers(
 @with_uv
 def test_a_lock_is_for_a_target_and_kept_if_there_is_no_other(mine: Path) -> None:
     (mine / "requirements.txt").write_text("humanize<4\n")
-    written = lock(mine)
+    (written,) = lock(mine)
     assert written.path == mine / "requirements.lock"
     (pin,) = written.pins
     assert re.fullmatch(r"humanize==3\.[0-9.]+", pin)
@@ -89,8 +89,8 @@ def test_a_lock_is_for_a_target_and_kept_if_there_is_no_other(mine: Path) -> Non
     assert "http" not in before
     # Without anything else the pins stay; with --upgrade the newest that fit are the same.
     (mine / "requirements.txt").write_text("humanize\n")
-    assert lock(mine).pins == [pin]
-    assert lock(mine, upgrade=True).pins != [pin]
+    assert [it.pins for it in lock(mine)] == [[pin]]
+    assert [it.pins for it in lock(mine, upgrade=True)] != [[pin]]
     (mine / "requirements.txt").write_text("no-such-distribution-of-uncia==1\n")
     kept = written.path.read_text()
     with pytest.raises(UnciaError, match="uv found no versions of no-such-distribution") as caught:
@@ -109,7 +109,7 @@ def test_a_folder_with_a_handler_is_a_function(mine: Path, command: Command) -> 
     function = functions.load(mine)
     assert (function.name, function.runtime_names) == ("mine", ["python"])
     assert function.takes_any_event
-    assert function.python_requirements() == ["humanize"]
+    assert function.requirements("python") == ["humanize"]
     with pytest.raises(UnciaError, match=r"requirements\.lock is missing") as caught:
         functions.package(mine)
     assert f"uncia functions lock {mine}" in str(caught.value.hint)

@@ -166,17 +166,22 @@ def register(app: typer.Typer) -> None:
             None, help="x86_64 or arm64. Default: this machine's."
         ),
         upgrade: bool = typer.Option(
-            False, "--upgrade", help="Take the newest versions, not those of an earlier lock."
+            False,
+            "--upgrade",
+            help="Take the newest versions, not those of an earlier lock (Python, Node.js).",
         ),
     ) -> None:
-        """Lock a function's Python requirements: find versions with uv, write them with hashes."""
+        """Lock what a function requires, by language: find versions, write them with hashes.
+
+        uv does so for Python, npm for Node.js (package.json), Maven for Java.
+        """
         from uncia.functions import lock as write
 
-        written = write(
+        for written in write(
             name, python_version=python_version, architecture=architecture, upgrade=upgrade
-        )
-        target = f"Python {written.target.python_version} on {written.target.architecture}"
-        typer.echo(f"{written.path}: {', '.join(written.pins)} for {target}")
+        ):
+            target = f" for {written.target}" if written.target else ""
+            typer.echo(f"{written.path}: {', '.join(written.pins)}{target}")
 
 
 def _layout(text: str) -> tuple[Path, str | None]:
@@ -241,7 +246,7 @@ def _show(function: Function) -> None:
     console.print(f"[bold]{escape(function.name)}[/]  {escape(function.description)}\n")
     for runtime in function.runtime_names:
         form = getattr(function.runtimes, runtime)
-        needs = ", ".join(function.python_requirements() if runtime == "python" else [])
+        needs = ", ".join(function.requirements(runtime))
         console.print(
             escape(f"runtime {runtime}: {form.handler}" + (f", requires {needs}" if needs else ""))
         )

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, create_model, model_val
 
 from uncia.errors import UnciaError
 from uncia.forms import Form, Name
+from uncia.functions.maven import REQUIREMENT as ARTIFACT
 from uncia.settings import RUNTIMES
 from uncia.units import Duration, Size, UnitError, parse_duration, parse_size
 from uncia.yamlio import Document, KeyPath
@@ -82,6 +83,12 @@ def _check_requirement(text: str) -> str:
     return text
 
 
+def _check_artifact(text: str) -> str:
+    if ARTIFACT.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is no artifact: write group:artifact:version")
+    return text
+
+
 def _check_source(text: str) -> str:
     if _SOURCE.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not a C file in the folder: write for example bootstrap.c")
@@ -108,7 +115,11 @@ class PythonRuntime(ManagedRuntime):
 
 
 class NodeRuntime(ManagedRuntime):
-    """The function in JavaScript, in its folder ``node``, with its node_modules if it needs any."""
+    """The function in JavaScript, in its folder ``node``.
+
+    What it needs its ``package.json`` requires and its ``package-lock.json`` pins, or lies in
+    ``node_modules``.
+    """
 
     handler: Handler = Field(description="module.export, called with (event, context)")
 
@@ -142,6 +153,11 @@ class JavaRuntime(Form):
     handler: Annotated[str, AfterValidator(_check_java_handler)] = Field(
         description="package.Class::method, or package.Class, which implements RequestHandler or"
         " RequestStreamHandler"
+    )
+    requirements: list[Annotated[str, AfterValidator(_check_artifact)]] = Field(
+        default_factory=list,
+        description="Artifacts of Maven's that it needs, group:artifact:version;"
+        " java/requirements.txt locks them with hashes",
     )
 
 
@@ -375,24 +391,24 @@ class Function(Form):
         """The runtimes it exists in, such as ``python``; the first is the default."""
         return self.runtimes.names
 
-    def python_requirements(self) -> list[str]:
-        """The distributions that it requires in Python."""
+    def requirements(self, runtime: str) -> list[str]:
+        """What it requires in Python or Java; that of Node.js is in its ``package.json``."""
         if self._plain is not None:
-            return self._plain[0]
-        form = getattr(self.runtimes, "python", None)
-        return [] if form is None else list(form.requirements)
+            return self._plain[0] if runtime in self.runtime_names else []
+        return list(getattr(getattr(self.runtimes, runtime, None), "requirements", ()))
 
     def requirements_hint(self) -> str:
         """Where requirements are written down."""
         if self._plain is not None:
             return f"List them in {self.folder / 'requirements.txt'}."
-        return f"List them in {self.folder / 'function.yaml'}: runtimes.python.requirements."
+        runtime = "java" if self.runtime_names[0] == "java" else "python"
+        return f"List them in {self.folder / 'function.yaml'}: runtimes.{runtime}.requirements."
 
-    def lock_path(self) -> Path:
-        """The file that pins its Python requirements."""
+    def lock_path(self, runtime: str) -> Path:
+        """The file that pins its requirements in Python or Java."""
         if self._plain is not None:
             return self._plain[1]
-        return self.folder / "python" / "requirements.txt"
+        return self.folder / runtime / "requirements.txt"
 
     def preset(self, size: str) -> dict[str, Value]:
         """Return the event of one of its sizes: ``test``, ``small`` or ``large``.

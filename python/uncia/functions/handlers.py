@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import stat
 from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
+from uncia.functions import npm
 
 _SERVERS: Final = {
     "python": (".py",),
@@ -122,23 +122,7 @@ def _check_node(handler: str, module: str, name: str, folder: Path) -> None:
     exported = rf"exports\s*(\.\s*{word}\b|\[\s*['\"]{word}['\"]|=)|\bexport\b[^;]*\b{word}\b"
     if re.search(exported, text) is None:
         raise UnciaError(f"the handler {handler} is missing: {path} exports no {name}")
-    _check_modules(path, text, folder)
-
-
-def _check_modules(path: Path, text: str, folder: Path) -> None:
-    """Check that the packages which ``package.json`` requires, and the handler loads, are there."""
-    try:
-        required = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    for package in required if isinstance(required, dict) else ():
-        # What a bundler has put into the file is not loaded.
-        loaded = rf"(\bfrom|\bimport|\brequire)\s*\(?\s*['\"]{re.escape(package)}['\"/]"
-        if not (folder / "node_modules" / package).is_dir() and re.search(loaded, text):
-            raise UnciaError(
-                f"{path} loads {package}, which is not in {folder / 'node_modules'}",
-                hint=f"cd {folder} && npm install --omit=dev",
-            )
+    npm.lock_path(folder)
 
 
 def _check_ruby(handler: str, folder: Path) -> None:

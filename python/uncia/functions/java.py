@@ -66,13 +66,14 @@ def find() -> tuple[Path, str]:
     return path, version
 
 
-def compile_java(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
+def compile_java(folder: Path, files: Mapping[str, Path], shared: Path) -> dict[str, Path]:
     """Return the classes of a function, compiled now or before.
 
     Args:
         folder: the function's, for messages.
         files: all files of the package by their names in it: sources, and in ``lib/`` the jars
             that they are compiled with.
+        shared: a folder of sources; those are compiled, too, that the function needs.
 
     Returns:
         Files of the cache by their names in the package, to be read only.
@@ -85,16 +86,18 @@ def compile_java(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
     jars = [path for name, path in sorted(files.items()) if re.fullmatch(r"lib/[^/]+\.jar", name)]
     program, version = find()
     digest = hashlib.sha256(f"{version} {_OPTIONS}\n".encode())
-    for name, path in [*sources.items(), *((path.name, path) for path in jars)]:
+    beside = [*jars, *sorted(shared.rglob(f"*{SUFFIX}"))]
+    for name, path in [*sources.items(), *((path.name, path) for path in beside)]:
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         digest.update(f"{name}\0{content}\n".encode())
     made = cache_folder("classes") / digest.hexdigest()[:32]
 
     def make(partial: Path) -> None:
         partial.mkdir()
-        command = [str(program), *_MACHINE, *_COMPILER, *_OPTIONS, "-implicit:none"]
+        command = [str(program), *_MACHINE, *_COMPILER, *_OPTIONS, "-implicit:class"]
         # An empty path would be the folder that this runs in.
         command += ["-cp", ":".join(map(str, jars)) or str(partial), "-d", str(partial)]
+        command += ["-sourcepath", str(shared)]
         process = subprocess.run(
             [*command, *map(str, sources.values())],
             capture_output=True,

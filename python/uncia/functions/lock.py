@@ -1,4 +1,4 @@
-"""Locks the requirements of a Python function: uv finds versions, and writes them with hashes."""
+"""Locks what functions require, with hashes: by uv for Python, npm for Node.js, Maven for Java."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import RunFailedError, UnciaError
+from uncia.functions import maven, npm
 from uncia.functions.catalogue import load
 from uncia.functions.dependencies import Target, pinned
 from uncia.functions.form import Function
@@ -26,13 +27,13 @@ class Lock:
 
     Attributes:
         path: the file.
-        pins: the distributions that it pins, ``name==version``.
-        target: what they are for.
+        pins: what it pins: ``name==version``, ``name@version`` or ``group:artifact:version``.
+        target: what it is for, in words; empty where it is for all.
     """
 
     path: Path
     pins: Sequence[str]
-    target: Target
+    target: str
 
 
 def lock(
@@ -41,8 +42,8 @@ def lock(
     python_version: str | None = None,
     architecture: str | None = None,
     upgrade: bool = False,
-) -> Lock:
-    """Write the lock file of a function's Python requirements.
+) -> list[Lock]:
+    """Write the lock files of what a function requires, one for each language that requires any.
 
     Versions that an earlier lock pins stay, as far as they fit.
 
@@ -53,19 +54,31 @@ def lock(
         upgrade: whether to take the newest versions instead.
 
     Raises:
-        UnciaError: it has no Python requirements, uv is missing, or no versions fit the target; an
-            earlier lock file is kept.
+        UnciaError: it requires nothing, the program that finds versions is missing, or no versions
+            fit the target; an earlier lock file is kept.
     """
     if not isinstance(function, Function):
         function = load(function)
-    wanted = function.python_requirements()
-    if not wanted:
+    locks = []
+    if wanted := function.requirements("python"):
+        target = Target.of(python_version, architecture)
+        locks.append(_lock_python(wanted, target, function.lock_path("python"), upgrade=upgrade))
+    node = function.runtime_folder("node")
+    if "node" in function.runtime_names and npm.requirements(node):
+        path = npm.write_lock(node, upgrade=upgrade)
+        locks.append(Lock(path, npm.pinned(path), ""))
+    if wanted := function.requirements("java"):
+        path = maven.write_lock(wanted, function.lock_path("java"))
+        locks.append(Lock(path, maven.pinned(path), ""))
+    if not locks:
         raise UnciaError(
             f"{function.name} requires nothing, so there is nothing to lock",
             hint=function.requirements_hint(),
         )
-    target = Target.of(python_version, architecture)
-    path = function.lock_path()
+    return locks
+
+
+def _lock_python(wanted: Sequence[str], target: Target, path: Path, *, upgrade: bool) -> Lock:
     partial = path.with_name(f".{path.name}.partial")
     try:
         if path.exists() and path.stat().st_size:
@@ -77,7 +90,8 @@ def lock(
         raise UnciaError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         partial.unlink(missing_ok=True)
-    return Lock(path, pinned(path), target)
+    words = f"Python {target.python_version} on {target.architecture}"
+    return Lock(path, pinned(path), words)
 
 
 def _compile(wanted: Sequence[str], target: Target, out: Path, *, upgrade: bool) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.functions import calls, dependencies, golang, java
+from uncia.functions import calls, dependencies, golang, java, maven, npm
 from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.catalogue import load
 from uncia.functions.compiler import compile_c
@@ -107,23 +107,14 @@ def package(
     if filler < 0:
         raise UnciaError(f"a filler of {filler} bytes is impossible")
     lock = check(function, runtime)
-    entries = _entries(function, runtime, architecture, invokes=invokes)
+    target = dependencies.Target.of(python_version, architecture)
+    installed = {
+        entry.name: entry
+        for folder in _installed(runtime, lock, target, invokes=invokes)
+        for entry in _files(folder, folder)
+    }
+    entries = _entries(function, runtime, architecture, installed, invokes=invokes)
     identity = hashlib.sha256(f"{_LAYOUT} {zlib.ZLIB_RUNTIME_VERSION} {filler}\n".encode())
-    locks = [lock]
-    if invokes and runtime == "python":
-        locks.append(calls.lock(lock))
-    for it in locks:
-        if it is None:
-            continue
-        target = dependencies.Target.of(python_version, architecture)
-        installed = dependencies.install(it, target)
-        identity.update(dependencies.key(it, target).encode())
-        for entry in _files(installed, installed):
-            if entry.name in entries:
-                raise UnciaError(
-                    f"{function.name} has a file {entry.name}, and so has one of its requirements"
-                )
-            entries[entry.name] = entry
     if filler and FILLER_NAME in entries:
         raise UnciaError(f"{function.name} has a file {FILLER_NAME}, which is the filler's name")
     ordered = [entries[name] for name in sorted(entries)]
@@ -170,17 +161,38 @@ def check(
         golang.check(folder)
         return None
     check_handler(runtime, handler or form.handler, folder)
-    if runtime != "python" or not function.python_requirements():
+    if runtime == "node":
+        return npm.lock_path(folder)
+    requirements = function.requirements(runtime)
+    if not requirements:
         return None
-    return dependencies.check_lock(
-        function.lock_path(), function.python_requirements(), function.folder
-    )
+    check_lock = maven.check_lock if runtime == "java" else dependencies.check_lock
+    return check_lock(function.lock_path(runtime), requirements, function.folder)
+
+
+def _installed(
+    runtime: str, lock: Path | None, target: dependencies.Target, *, invokes: bool
+) -> Iterator[Path]:
+    """The folders with what a function requires, installed now or before."""
+    if lock is not None and runtime == "node":
+        yield npm.install(lock, target)
+    elif lock is not None and runtime == "java":
+        yield maven.install(lock)
+    elif lock is not None:
+        yield dependencies.install(lock, target)
+    if invokes and runtime == "python" and (added := calls.lock(lock)) is not None:
+        yield dependencies.install(added, target)
 
 
 def _entries(
-    function: Function, runtime: str, architecture: str | None, *, invokes: bool
+    function: Function,
+    runtime: str,
+    architecture: str | None,
+    installed: dict[str, _Entry],
+    *,
+    invokes: bool,
 ) -> dict[str, _Entry]:
-    """What the package holds besides installed requirements, by name."""
+    """What the package holds, by name."""
     added = {it.name: it for it in _added(runtime)} if invokes else {}
     folder = function.runtime_folder(runtime)
     form = getattr(function.runtimes, runtime)
@@ -189,7 +201,8 @@ def _entries(
         executable = compile_c(folder / form.source, architecture, shared)
         return {BOOTSTRAP: _Entry(BOOTSTRAP, executable, True)}
     entries = {entry.name: entry for entry in _files(folder, folder)}
-    if shared.is_dir() and runtime != "provided":
+    # The compiler of Java takes of these what the function needs.
+    if shared.is_dir() and runtime not in ("provided", "java"):
         for entry in _files(shared, shared):
             entries.setdefault(entry.name, entry)
     if runtime == "go":
@@ -198,10 +211,16 @@ def _entries(
         executable = golang.build(folder, files, architecture, client)
         return {BOOTSTRAP: _Entry(BOOTSTRAP, executable, True)}
     entries |= added
+    for name, entry in installed.items():
+        if name in entries:
+            raise UnciaError(
+                f"{function.name} has a file {name}, and so has one of its requirements"
+            )
+        entries[name] = entry
     if runtime == "java" and any(name.endswith(java.SUFFIX) for name in entries):
         files = {name: entry.source for name, entry in entries.items()}
         kept = {name: it for name, it in entries.items() if not name.endswith(java.SUFFIX)}
-        classes = java.compile_java(folder, files)
+        classes = java.compile_java(folder, files, shared)
         return kept | {name: _Entry(name, path, False) for name, path in classes.items()}
     return entries
 

@@ -50,7 +50,8 @@ def load(folder: Path) -> Function:
         UnciaError: its requirements cannot be read, or hold more than requirements.
     """
     file, runtime, handler = next(entry for entry in _HANDLERS if (folder / entry[0]).is_file())
-    requirements = _requirements(folder / REQUIREMENTS) if runtime == "python" else []
+    required = runtime in ("python", "java")
+    requirements = _requirements(folder / REQUIREMENTS) if required else []
     form: dict[str, Any] = {} if handler is None else {"handler": handler}
     function = Function.model_validate(
         {

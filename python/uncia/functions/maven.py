@@ -1,0 +1,215 @@
+"""Installs a Java function's jars, pinned and hashed, from the user's Maven repositories."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import escape
+
+from uncia.errors import RunFailedError, UnciaError
+from uncia.functions.cache import cache_folder, create_once
+from uncia.functions.dependencies import logical_lines
+
+LIBRARY: Final = "lib"
+"""The folder of a package in which the platform's Java finds jars."""
+
+REQUIREMENT: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.+-]+")
+"""A requirement: ``group:artifact:version``."""
+
+_LAYOUT: Final = 1  # counts up when what is kept of an installation changes
+_PIN: Final = re.compile(r"([\w.-]+):([\w.-]+):([\w.+-]+)\s+--hash=sha256:([0-9a-f]{64})")
+_LAST_LINES: Final = 8
+
+
+def check_lock(path: Path, required: Sequence[str], function: Path) -> Path:
+    """Check that a lock file pins what is required, and return its path.
+
+    Args:
+        path: the lock file.
+        required: artifacts, each ``group:artifact:version``.
+        function: the function's folder, for messages.
+
+    Raises:
+        UnciaError: it is missing, lacks a requirement or a hash, or has another version.
+    """
+    make = f"`uncia functions lock {function}` writes it."
+    pins = {f"{group}:{artifact}:{version}" for group, artifact, version, _ in _pins(path, make)}
+    for requirement in required:
+        if requirement not in pins:
+            raise UnciaError(
+                f"{path} does not pin {requirement}, which the function requires", hint=make
+            )
+    return path
+
+
+def pinned(path: Path) -> list[str]:
+    """Return what a lock file pins, as ``group:artifact:version``.
+
+    Raises:
+        UnciaError: it cannot be read.
+    """
+    return [f"{group}:{artifact}:{version}" for group, artifact, version, _ in _pins(path)]
+
+
+def install(lock: Path) -> Path:
+    """Return the folder with the ``lib`` of jars that a lock file pins, fetched now or before.
+
+    Args:
+        lock: a file whose every line is ``group:artifact:version --hash=sha256:...``.
+
+    Returns:
+        A folder of the cache, to be read only.
+
+    Raises:
+        UnciaError: there is no Maven, it failed, or a jar has another hash; nothing is left of the
+            attempt.
+    """
+    pins = _pins(lock)
+    digest = hashlib.sha256(f"maven {_LAYOUT} {sorted(pins)}".encode())
+    path = cache_folder("dependencies") / digest.hexdigest()[:32]
+
+    def make(partial: Path) -> None:
+        library = partial / LIBRARY
+        library.mkdir(parents=True)
+        project = _project([f"{group}:{name}:{version}" for group, name, version, _ in pins])
+        output = _copy(project, partial, library, "-DexcludeTransitive=true")
+        if output is not None:
+            raise UnciaError(
+                f"fetching what {lock} pins failed:\n{output}",
+                hint="Nothing was kept. Check the network, and Maven's settings.",
+                exit_code=1,
+            )
+        for _, name, version, expected in pins:
+            jar = library / f"{name}-{version}.jar"
+            if not jar.is_file():
+                raise UnciaError(f"{lock}: {name} {version} is no jar", exit_code=1)
+            if (actual := _sha256(jar)) != expected:
+                raise UnciaError(
+                    f"{lock}: the jar of {name} {version} has the SHA-256 {actual}, not {expected}",
+                    hint="Nothing was kept: it is another file than was locked.",
+                    exit_code=1,
+                )
+
+    return create_once(path, make)
+
+
+def write_lock(required: Sequence[str], path: Path) -> Path:
+    """Write the lock file of artifacts and all that they need at run time.
+
+    Args:
+        required: artifacts, each ``group:artifact:version``.
+        path: the lock file.
+
+    Raises:
+        UnciaError: there is no Maven, or no artifact of this name; an earlier lock file is kept.
+    """
+    work = path.with_name(f".{path.name}.partial")
+    try:
+        shutil.rmtree(work, ignore_errors=True)
+        (work / LIBRARY).mkdir(parents=True)
+        output = _copy(
+            _project(required),
+            work,
+            work / LIBRARY,
+            "-DincludeScope=runtime",
+            "-Dmdep.useRepositoryLayout=true",
+        )
+        if output is not None:
+            raise RunFailedError(
+                f"Maven does not find {', '.join(required)}:\n{output}",
+                hint="Nothing was written. Check the names and versions, and the network.",
+            )
+        lines = []
+        for jar in sorted((work / LIBRARY).rglob("*.jar")):
+            # GROUP/WITH/SLASHES/ARTIFACT/VERSION/ARTIFACT-VERSION.jar
+            *group, name, version, _ = jar.relative_to(work / LIBRARY).parts
+            lines.append(f"{'.'.join(group)}:{name}:{version} --hash=sha256:{_sha256(jar)}\n")
+        path.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise UnciaError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return path
+
+
+def _project(artifacts: Sequence[str]) -> str:
+    """A Maven project that depends on artifacts."""
+    dependencies = "".join(
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+        "</dependency>".format(*map(escape, artifact.split(":")))
+        for artifact in artifacts
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>function</groupId><artifactId>function</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+def _copy(project: str, work: Path, library: Path, *options: str) -> str | None:
+    """Copy the jars of a project's artifacts; None if all are there, else Maven's last words.
+
+    Raises:
+        UnciaError: there is no Maven.
+    """
+    program = shutil.which("mvn")
+    if program is None:
+        raise UnciaError(
+            "there is no Maven to fetch a function's jars with",
+            hint="Install it (Debian, Ubuntu: apt-get install maven), or keep the jars in the"
+            " function's folder java/lib.",
+        )
+    file = work / "pom.xml"
+    file.write_text(project, encoding="utf-8")
+    process = subprocess.run(
+        [
+            *(program, "--batch-mode", "--quiet", "-Dstyle.color=never", "--file", str(file)),
+            *("dependency:copy-dependencies", f"-DoutputDirectory={library}", *options),
+        ],
+        cwd=work,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    file.unlink()
+    if process.returncode == 0:
+        return None
+    lines = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
+    return "\n".join(lines[:_LAST_LINES])
+
+
+def _pins(path: Path, hint: str | None = None) -> list[tuple[str, str, str, str]]:
+    """The group, artifact, version and SHA-256 of each line.
+
+    Raises:
+        UnciaError: the file cannot be read, or a line pins nothing.
+    """
+    try:
+        lines = logical_lines(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UnciaError(
+            f"{path} is missing; it pins what the function requires", hint=hint
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnciaError(f"{path} cannot be read: {error}") from error
+    pins = []
+    for number, line in lines:
+        match = _PIN.fullmatch(line)
+        if match is None:
+            raise UnciaError(
+                f"{path}:{number}: not group:artifact:version --hash=sha256:...: {line.split()[0]}",
+                hint=hint,
+            )
+        pins.append((match[1], match[2], match[3], match[4]))
+    return pins
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -34,9 +34,7 @@ def test_the_same_sources_give_the_same_bytes(
         made.append(package(folder, "java").path)
     assert made[0].read_bytes() == made[1].read_bytes()
     with zipfile.ZipFile(made[0]) as archive:
-        assert archive.namelist() == [
-            *("hello/Hello.class", "uncia/Envelope.class")
-        ]
+        assert archive.namelist() == [*("hello/Hello.class", "uncia/Envelope.class")]
         # Of Java 17, whichever has compiled it.
         assert archive.read("hello/Hello.class")[6:8] == (61).to_bytes(2, "big")
 

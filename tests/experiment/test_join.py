@@ -70,6 +70,30 @@ def test_strangers_and_repetitions_are_counted_and_kept_out() -> None:
     assert joined.rows.column("billed").to_pylist() == [1, None]
 
 
+def test_a_preempted_attempt_is_a_row_of_its_own() -> None:
+    client = rows(
+        {"invocation": 1, "experiment": "e", "sent": 5, "received": 90, "status": 200},
+        {"invocation": 2, "outcome": "timeout", "sent": 6},
+    )
+    platform = rows(
+        {"invocation": 1, "outcome": "preempted", "error": "stopped", "billed": 0, "cpu_user": 3},
+        {"invocation": 2, "outcome": "preempted", "billed": 0},
+        {"invocation": 1, "attempt": 2, "billed": 7, "cpu_user": 4},
+        {"invocation": 9, "outcome": "preempted"},
+    )
+    joined = join(client, platform)
+    assert (joined.matched, joined.strangers, joined.repeated) == (1, 1, 0)
+    answered, unanswered = joined.rows.to_pylist()
+    assert (answered["attempt"], answered["outcome"], answered["error"]) == (2, "ok", None)
+    assert (answered["received"], answered["billed"], answered["cpu_user"]) == (90, 7, 4)
+    assert (unanswered["attempt"], unanswered["outcome"]) == (1, "timeout")
+    first, second = joined.preempted.to_pylist()
+    assert (first["attempt"], first["outcome"], first["error"]) == (1, "preempted", "stopped")
+    assert (first["experiment"], first["sent"], first["cpu_user"]) == ("e", 5, 3)
+    assert (first["received"], first["status"], first["billed"]) == (None, None, 0)
+    assert (second["invocation"], second["outcome"]) == ("2", "preempted")
+
+
 def test_unmatched_counts_what_was_answered_and_is_not_logged() -> None:
     client = rows(
         {"invocation": 1, "request_id": "a"},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Assembled:
     """A run's rows: the client's, joined with the platform's log, and the hops that they caused.
 
     Attributes:
-        rows: the client's rows in their order, and the hops behind them.
+        rows: the client's rows in their order, their preempted attempts, and the hops behind them.
         joined: how the client's rows and the log fit together.
         unknown: requests that functions reported as hops and the platform did not log.
     """
@@ -61,8 +61,10 @@ def assemble(client: pa.Table, platform: pa.Table) -> Assembled:
     is_unknown = pc.invert(pc.is_in(columns.words(reported, "request_id"), value_set=logged))
     strangers = joined.strangers - hops.num_rows
     return Assembled(
-        record.merge([joined.rows, record.conform(hops, "invocations")], "invocations"),
-        Joined(joined.rows, joined.matched, strangers, joined.repeated),
+        record.merge(
+            [joined.rows, joined.preempted, record.conform(hops, "invocations")], "invocations"
+        ),
+        replace(joined, strangers=strangers),
         columns.words(reported.filter(is_unknown), "request_id").to_pylist(),
     )
 

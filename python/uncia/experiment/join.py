@@ -3,6 +3,9 @@
 Both describe the same attempts. What the client saw (its clock, its connection, the outcome it got)
 is the client's to say; what happened inside (queueing, start, CPU, memory, billed time) is the
 platform's, and where the platform's log is silent, what it said in response headers stands.
+
+A request that was preempted runs again as the next attempt. The client has sent it once and has the
+last attempt's answer, so that the platform's rows of those before are rows of their own.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ PLATFORM_COLUMNS: Final = (
     "lent_memory_avg",
     "worker",
 )
+# What the client has of an answer; a preempted attempt has none.
+_ANSWER: Final = ("first_byte", "received", "status", "response_bytes")
 _TIMES: Final = {
     "invocations": ("scheduled", "sent", "connected", "first_byte", "received", "started", "ended"),
     "spans": ("start", "end"),
@@ -65,13 +70,16 @@ class Joined:
         rows: the client's rows in their order, every one once.
         matched: how many of them have a row in the platform's log.
         strangers: platform rows that no client row asked for.
-        repeated: invocations that the platform's log holds more than once; the first counts.
+        repeated: invocations that the platform's log holds more than once, preempted attempts
+            aside; the first counts.
+        preempted: attempts of the client's rows that were preempted.
     """
 
     rows: pa.Table
     matched: int
     strangers: int
     repeated: int
+    preempted: pa.Table
 
 
 def join(client: pa.Table, platform: pa.Table) -> Joined:
@@ -82,14 +90,19 @@ def join(client: pa.Table, platform: pa.Table) -> Joined:
         platform: the platform's log, times since the same epoch (see :func:`shift`).
     """
     asked = _text(client, "invocation")
+    preempted = pc.and_(
+        columns.is_word(platform, "outcome", "preempted"),
+        pc.is_in(_text(platform, "invocation"), value_set=asked.combine_chunks()),
+    )
+    earlier, platform = platform.filter(preempted), platform.filter(pc.invert(preempted))
     logged = _text(platform, "invocation")
     # index_in gives the first occurrence, or null for an invocation that is not in the log.
     position = pc.index_in(asked, value_set=logged.combine_chunks())
     rows = client
-    for name in PLATFORM_COLUMNS:
+    for name in (*PLATFORM_COLUMNS, "attempt"):
         theirs = _plain(platform.column(name)).take(position)
         ours = _plain(client.column(name))
-        rows = rows.set_column(rows.column_names.index(name), name, pc.coalesce(theirs, ours))
+        rows = _replace(rows, name, pc.coalesce(theirs, ours))
     matched = len(position) - position.null_count
     known = pc.is_in(logged, value_set=asked.combine_chunks())
     return Joined(
@@ -97,7 +110,19 @@ def join(client: pa.Table, platform: pa.Table) -> Joined:
         matched=matched,
         strangers=platform.num_rows - int(pc.sum(known).as_py() or 0),
         repeated=platform.num_rows - len(pc.unique(logged)),
+        preempted=_preempted(client, earlier),
     )
+
+
+def _preempted(client: pa.Table, earlier: pa.Table) -> pa.Table:
+    """Rows of attempts that were preempted: what the client asked, and what the platform did."""
+    value_set = _text(client, "invocation").combine_chunks()
+    rows = client.take(pc.index_in(_text(earlier, "invocation"), value_set=value_set))
+    for name in (*PLATFORM_COLUMNS, "attempt", "outcome"):
+        rows = _replace(rows, name, _plain(earlier.column(name)))
+    for name in _ANSWER:
+        rows = _replace(rows, name, pa.nulls(rows.num_rows, rows.schema.field(name).type))
+    return record.conform(rows, "invocations")
 
 
 def unmatched(client: pa.Table, platform: pa.Table) -> int:

@@ -64,9 +64,9 @@ def burn(target_ns, used):
 def run(phase, ahead):
     """Carries out a phase; what it took, the others' CPU time, and how far this one is ahead.
 
-    This thread is the first of the phase: it takes the memory, and the CPU time for that is part of
-    what the phase asks of it. What it has used beyond that, as in a phase that sleeps, counts in the
-    next phase.
+    This thread is the first of the phase: it takes the memory, and the CPU time for that is part
+    of what the phase asks of it. What it has used beyond that, as in a phase that sleeps, counts in
+    the next phase.
     """
     begin, before = time.monotonic_ns(), time.thread_time_ns()
     asked = phase["duration"] if phase["threads"] else 0

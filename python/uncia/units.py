@@ -19,6 +19,7 @@ bytes.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from fractions import Fraction
 from typing import Annotated, Final
 
@@ -175,6 +176,22 @@ def format_rate(rate: Fraction) -> str:
         if number := _finite_decimal(rate * seconds):
             return f"{number}{per}"
     raise UnitError(f"{rate}/s cannot be written exactly per second, minute or hour")
+
+
+def format_like(text: str, value: int) -> str:
+    """Write a value in a unit of the kind that `text` is in: ``"10us"``, 10**6 -> ``"1ms"``.
+
+    :raises UnitError: `text` is no duration, size or CPU allocation.
+    """
+    for parse, write in (
+        (parse_duration, format_duration),
+        (parse_size, format_size),
+        (parse_cpu, format_cpu),
+    ):
+        with suppress(UnitError):
+            parse(text)
+            return write(value)
+    raise UnitError(f"{text!r} is no duration, size or CPU allocation")
 
 
 def rate_per_second_text(rate: Fraction) -> str:

@@ -13,8 +13,10 @@ import pytest
 from pydantic import ValidationError
 
 from uncia import record
+from uncia.errors import UnciaError
+from uncia.experiment import files
 from uncia.experiment.model import ExperimentFile
-from uncia.report.monitored import summarise
+from uncia.report.monitored import format_value, summarise
 
 pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs /proc")
 
@@ -96,6 +98,55 @@ def test_monitors_of_files_are_checked_before_the_run(monitors: object, message:
     }
     with pytest.raises(ValidationError, match=message):
         ExperimentFile.model_validate(form)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "message"),
+    [
+        ("{monitor: machine, interval: 10us}", "interval: must be at least 1ms, not 10us"),
+        (
+            '{monitor: cgroup, groups: "/docker/*"}',
+            "groups: must be a list, not '/docker/*': write [\"/docker/*\"]",
+        ),
+    ],
+)
+def test_wrong_keys_of_monitors_are_reported_as_they_are_written(
+    tmp_path: Path, monitor: str, message: str
+) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "name: x\nplatform: {kind: embedded}\nfunctions: {f: {source: hello}}\n"
+        "experiments: {e: {function: f, arrivals: {kind: burst, sizes: [1]}}}\n"
+        f"monitors:\n- {monitor}\n"
+    )
+    with pytest.raises(UnciaError) as error:
+        files.load(path)
+    assert f"run.yaml:6: monitors[0].{message}" in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("counter", "value", "text"),
+    [
+        ("memory.available_bytes", 24.0e9, "22.4 GB"),
+        ("cgroup.cpu_ns", 1.5e6, "1.50 ms"),
+        ("pressure.cpu_some_us", 2500.0, "2.50 ms"),
+        ("cpu.busy_percent", 12.34, "12.3 %"),
+        ("cgroup.throttled_count", 24.0e9, "24,000,000,000"),
+        ("cgroup.memory_bytes", 0.0, "0 B"),
+        ("cgroup.memory_bytes", None, "–"),
+    ],
+)
+def test_values_are_written_in_the_unit_of_their_counter(
+    counter: str, value: float | None, text: str
+) -> None:
+    assert format_value(counter, value) == text
+
+
+def test_names_of_counters_stand_on_one_line(tmp_path: Path) -> None:
+    arguments = ["-m", "machine", "--for", "300ms", "--out", str(tmp_path)]
+    lines = _monitor(*arguments).stdout.splitlines()
+    (line,) = (line for line in lines if "memory.available_bytes" in line)
+    assert " GB" in line or " MB" in line
 
 
 def test_a_kill_leaves_no_process_and_rows_that_can_be_recovered(tmp_path: Path) -> None:

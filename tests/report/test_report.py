@@ -16,6 +16,7 @@ from uncia import record, report
 from uncia.errors import UnciaError
 from uncia.report import data, run, sections, vega
 from uncia.report import page as page_module
+from uncia.report.sections import bills
 
 SECTIONS = [
     "errors",
@@ -241,15 +242,24 @@ def test_a_bar_is_as_long_as_its_bill_where_more_was_used_than_is_billed(tmp_pat
         assert length == pytest.approx(bill, rel=1e-9), name
 
 
+def test_use_of_exactly_what_is_billed_leaves_no_over_allocation() -> None:
+    tariff = {"cost_usd_per_million": 0.7, "fee_share": 0.2, "rounding_share": 0.1}
+    cost_of_use = 0.7 - 0.7 * 0.1 - 0.7 * 0.2
+    assert cost_of_use != 0.7 - 0.7 * 0.2 - 0.7 * 0.1  # doubles differ in the last digit
+    parts = bills._parts(tariff, cost_of_use)
+    assert parts["over-allocation"] == 0
+    assert bills._parts(tariff, cost_of_use - 1e-9)["over-allocation"] > 0
+
+
 def test_warmups_are_counted_and_are_no_result(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     rows = [synthetic_run.experiment(name, rng, n=50) for name in ("warm", "warm.warmup", "cold")]
-    found = Page(
-        report.render(synthetic_run.write(tmp_path / "r", rows)).read_text(encoding="utf-8")
-    )
-    latency = found.table_with("experiment", "p50, ms", "max, ms")
+    html = report.render(synthetic_run.write(tmp_path / "r", rows)).read_text(encoding="utf-8")
+    assert "are in no total, and have their own lines by experiment" in html
+    page = Page(html)
+    latency = page.table_with("experiment", "p50, ms", "max, ms")
     assert [row["experiment"] for row in latency] == ["warm", "cold"]
-    outcomes = found.table_with("experiment", "requests", "failed")
+    outcomes = page.table_with("experiment", "requests", "failed")
     assert [row["experiment"] for row in outcomes] == ["warm", "warm.warmup", "cold"]
 
 

@@ -157,7 +157,7 @@ def test_the_members_of_a_plain_union_are_told_once() -> None:
     text = "steps:\n- name: x\n  arrivals: {kind: constant, rate: 1}\n  size: abc\n"
     assert told(text) == (
         "plan.yaml:4: steps[0].size: must be a valid integer, not 'abc',"
-        " or must be a valid list, not 'abc'"
+        " or must be a list, not 'abc': write [\"abc\"]"
     )
 
 

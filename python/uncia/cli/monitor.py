@@ -173,7 +173,7 @@ def _show(rows: pa.Table, path: Path, *, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from uncia.report.monitored import summarise
+    from uncia.report.monitored import format_value, summarise
 
     summary = summarise(rows)
     if as_json:
@@ -181,19 +181,20 @@ def _show(rows: pa.Table, path: Path, *, as_json: bool) -> None:
         return
     console = Console(highlight=False, emoji=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("monitor", "counter", "of"):
-        table.add_column(name, overflow="fold")
+    for name in ("monitor", "counter"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("of", overflow="fold")
     for name in ("samples", "mean", "per s"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in summary:
-        per_second = row["per_s"]
+        counter, per_second = row["counter"], row["per_s"]
         table.add_row(
             row["monitor"],
-            row["counter"],
+            counter,
             row["cgroup"] or "machine",
             f"{row['samples']:,}",
-            f"{row['mean']:,.6g}",
-            "" if per_second is None else f"{per_second:,.6g}",
+            format_value(counter, row["mean"]),
+            "" if per_second is None else format_value(counter, per_second),
         )
     console.print(table)
     console.print(f"\n{rows.num_rows:,} rows in {path}", soft_wrap=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from uncia.report import numbers
 from uncia.units import NS_PER_S
 
 _KEYS = ["monitor", "counter", "cgroup"]
@@ -47,6 +48,11 @@ def summarise(rows: pa.Table) -> list[dict[str, Any]]:
     )
     lines = [_line(row) for row in whole.to_pylist()]
     return sorted(lines, key=lambda row: (row["monitor"], row["cgroup"] or "", row["counter"]))
+
+
+def format_value(counter: str, value: float | None) -> str:
+    """Write a value of a counter in the unit that ends its name, such as ``_bytes``."""
+    return numbers.quantity(value, counter.rpartition("_")[2])
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:

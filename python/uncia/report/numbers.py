@@ -112,6 +112,32 @@ def span(bounds: Sequence[float] | None) -> str:
     return f"{figure(bounds[0])} to {figure(bounds[1])}"
 
 
+_SCALES: Final[dict[str, tuple[tuple[int, str], ...]]] = {
+    "bytes": ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"), (1, "B")),
+    "ns": ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns")),
+    "us": ((10**6, "s"), (10**3, "ms"), (1, "µs")),
+}
+
+
+def quantity(value: Number | None, unit: str) -> str:
+    """A value in the largest unit that leaves at least 1: ``22.4 GB``, ``1.5 ms``, ``12.3 %``.
+
+    Args:
+        value: in `unit`.
+        unit: ``bytes`` (a KB has 2**10), ``ns``, ``us`` or ``percent``; any other is not written.
+    """
+    if value is None:
+        return ABSENT
+    if unit == "percent":
+        return f"{figure(value)} %"
+    scales = _SCALES.get(unit)
+    if scales is None:
+        return figure(value)
+    amount = float(value)
+    factor, name = next((scale for scale in scales if abs(amount) >= scale[0]), scales[-1])
+    return f"{figure(amount / factor)} {name}"
+
+
 def usd(value: Number | None) -> str:
     """An amount of US dollars."""
     return ABSENT if value is None else f"${figure(value)}"

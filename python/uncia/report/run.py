@@ -114,7 +114,7 @@ def _tiles(run: RunData) -> list[Tile]:
             latency = summary["latency_ms"]
             note = f"p99 {numbers.figure(latency['p99'])} ms"
             if name != BASE and summary["mr"] is not None:
-                note += f", {numbers.times(summary['mr'])} {BASE}"
+                note += f"; median {numbers.times(summary['mr'])} that of {BASE}"
             tiles.append(Tile(f"{name} request", numbers.figure(latency["p50"]), "ms", note))
     tails = {k: v["tmr"] for k, v in run.summaries.items() if v["tmr"] is not None}
     if tails:

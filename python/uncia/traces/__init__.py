@@ -20,7 +20,7 @@ Nothing else in Uncia reads the files of a trace.
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -51,12 +51,20 @@ class Trace(Protocol):
 
 def known() -> dict[str, Trace]:
     """The traces, by name."""
-    modules = (
-        importlib.import_module(f"{__name__}.{info.name}")
-        for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name)
-    )
-    readers = (reader for module in modules for reader in getattr(module, "TRACES", (module,)))
-    return {reader.NAME: cast(Trace, reader) for reader in readers if hasattr(reader, "NAME")}
+    return {reader.NAME: reader for reader in _readers()}
+
+
+def _readers(name: str = "") -> Iterator[Trace]:
+    """The traces in order of their modules, but first those of modules that begin a name.
+
+    Each module is imported when its turn comes.
+    """
+    modules = sorted(info.name for info in pkgutil.iter_modules(__path__))
+    for module in sorted(modules, key=lambda module: not name.startswith(_plain(module))):
+        content = importlib.import_module(f"{__name__}.{module}")
+        for reader in getattr(content, "TRACES", (content,)):
+            if hasattr(reader, "NAME"):
+                yield cast(Trace, reader)
 
 
 def find(name: str) -> Trace:
@@ -65,14 +73,14 @@ def find(name: str) -> Trace:
     Raises:
         UnciaError: there is none.
     """
-    traces = {_plain(registered): trace for registered, trace in known().items()}
-    if _plain(name) not in traces:
-        raise UnciaError(
-            f"there is no trace {name!r}",
-            hint=f"The traces are: {', '.join(known())}; {AUTO} detects it from the files."
-            " Others come with pip install 'uncia[extras]'.",
-        )
-    return traces[_plain(name)]
+    for trace in _readers(_plain(name)):
+        if _plain(trace.NAME) == _plain(name):
+            return trace
+    raise UnciaError(
+        f"there is no trace {name!r}",
+        hint=f"The traces are: {', '.join(known())}; {AUTO} detects it from the files."
+        " Others come with pip install 'uncia[extras]'.",
+    )
 
 
 def _plain(name: str) -> str:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from uncia.errors import UnciaError
+from uncia.units import UnitError, format_like
 from uncia.yamlio.document import Document, KeyPath, shorten
+
+# Pydantic's errors on bounds: in words, and the bound's name in their context.
+_BOUNDS: Final = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -81,11 +91,33 @@ def _explain(
     if kind == "too_short":
         return path, f"needs at least {context['min_length']}, not {context['actual_length']}", ()
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if kind == "list_type":
+        example = f": write [{json.dumps(value)}]" if isinstance(value, str) else ""
+        return path, f"must be a list, not {_show(value)}{example}", ()
+    if kind in _BOUNDS:
+        sentence = _beyond_bound(document, path, *_BOUNDS[kind], context)
+        if sentence is not None:
+            return path, sentence, ()
     message = re.sub(r"be a valid dictionary( or instance of \w+)?", "be a mapping", message)
     subject, should, rest = message.partition(" should ")
     if should and " " not in subject:  # "Input should be ...", "String should match ..."
         message = f"must {rest}, not {_show(value)}"
     return path, message, ()
+
+
+def _beyond_bound(
+    document: Document, path: KeyPath, words: str, key: str, context: Mapping[str, Any]
+) -> str | None:
+    """Say which bound a quantity exceeds, in its own unit; None if it was written without one."""
+    written = document.data
+    for part in path:
+        written = written[part]
+    if not isinstance(written, str) or not isinstance(context[key], int):
+        return None
+    try:
+        return f"must be {words} {format_like(written, context[key])}, not {written}"
+    except UnitError:
+        return None
 
 
 def _descend(

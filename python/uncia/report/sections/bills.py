@@ -13,6 +13,7 @@ from uncia.report.page import Block, Chart, Note, Section
 from uncia.report.sections import Rows
 from uncia.report.table import Column, Table
 from uncia.stats import money
+from uncia.stats.summary import WARMUP_SUFFIX
 from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ _OVER: Final = "over-allocation"
 _RESOURCES: Final = "resources"
 _ROUNDING: Final = "rounding"
 _FEE: Final = "invocation fee"
+_ROUNDING_ERROR: Final = 1e-12
+"""Relative to the cost: what doubles leave of a difference of equal amounts, with a margin."""
+
 _PARTS: Final = {
     _USED: "#3f9f68",
     _RESOURCES: "#3b7fc4",
@@ -65,6 +69,7 @@ def section(run: RunData, rows: pa.Table) -> Section:
         _inflation_table(entries),
     ]
     by_experiment = money.cost_per_million(rows)
+    has_warmups = any(name.endswith(WARMUP_SUFFIX) for name in by_experiment)
     if len(by_experiment) > 1:
         blocks.append(_matrix(by_experiment, order))
     return Section(
@@ -72,7 +77,13 @@ def section(run: RunData, rows: pa.Table) -> Section:
         "Bills",
         blocks,
         "The same rows, priced as each platform would: what a request costs depends on how time is"
-        " rounded and which resources are counted, as much as on the price. No free tiers.",
+        " rounded and which resources are counted, as much as on the price. No free tiers."
+        + (
+            f" Warm-ups (experiments whose names end in {WARMUP_SUFFIX}) are in no total, and have"
+            " their own lines by experiment."
+            if has_warmups
+            else ""
+        ),
     )
 
 
@@ -242,7 +253,10 @@ def _parts(tariff: Mapping[str, Any], used_usd: float | None) -> dict[str, float
     shared = {_ROUNDING: rounding, _FEE: fee}
     if used_usd is None:
         return {_RESOURCES: rest, **shared}
-    return {_USED: used_usd, _OVER: rest - used_usd, **shared}
+    over = rest - used_usd
+    if abs(over) <= _ROUNDING_ERROR * total:
+        over = 0.0
+    return {_USED: used_usd, _OVER: over, **shared}
 
 
 def _drawn(parts: Mapping[str, float]) -> dict[str, float]:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from uncia.report.data import RunData
-from uncia.report.monitored import summarise
-from uncia.report.numbers import count, figure
+from uncia.report.monitored import format_value, summarise
+from uncia.report.numbers import count
 from uncia.report.page import Section
 from uncia.report.sections import Rows
-from uncia.report.table import Column, Table
+from uncia.report.table import Column, Format, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 POSITION: Final = 121
 ROWS: Final = Rows("machine", required=True)
+
+
+class _CounterValue(Column):
+    """A value in the unit of its row's counter."""
+
+    def _format(self, row: Any) -> Format:
+        return partial(format_value, row["counter"])
 
 
 def section(_run: RunData, rows: pa.Table) -> Section | None:
@@ -33,8 +41,8 @@ def section(_run: RunData, rows: pa.Table) -> Section | None:
                     Column("counter", lambda row: row["counter"]),
                     Column("of", lambda row: row["cgroup"] or "machine"),
                     Column("samples", lambda row: row["samples"], count),
-                    Column("mean", lambda row: row["mean"], figure),
-                    Column("per s", lambda row: row["per_s"], figure),
+                    _CounterValue("mean", "mean", align="number"),
+                    _CounterValue("per s", "per_s", align="number"),
                 ],
                 summary,
                 "Rows of the table machine with a monitor, by counter and control group.",

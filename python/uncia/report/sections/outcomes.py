@@ -124,7 +124,7 @@ def _counts(run: RunData, outcomes: list[str]) -> Table:
         " not report it."
         + (
             f" Experiments whose names end in {WARMUP_SUFFIX} prepare another one; only this"
-            " section and the generator's show them."
+            " section, the generator's and the bills by experiment show them."
             if any(name.endswith(WARMUP_SUFFIX) for name in summaries)
             else ""
         ),

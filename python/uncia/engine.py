@@ -23,6 +23,10 @@ _BAD_INPUT = 2
 Event = dict[str, Any]
 
 
+class Enough(Exception):
+    """Raised by who is told of events: the engine has done enough, and is to end cleanly."""
+
+
 def binary() -> Path:
     """The engine's path: ``$UNCIA_ENGINE``, else beside the interpreter, else on the PATH.
 
@@ -67,7 +71,8 @@ def run(
     Args:
         arguments: subcommand and options.
         config: sent as JSON on standard input.
-        on_event: called with each event.
+        on_event: called with each event; may raise `Enough`, which ends the engine as SIGINT does,
+            but is no interruption.
         on_start: called with the process id, before the configuration is sent.
         stdout: where the standard output of a subcommand that has one goes: a file descriptor.
         ends_with_parent: kill the engine when this process is gone, as nobody would have its rows.
@@ -89,7 +94,7 @@ def run(
         # Its parent is this thread, which waits for it.
         preexec_fn=end_with_parent(os.getpid(), signal.SIGKILL) if ends_with_parent else None,
     )
-    interrupted = False
+    interrupted = enough = False
     last_error: str | None = None
     done: Event = {}
     try:
@@ -116,13 +121,17 @@ def run(
                 # The engine promises to end at once on the second.
                 interrupted = True
                 process.send_signal(signal.SIGINT)
+            except Enough:
+                if not enough:
+                    enough = True
+                    process.send_signal(signal.SIGINT)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
     if interrupted:
         raise KeyboardInterrupt
-    if code != 0:
+    if code != 0 and not (enough and code == 128 + signal.SIGINT):
         raise UnciaError(
             last_error or f"{NAME} {arguments[0]} ended with exit code {code}",
             exit_code=_BAD_INPUT if code == _BAD_INPUT else 1,

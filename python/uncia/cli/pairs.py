@@ -7,21 +7,24 @@ from collections.abc import Sequence
 from uncia.errors import UnciaError
 
 
-def parse_pairs(option: str, texts: Sequence[str], form: str = "NAME=VALUE") -> dict[str, str]:
+def parse_pairs(
+    option: str, texts: Sequence[str], form: str = "NAME=VALUE", separator: str = "="
+) -> dict[str, str]:
     """Parse the values of a repeatable option into a mapping.
 
     Args:
         option: its name, for the message.
         texts: its values, as typed.
         form: what a value is to look like, for the message.
+        separator: between name and value.
 
     Raises:
         UnciaError: a value has another form, or a name is there twice.
     """
     pairs: dict[str, str] = {}
     for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
+        name, found, value = text.partition(separator)
+        if not found or not name:
             raise UnciaError(f"{option}: {text!r} is not {form}")
         if name in pairs:
             raise UnciaError(f"{option}: {name} is given twice")

@@ -115,6 +115,8 @@ def _experiment(plan: Plan, experiment: ExperimentPlan) -> dict[str, Any]:
     }
     if experiment.warmup_of is not None:
         described["warmup_of"] = experiment.warmup_of
+    if experiment.seed is not None:
+        described["seed"] = experiment.seed
     if experiment.base is not None:
         described["base"] = experiment.base
     return described

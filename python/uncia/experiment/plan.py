@@ -100,7 +100,11 @@ class StreamPlan:
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """One experiment as it is carried out; times in nanoseconds."""
+    """One experiment as it is carried out; times in nanoseconds.
+
+    Attributes:
+        seed: of its requests, if not the run's.
+    """
 
     name: str
     streams: Sequence[StreamPlan]
@@ -113,6 +117,7 @@ class ExperimentPlan:
     timeout_ns: int = 0
     connect_timeout_ns: int = 0
     max_connections: int | None = None
+    seed: int | None = None
 
     def expected_requests(self) -> int:
         """How many requests it makes, on average where arrivals are random.

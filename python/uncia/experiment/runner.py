@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from uncia import record, services
+from uncia import engine, record, services
 from uncia.doctor.monitors import Asked, Monitors
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import locked, run_tables, streams, verdict
@@ -40,6 +40,9 @@ RESULTS: Final = Path("results")
 
 Extend = Callable[[pa.Table], Plan | None]
 """Makes, of the rows so far, a longer plan that begins with what was carried out; or None."""
+
+Watch = Callable[[ExperimentPlan, Path, Mapping[str, Any]], bool]
+"""Whether an experiment has sent enough, by its rows so far and an event of the load generator."""
 
 _NOT_REMOVED: Final = "not removed:"
 
@@ -80,6 +83,7 @@ def execute(
     seed: int | None = None,
     overwrite: bool = False,
     extend: Extend | None = None,
+    watch: Watch | None = None,
     with_report: bool = True,
 ) -> Outcome:
     """Carry out a plan and write the folder of the run.
@@ -91,7 +95,8 @@ def execute(
         reporter: receives progress updates.
         seed: instead of the file's.
         overwrite: an earlier run in ``out`` may be replaced.
-        extend: gives the rest of the run, once all experiments of the plan are carried out.
+        extend: gives more of the run whenever all experiments of the plan are carried out.
+        watch: may end experiments before their last request; what is in flight is waited for.
         with_report: write ``report.html``.
 
     Returns:
@@ -124,6 +129,7 @@ def execute(
                 reporter,
                 interruption,
                 extend=extend,
+                watch=watch,
                 with_report=with_report,
             )
             return execution.carry_out()
@@ -151,6 +157,7 @@ class Execution:
     noise: NoiseWatch = field(default_factory=NoiseWatch)
     monitors: Monitors | None = None
     extend: Extend | None = None
+    watch: Watch | None = None
     with_report: bool = True
     services: ExitStack = field(default_factory=ExitStack)
 
@@ -281,8 +288,9 @@ class Execution:
 
     def _extend_plan(self, platform: Platform) -> None:
         """Let the plan go on with what is made of the rows so far, if anything is."""
-        extend, self.extend = self.extend, None
-        longer = None if extend is None else extend(run_tables.rows_so_far(self.folder, self.log))
+        if self.extend is None:
+            return
+        longer = self.extend(run_tables.rows_so_far(self.folder, self.log))
         if longer is None:
             return
         done = len(self.plan.experiments)
@@ -304,7 +312,7 @@ class Execution:
             streams=[
                 streams.make(self.plan, stream, self.deployed) for stream in experiment.streams
             ],
-            seed=self.description.seed,
+            seed=self.description.seed if experiment.seed is None else experiment.seed,
             out=rows,
             spans_out=self.folder.part("spans", position, experiment.name),
             epoch_unix_ns=self.description.epoch_unix_ns,
@@ -312,6 +320,8 @@ class Execution:
             total_timeout_ns=experiment.timeout_ns,
             max_connections=experiment.max_connections,
         )
+        if self.watch is not None:
+            load = replace(load, drain_timeout_ns=experiment.timeout_ns)
         process: list[Resource] = []
 
         def started(pid: int) -> None:
@@ -320,10 +330,15 @@ class Execution:
                 process.append(Resource("local", "process", str(pid), identity.detail()))
                 self.journal.created(process[0])
 
+        def event(event: engine.Event) -> None:
+            self._event(event)
+            if self.watch is not None and self.watch(experiment, rows, event):
+                raise engine.Enough
+
         name = f"[{position + 1}/{len(self.plan.experiments)}] {experiment.name}"
         self.reporter.begin(name, sends(experiment), experiment.expected_requests())
         try:
-            done = drive(load, self._event, started)
+            done = drive(load, event, started)
         finally:
             for resource in process:
                 self.journal.removed(resource)

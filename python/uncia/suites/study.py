@@ -52,8 +52,10 @@ def measure(
         UnciaError: the file is not right, or the folder cannot be written.
     """
     first, sources = planned(document)
+    rest = iter([] if go_on is None else [go_on])
 
     def extend(rows: pa.Table) -> Plan | None:
+        go_on = next(rest, None)
         return None if go_on is None else planned(go_on(rows, reporter))[0]
 
     return runner.execute(

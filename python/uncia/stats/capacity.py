@@ -1,0 +1,339 @@
+"""The search for the highest rate that is sustained.
+
+Rates double until one is not sustained, then the bracket between the highest sustained rate and the
+lowest that is not is bisected, geometrically, until its ends are within `WIDTH`. A rate of which
+it cannot be said stays within the bracket, and its two sides are bisected. Last, both ends of the
+bracket are watched again, `SEEDS` times each with other seeds, and count with all that was seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from uncia.errors import RunFailedError
+from uncia.stats import columns, slopes
+from uncia.stats.quantiles import Floats, Ints
+from uncia.stats.slopes import Slope, Verdict
+
+WIDTH: Final = 1.05
+"""The ratio of its ends up to which a bracket is not bisected further."""
+
+WIDE: Final = 1.08
+"""The same of a bracket with rates in it that cannot be judged, whose neighbours are this close."""
+
+CLOSE: Final = 1.03
+"""Closer to a rate that cannot be judged, others cannot be either."""
+
+SEEDS: Final = 3
+"""How often each end of the bracket is watched again."""
+
+ROUNDS: Final = 2
+"""How often ends are confirmed at most; when one is not, what the bracket became is bisected."""
+
+LOWEST: Final = 1.0
+"""The lowest rate that is tried, a second."""
+
+LONGER: Final = 4
+"""A rate is watched so many times longer at most, until it can be judged."""
+
+FIRST_LOOK_S: Final = 4.5
+"""When it is first asked whether a rate can be judged."""
+
+LOOKS: Final = 1.2
+"""Each look at the rows is so much later than the one before."""
+
+EARLY_LEVEL: Final = 0.99
+"""The level of a verdict before the time for which a rate is to be watched."""
+
+_WATCH_REQUESTS: Final = 2_400
+"""Then chance moves the slope by 2 % (a standard deviation) where service times are exponential."""
+
+_WATCH_S: Final = (6.0, 12.0)
+_MAX_PROBES: Final = 60
+_STARTS: Final = ("cold", "restored")
+
+
+def watch_s(rate: float) -> float:
+    """How long a rate is watched if it can be judged then, in seconds."""
+    shortest, longest = _WATCH_S
+    return min(max(_WATCH_REQUESTS / rate, shortest), longest)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a rate at one time.
+
+    Attributes:
+        gains: of latency, block by block (`uncia.stats.slopes.gains`).
+        late: likewise, of how late the generator sent.
+        requests: how many were sent.
+        outcomes: of those that failed, how many by outcome.
+    """
+
+    gains: Floats
+    late: Floats
+    requests: int
+    outcomes: dict[str, int]
+
+    @property
+    def failed(self) -> int:
+        """How many requests failed."""
+        return sum(self.outcomes.values())
+
+
+def see(rows: pa.Table, rate: float) -> Seen:
+    """What rows show of a rate: `COLUMNS` of those that have an end so far.
+
+    Seconds before the first starts are over do not count: those of the time for which a rate is
+    watched in any case. Of a load that goes on, nothing counts that was due after the first request
+    without an answer: rows of those that are answered early would make later ones look fast.
+    """
+    outcomes = columns.count_words(rows, "outcome")
+    outcomes.pop("ok", None)
+    scheduled = columns.integers(rows, "scheduled").to_numpy()
+    order = np.argsort(scheduled, kind="stable")
+    scheduled = scheduled[order]
+    latency, late = (
+        columns.difference(rows, end, "scheduled").fill_null(0).to_numpy()[order]
+        for end in ("received", "sent")
+    )
+    begin = _begin(rows, order, scheduled, latency, rate)
+    end = _answered(scheduled, rate)
+    whole = slice(int(np.searchsorted(scheduled, begin)), end)
+    scheduled, latency, late = (values[whole] for values in (scheduled, latency, late))
+    return Seen(
+        slopes.gains(scheduled, latency), slopes.gains(scheduled, late), rows.num_rows, outcomes
+    )
+
+
+COLUMNS: Final = ("outcome", "start", "scheduled", "sent", "received")
+"""The columns that `see` reads."""
+
+
+def _begin(rows: pa.Table, order: Ints, scheduled: Ints, latency: Ints, rate: float) -> int:
+    """When the first starts are over, ns; the earliest time if there were none."""
+    if not scheduled.size:
+        return 0
+    starts = np.isin(columns.words(rows, "start").to_numpy(zero_copy_only=False)[order], _STARTS)
+    starts &= scheduled < scheduled[0] + watch_s(rate) * slopes.BLOCK_NS
+    return int((scheduled + latency)[starts].max(initial=scheduled[0]))
+
+
+def _answered(scheduled: Ints, rate: float) -> int:
+    """How many requests were answered before the first one that was not, by the gaps in time."""
+    if scheduled.size < 2:
+        return int(scheduled.size)
+    gaps = np.flatnonzero(np.diff(scheduled) > 1.5 * slopes.BLOCK_NS / rate)
+    return int(gaps[0]) + 1 if gaps.size else int(scheduled.size)
+
+
+@dataclass
+class Rate:
+    """A rate, and what was seen of it."""
+
+    per_s: float
+    seen: list[Seen] = field(default_factory=list)
+
+    def slope(self, level: float = slopes.LEVEL) -> Slope | None:
+        """Of latency, by all that was seen."""
+        return slopes.of_gains([one.gains for one in self.seen], level)
+
+    @property
+    def failed(self) -> int:
+        """How many requests failed."""
+        return sum(one.failed for one in self.seen)
+
+    def verdict(self, tolerance: float, level: float = slopes.LEVEL) -> Verdict:
+        """Whether it is sustained: nothing failed, and latency does not grow."""
+        slope = self.slope(level)
+        if self.failed:
+            return "not"
+        return "undecided" if slope is None else slope.verdict(tolerance)
+
+    def is_generators(self, tolerance: float) -> bool:
+        """Whether latency grows because the generator is late, and not the server."""
+        late = slopes.of_gains([one.late for one in self.seen])
+        return not self.failed and late is not None and late.low > tolerance / 2
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        low: the highest rate that is sustained, by what latency may at most gain there: a second.
+        high: the lowest rate that is not.
+        decided: whether every rate in between was judged, and both ends were confirmed.
+    """
+
+    low: float
+    high: float
+    decided: bool
+
+    @property
+    def capacity(self) -> float:
+        """The middle of the bracket, a second."""
+        return math.sqrt(self.low * self.high)
+
+
+class Search:
+    """Says which rate to try next, by what was seen so far."""
+
+    def __init__(self, start: float, tolerance: float = slopes.TOLERANCE) -> None:
+        """Begin at a rate (a second)."""
+        self.tolerance: Final = tolerance
+        self.rates: dict[float, Rate] = {}
+        self._start = max(LOWEST, _rounded(start))
+        self._confirming: Iterator[float] | None = None
+        self._ends: tuple[float, float] | None = None
+        self._rounds = 0
+        self._count = 0
+
+    def add(self, per_s: float, seen: Seen) -> None:
+        """Take what was seen of a rate.
+
+        Raises:
+            RunFailedError: the generator cannot keep up with it.
+        """
+        rate = self.rates.setdefault(per_s, Rate(per_s))
+        rate.seen.append(seen)
+        self._count += 1
+        if rate.verdict(self.tolerance) != "sustained" and rate.is_generators(self.tolerance):
+            best = max(self._judged("sustained"), default=None)
+            known = "" if best is None else f"; {best:g}/s is sustained"
+            raise RunFailedError(
+                f"the load generator itself does not keep up with {per_s:g}/s: the capacity is"
+                f" beyond what it can send{known}",
+                hint="Generate the load on another machine (`uncia load --share`), or give this one"
+                " less to do.",
+            )
+
+    def next(self) -> float | None:
+        """The rate to try next; None: the search is over.
+
+        Raises:
+            RunFailedError: no capacity can be told; the message says why.
+        """
+        if self._count >= _MAX_PROBES:
+            raise RunFailedError(
+                f"after {self._count} probes it cannot be said which rates are sustained: latencies"
+                " differ too much from second to second",
+                hint="See the report, and whether the machine was noisy.",
+            )
+        if self._confirming is not None:
+            end = next(self._confirming, None)
+            if end is not None or self._ends == self._bracket() or self._rounds == ROUNDS:
+                return end
+            self._confirming = None
+        rate = self._unconfirmed()
+        if rate is None:
+            self._ends = self._bracket()
+            self._rounds += 1
+            self._confirming = iter(self._ends * SEEDS)
+            return next(self._confirming)
+        return rate
+
+    def is_enough(self, per_s: float, seen: Seen, elapsed_s: float) -> bool:
+        """Whether a rate that is being watched has been watched enough.
+
+        When the ends are confirmed, each seed is watched for half the time: they count together.
+        """
+        if seen.failed:
+            return True
+        if self.is_confirming:
+            return elapsed_s >= watch_s(per_s) / 2
+        level = EARLY_LEVEL if elapsed_s < watch_s(per_s) else slopes.LEVEL
+        return Rate(per_s, [seen]).verdict(self.tolerance, level) != "undecided"
+
+    def found(self) -> Found:
+        """The result, once the search is over."""
+        low, high = self._bracket()
+        slope = self.rates[low].slope()
+        # With half as much again, since some error is the same in every block.
+        gain = 0.0 if slope is None else max(0.0, min(1.5 * slope.high, self.tolerance))
+        decided = (low, high) == self._ends and high / low <= WIDTH
+        return Found(low / (1 + gain), high, decided)
+
+    @property
+    def is_confirming(self) -> bool:
+        """Whether the ends of the bracket are watched again."""
+        return self._confirming is not None
+
+    def _judged(self, verdict: Verdict) -> Iterator[float]:
+        return (
+            per_s for per_s, rate in self.rates.items() if rate.verdict(self.tolerance) == verdict
+        )
+
+    def _bracket(self) -> tuple[float, float]:
+        """The highest sustained rate below the lowest that is not, and the latter.
+
+        Raises:
+            RunFailedError: one of them is missing.
+        """
+        high = min(self._judged("not"), default=None)
+        low = max((it for it in self._judged("sustained") if high and it < high), default=None)
+        if low is None or high is None:
+            raise self._none_sustained()
+        return low, high
+
+    def _unconfirmed(self) -> float | None:
+        if not self.rates:
+            return self._start
+        high = min(self._judged("not"), default=None)
+        if high is None:
+            return _rounded(2 * max(self.rates))
+        if not any(it < high for it in self._judged("sustained")):
+            lowest = min(self.rates)
+            if lowest <= LOWEST:
+                raise self._none_sustained()
+            return max(LOWEST, _rounded(lowest / 2))
+        return self._within(*self._bracket())
+
+    def _within(self, low: float, high: float) -> float | None:
+        """Where the bracket is bisected: beside one of its ends; None if it is narrow enough."""
+        if high / low <= WIDTH:
+            return None
+        between = sorted(it for it in self.rates if low <= it <= high)
+        gaps = [(above / below, below, above) for below, above in pairwise(between)]
+        ratio, below, above = max(gaps[0], gaps[-1])
+        # Where some rate cannot be judged, closer ones on either side can.
+        if ratio <= WIDTH and (high / low <= WIDE or ratio <= CLOSE):
+            return None
+        return _rounded(math.sqrt(below * above))
+
+    def _none_sustained(self) -> RunFailedError:
+        lowest = self.rates[min(self.rates)]
+        if lowest.failed:
+            outcomes: dict[str, int] = {}
+            for seen in lowest.seen:
+                for word, count in seen.outcomes.items():
+                    outcomes[word] = outcomes.get(word, 0) + count
+            words = ", ".join(f"{count:,} {word}" for word, count in outcomes.items())
+            requests = sum(seen.requests for seen in lowest.seen)
+            return RunFailedError(
+                f"requests fail at every rate: of {requests:,} at {lowest.per_s:g}/s {words}",
+                hint="A rate is sustained if nothing fails. The errors are in the report.",
+            )
+        if lowest.verdict(self.tolerance) == "not":
+            return RunFailedError(
+                f"the capacity is below {lowest.per_s:g}/s: already there latency grows from"
+                " request to request",
+                hint="Make the function's work smaller, or send single requests.",
+            )
+        return RunFailedError(
+            f"it cannot be said whether {lowest.per_s:g}/s is sustained: latencies differ too much"
+            " from second to second",
+            hint="See the report, and whether the machine was noisy.",
+        )
+
+
+def _rounded(rate: float) -> float:
+    """A rate with four digits, as people write it."""
+    return float(f"{rate:.4g}")

@@ -1,0 +1,116 @@
+"""``uncia capacity``: a server's, through the load generator."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import threading
+import time
+from pathlib import Path
+
+from load_helpers import ERROR, OK, Inside, Request, Server
+
+from uncia import record
+
+
+class Workers:
+    """So many workers, each of which takes the same time for a request."""
+
+    def __init__(self, count: int, service_s: float) -> None:
+        self._free = [0.0] * count
+        self._service_s = service_s
+        self._lock = threading.Lock()
+
+    def __call__(self, request: Request) -> bytes:
+        del request
+        with self._lock:
+            end = max(time.monotonic(), heapq.heappop(self._free)) + self._service_s
+            heapq.heappush(self._free, end)
+        time.sleep(max(0.0, end - time.monotonic()))
+        return OK
+
+
+def test_the_capacity_of_a_server_and_the_rows_of_every_probe(
+    inside: Inside, tmp_path: Path
+) -> None:
+    with Server(Workers(2, 0.04)) as server:
+        ended = inside(
+            *("capacity", server.url, "--out", tmp_path / "run", "--json", "--quiet"),
+            *("--start", "30/s", "--tolerance", "10%", "--seed", "3"),
+        )
+    assert ended.code == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert list(result) == ["capacity_per_s", "low_per_s", "high_per_s", "decided", "probes"]
+    # It is 50/s; a machine that is busy with other things takes longer, never less.
+    assert 0 < result["low_per_s"] <= 50.5
+    assert result["low_per_s"] < result["capacity_per_s"] < result["high_per_s"]
+    rates = [probe["rate"] for probe in result["probes"]]
+    assert rates[0] == 30
+    assert len(set(rates)) == len(rates)
+    verdicts = {probe["verdict"] for probe in result["probes"]}
+    assert {"sustained", "not"} <= verdicts <= {"sustained", "not", "undecided"}
+    for probe in result["probes"]:
+        assert probe["failed"] == 0
+        assert probe["slope_low"] <= probe["slope"] <= probe["slope_high"]
+    rows = record.read(tmp_path / "run")
+    probes = sum(probe["requests"] for probe in result["probes"])
+    assert rows.num_rows == 20 + probes
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_server_that_never_answers_right_is_a_sentence(inside: Inside, tmp_path: Path) -> None:
+    with Server(lambda request: ERROR) as server:
+        ended = inside("capacity", server.url, "--out", tmp_path / "run", "--quiet")
+    assert ended.code == 1
+    assert "it never answers right: of 20 single requests 20 " in ended.stderr
+    assert record.read(tmp_path / "run").num_rows == 20
+
+
+def test_a_server_that_fails_at_every_rate_is_a_sentence(inside: Inside, tmp_path: Path) -> None:
+    count = 0
+
+    def answer(request: Request) -> bytes:
+        nonlocal count
+        del request
+        count += 1
+        return OK if count <= 20 else ERROR
+
+    with Server(answer) as server:
+        ended = inside(
+            *("capacity", server.url, "--out", tmp_path / "run", "--json", "--quiet"),
+            *("--start", "4/s"),
+        )
+    assert ended.code == 1
+    assert "requests fail at every rate: of " in ended.stderr
+    result = json.loads(ended.stdout)
+    assert result["capacity_per_s"] is None
+    assert [probe["rate"] for probe in result["probes"]] == [4, 2, 1]
+
+
+def test_what_cannot_be_searched_is_refused(inside: Inside, tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(
+        """\
+name: two
+platform: {kind: http}
+functions:
+  one: {url: "http://127.0.0.1:1/"}
+experiments:
+  first: &first {function: one, arrivals: {kind: constant, rate: 1/s, duration: 1s}}
+  second: *first
+""",
+        encoding="utf-8",
+    )
+    for arguments, message in (
+        ((file,), "has several experiments, and a capacity is of one"),
+        ((file, "--experiment", "third"), "has no experiment 'third'"),
+        ((file, "--header", "a: b"), "--method and --header are of a URL"),
+        (("hello", "--experiment", "first"), "--experiment is of an experiment file"),
+        (("hello", "--tolerance", "2"), "--tolerance: '2' is not a share"),
+        (("hello", "--start", "2"), "--start"),
+        (("nothing-here",), "nothing-here"),
+    ):
+        ended = inside("capacity", *arguments, "--out", tmp_path / "run")
+        assert ended.code != 0
+        assert message in ended.stderr
+        assert not (tmp_path / "run").exists()

@@ -1,0 +1,207 @@
+"""The search for a capacity, against queues whose capacity is known, in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from uncia.errors import RunFailedError
+from uncia.stats import capacity, slopes
+from uncia.stats.capacity import Found, Search, see
+
+SERVICE_S = 0.005
+Service = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def fixed(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Service times that are all the same."""
+    del rng
+    return np.full(n, SERVICE_S)
+
+
+def exponential(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Exponential service times with the same mean."""
+    return rng.exponential(SERVICE_S, n)
+
+
+class Queue:
+    """Requests in order to some workers."""
+
+    def __init__(self, workers: int, service: Service, seed: int, *, limit_s: float = 1e9) -> None:
+        self.workers, self.service, self.limit_s = workers, service, limit_s
+        self.rng = np.random.default_rng(seed)
+        self.watched_s = 0.0
+
+    @property
+    def capacity(self) -> float:
+        return self.workers / SERVICE_S
+
+    def rows(
+        self, rate: float, seconds: float, *, start: str = "warm", late: float = 0
+    ) -> pa.Table:
+        """The rows of constant arrivals; latencies above the limit are refused."""
+        scheduled = np.arange(int(np.ceil(rate * seconds))) / rate
+        free = [0.0] * self.workers
+        ends = np.empty(scheduled.size)
+        for number, took in enumerate(self.service(self.rng, scheduled.size)):
+            ends[number] = max(scheduled[number], heapq.heappop(free)) + took
+            heapq.heappush(free, ends[number])
+        refused = ends - scheduled > self.limit_s
+        nanoseconds = [(values * 1e9).astype(np.int64) for values in (scheduled, ends)]
+        return pa.table(
+            {
+                "outcome": np.where(refused, "throttled", "ok"),
+                "start": pa.array([start] * scheduled.size),
+                "scheduled": nanoseconds[0],
+                "sent": nanoseconds[0] + (late * nanoseconds[0]).astype(np.int64),
+                "received": nanoseconds[1],
+            }
+        )
+
+
+def searched(queue: Queue, search: Search) -> Found:
+    """Carry a search out, with the looks that a real one takes."""
+    while (rate := search.next()) is not None:
+        longest = capacity.LONGER * capacity.watch_s(rate)
+        rows = queue.rows(rate, longest)
+        look = capacity.FIRST_LOOK_S
+        seen = see(rows, rate)
+        while look < longest:
+            answered = rows.filter(pa.compute.less(rows["received"], int(look * 1e9)))
+            sent = rows.filter(pa.compute.less(rows["scheduled"], int(look * 1e9)))
+            if search.is_enough(rate, see(answered, rate), look):
+                seen = see(sent, rate)
+                break
+            look *= capacity.LOOKS
+        queue.watched_s += min(look, longest)
+        search.add(rate, seen)
+    return search.found()
+
+
+@pytest.mark.parametrize("service", [fixed, exponential])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_capacity_of_a_queue_is_within_the_bracket(workers: int, service: Service) -> None:
+    queue = Queue(workers, service, seed=workers)
+    found = searched(queue, Search(queue.capacity / 3))
+    assert found.low <= queue.capacity <= found.high
+    assert found.low < found.capacity < found.high
+    if service is fixed:
+        assert found.decided
+        assert found.high / found.low <= 1.10
+
+
+@pytest.mark.parametrize(("name", "width"), [("fixed", 1.10), ("exponential", 1.15)])
+def test_a_server_that_others_delay_is_found_all_the_same(name: str, width: float) -> None:
+    """Twice in three seconds nothing is served for 50 ms, so the capacity is lower by a share."""
+    service = {"fixed": fixed, "exponential": exponential}[name]
+
+    class Delayed(Queue):
+        @property
+        def capacity(self) -> float:
+            return 4 / (SERVICE_S * (1 + 1 / 30))
+
+    def delayed(rng: np.random.Generator, n: int) -> np.ndarray:
+        return service(rng, n) * (1 + 1 / 30)
+
+    queue = Delayed(4, delayed, seed=11)
+    found = searched(queue, Search(40))
+    assert found.low <= queue.capacity <= found.high
+    assert found.high / found.low <= width
+
+
+def test_refusals_bound_the_capacity_as_latency_does() -> None:
+    queue = Queue(2, fixed, seed=1, limit_s=0.02)
+    found = searched(queue, Search(100))
+    assert found.low <= queue.capacity <= found.high
+    assert found.high / found.low <= 1.10
+
+
+def test_below_one_request_a_second_there_is_a_sentence() -> None:
+    slow = Queue(1, lambda rng, n: np.full(n, 1.5), seed=1)
+    with pytest.raises(RunFailedError, match=r"the capacity is below 1/s"):
+        searched(slow, Search(8))
+
+
+def test_failures_at_every_rate_are_a_sentence() -> None:
+    search = Search(3)
+    while True:
+        rate = search.next()
+        assert rate is not None
+        rows = Queue(1, fixed, seed=1, limit_s=-1).rows(rate, 2)
+        if rate == 1:
+            break
+        search.add(rate, see(rows, rate))
+    search.add(rate, see(rows, rate))
+    with pytest.raises(RunFailedError, match="fail at every rate: of 2 at 1/s 2 throttled"):
+        search.next()
+
+
+def test_a_generator_that_is_late_is_not_the_servers_capacity() -> None:
+    search = Search(100)
+    queue = Queue(1, fixed, seed=1)
+    search.add(100, see(queue.rows(100, 12), 100))
+    late = queue.rows(200.5, 12, late=0.1)
+    received = pa.compute.add(late["sent"], 5_000_000)
+    late = late.set_column(late.column_names.index("received"), "received", received)
+    with pytest.raises(RunFailedError, match=r"generator itself .*; 100/s is sustained"):
+        search.add(200.5, see(late, 200.5))
+
+
+def test_the_first_starts_do_not_count() -> None:
+    rows = Queue(1, fixed, seed=1).rows(100, 12)
+    first = 200
+    starts = ["cold"] * first + ["warm"] * (rows.num_rows - first)
+    # Starts take 3 s less what has passed since the first request: latency falls all the time.
+    received = np.maximum(rows["received"].to_numpy(), np.arange(rows.num_rows) * 10**7)
+    received[:first] = 3 * 10**9
+    rows = pa.table(
+        {**dict(zip(rows.column_names, rows.columns, strict=True)), "start": starts}
+    ).set_column(rows.column_names.index("received"), "received", pa.array(received))
+    seen = see(rows, 100)
+    assert len(seen.gains) == 8
+    assert seen.gains == pytest.approx(0)
+
+
+def test_what_has_no_answer_yet_ends_what_counts() -> None:
+    rows = Queue(1, fixed, seed=1).rows(100, 12)
+    # Requests after the 600th that were answered before it would look fast.
+    keep = np.arange(rows.num_rows) != 600
+    assert len(see(rows.filter(keep), 100).gains) == 5
+    assert len(see(rows, 100).gains) == 11
+
+
+def test_the_bounds_of_a_walk_hold_as_often_as_they_say() -> None:
+    """What blocks gain is independent, with a mean of 2 %: the upper bound is above it in 95 %."""
+    rng = np.random.default_rng(1)
+    trials = 400
+    for blocks in (6, 12, 48):
+        inside = 0
+        for _ in range(trials):
+            slope = slopes.of_gains([rng.normal(0.02, 0.05, blocks)])
+            assert slope is not None
+            inside += slope.low <= 0.02 <= slope.high
+        # Both bounds at once: 90 %, somewhat less where scatter is seen by chance.
+        assert inside / trials > 0.75
+
+
+def test_scatter_around_a_level_is_no_walk() -> None:
+    rng = np.random.default_rng(1)
+    widths = np.zeros(2)
+    for _ in range(100):
+        scatter = np.diff(rng.normal(0, 0.05, 49))
+        for index, gains in enumerate((scatter, rng.normal(0, 0.05 * 2**0.5, 48))):
+            slope = slopes.of_gains([gains])
+            assert slope is not None
+            widths[index] += slope.high - slope.low
+    assert widths[0] < 0.7 * widths[1]
+
+
+def test_a_slow_schedule_has_longer_blocks_and_a_short_one_has_no_slope() -> None:
+    scheduled = np.arange(40, dtype=np.int64) * 10**9
+    assert slopes.gains(scheduled, scheduled // 10) == pytest.approx([0.1] * 19, rel=0.6)
+    assert slopes.of_rows(scheduled[:4], scheduled[:4]) is None
+    assert slopes.of_rows(scheduled[:0], scheduled[:0]) is None

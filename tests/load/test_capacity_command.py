@@ -38,8 +38,8 @@ def test_the_capacity_of_a_server_and_the_rows_of_every_probe(
             *("capacity", server.url, "--out", tmp_path / "run", "--json", "--quiet"),
             *("--start", "30/s", "--tolerance", "10%", "--seed", "3"),
         )
-    assert ended.code == 0, ended.stderr
-    result = json.loads(ended.stdout)
+    assert ended.code == 0, ended.err
+    result = json.loads(ended.out)
     assert list(result) == ["capacity_per_s", "low_per_s", "high_per_s", "decided", "probes"]
     # It is 50/s; a machine that is busy with other things takes longer, never less.
     assert 0 < result["low_per_s"] <= 50.5
@@ -62,7 +62,7 @@ def test_a_server_that_never_answers_right_is_a_sentence(inside: Inside, tmp_pat
     with Server(lambda request: ERROR) as server:
         ended = inside("capacity", server.url, "--out", tmp_path / "run", "--quiet")
     assert ended.code == 1
-    assert "it never answers right: of 20 single requests 20 " in ended.stderr
+    assert "it never answers right: of 20 single requests 20 " in ended.err
     assert record.read(tmp_path / "run").num_rows == 20
 
 
@@ -81,8 +81,8 @@ def test_a_server_that_fails_at_every_rate_is_a_sentence(inside: Inside, tmp_pat
             *("--start", "4/s"),
         )
     assert ended.code == 1
-    assert "requests fail at every rate: of " in ended.stderr
-    result = json.loads(ended.stdout)
+    assert "requests fail at every rate: of " in ended.err
+    result = json.loads(ended.out)
     assert result["capacity_per_s"] is None
     assert [probe["rate"] for probe in result["probes"]] == [4, 2, 1]
 
@@ -112,5 +112,5 @@ experiments:
     ):
         ended = inside("capacity", *arguments, "--out", tmp_path / "run")
         assert ended.code != 0
-        assert message in ended.stderr
+        assert message in ended.err
         assert not (tmp_path / "run").exists()

@@ -61,8 +61,8 @@ class Browser:
             assert part, "the browser has ended"
             self._rest += part
         message, _, self._rest = self._rest.partition(b"\0")
-        found: dict[str, Any] = json.loads(message)
-        return found
+        result: dict[str, Any] = json.loads(message)
+        return result
 
     def open(self, path: Path) -> None:
         """Open a file, and wait until every chart is drawn."""

@@ -109,8 +109,8 @@ def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
     until = time.monotonic() + 120
     while time.monotonic() < until and process.poll() is None:
         for line in log.read_text(errors="replace").splitlines():
-            _, found, address = line.partition("Starting Spark master at ")
-            if found:
+            _, result, address = line.partition("Starting Spark master at ")
+            if result:
                 return address.strip()
         time.sleep(0.1)
     raise AssertionError(f"the master does not start: {log.read_text(errors='replace')}")

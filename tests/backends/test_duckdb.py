@@ -71,8 +71,10 @@ def test_partition_columns_have_the_types_of_the_record(tmp_path: Path) -> None:
         expected = [("007", 128, 1), ("a/b", 256, 2)]
         # The files themselves, as a shell expands a pattern, are the same table.
         for source in (folder, sorted(folder.rglob("*.parquet")), folder / "function=007"):
-            found = backend.collect(backend.table(source).order_by("execution")).to_pylist()
-            got = [(one["function"], one["allocated_memory"], one["execution"]) for one in found]
+            result = backend.collect(backend.table(source).order_by("execution")).to_pylist()
+            got = [
+                (item["function"], item["allocated_memory"], item["execution"]) for item in result
+            ]
             assert got == expected[: len(got)]
             assert got
         written(folder / "function=f" / "plain" / "k=1" / "c.parquet", execution=[3])
@@ -86,8 +88,8 @@ def test_nested_plain_folders_are_read_and_unfinished_ones_are_not(tmp_path: Pat
     written(tmp_path / "rows" / "_temporary" / "0" / "c.parquet", execution=[3])
     written(tmp_path / "rows" / ".d.parquet", execution=[4])
     with connect() as backend:
-        found = backend.collect(backend.table(tmp_path / "rows"))["execution"].to_pylist()
-    assert sorted(found) == [1, 2]
+        result = backend.collect(backend.table(tmp_path / "rows"))["execution"].to_pylist()
+    assert sorted(result) == [1, 2]
 
 
 def test_types_with_nothing_in_common_are_refused(tmp_path: Path) -> None:

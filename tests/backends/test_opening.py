@@ -126,14 +126,14 @@ def test_masters_that_cannot_be_had_are_told_at_once() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    said = refused(master=f"spark://127.0.0.1:{port}")
-    assert f"no Spark master can be reached at spark://127.0.0.1:{port}" in said
+    message = refused(master=f"spark://127.0.0.1:{port}")
+    assert f"no Spark master can be reached at spark://127.0.0.1:{port}" in message
     assert "names no port" in refused(master="spark://127.0.0.1")
     assert "is no address of a Spark master" in refused(master="lokal[2]")
 
 
 @pytest.mark.parametrize(
-    ("engine", "limit", "said"),
+    ("engine", "limit", "message"),
     [
         ("duckdb", "much", "the memory limit: 'much'"),
         ("duckdb", "4", "the memory limit: '4'"),
@@ -141,10 +141,10 @@ def test_masters_that_cannot_be_had_are_told_at_once() -> None:
         ("spark", "100MB", "a memory limit of 100MB is too little: Spark needs at least 512MB"),
     ],
 )
-def test_a_memory_limit_that_cannot_be_is_refused(engine: str, limit: str, said: str) -> None:
+def test_a_memory_limit_that_cannot_be_is_refused(engine: str, limit: str, message: str) -> None:
     if engine == "spark":
         not_while_spark_runs()
-    assert said in refused(engine, memory_limit=limit)
+    assert message in refused(engine, memory_limit=limit)
 
 
 def test_the_folder_for_what_does_not_fit_must_be_there(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def invocations(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[di
 def tasks(spark: Any) -> dict[str, int]:
     """Tasks that each worker has finished."""
     executors = spark._session.sparkContext._jsc.sc().statusStore().executorList(True)
-    found = [executors.apply(place) for place in range(executors.size())]
-    return {one.id(): one.completedTasks() for one in found if one.id() != "driver"}
+    result = [executors.apply(index) for index in range(executors.size())]
+    return {item.id(): item.completedTasks() for item in result if item.id() != "driver"}
 
 
 def alike(first: pa.Table, second: pa.Table, *keys: str) -> None:
@@ -77,7 +77,7 @@ def test_every_tariff_bills_alike_on_both(
     assert set(sums) == {pa.decimal128(38, 0)}
 
     until = time.monotonic() + 30
-    while len([one for one, done in tasks(spark).items() if done > before.get(one, 0)]) < 2:
+    while len([item for item, done in tasks(spark).items() if done > before.get(item, 0)]) < 2:
         assert time.monotonic() < until, f"one worker did it all: {tasks(spark)}"
         time.sleep(0.1)
 
@@ -87,11 +87,11 @@ def test_every_tariff_bills_alike_on_both(
         for line in bill(folder, ["aws-lambda-x86", "alibaba-fc"], ["function"], spark)
     }
     for (tariff, function), line in lines.items():
-        own = [one for one in made if one["function"] == function and sane(one)]
-        prices = [found for one in own if (found := price(tariff, one)) is not None]
+        selected = [item for item in made if item["function"] == function and sane(item)]
+        prices = [result for item in selected if (result := price(tariff, item)) is not None]
         assert line.rows == len(prices)
-        assert line.billable_byte_ns == sum(found.memory for found in prices)
-        assert line.exact_cost == sum((found.cost for found in prices), Fraction(0))
+        assert line.billable_byte_ns == sum(item.memory for item in prices)
+        assert line.exact_cost == sum((item.cost for item in prices), Fraction(0))
 
 
 def sane(row: dict[str, Any]) -> bool:
@@ -110,17 +110,17 @@ def test_all_rows_at_once_and_rows_in_memory(
 
 def test_bill_parts_cold_starts_and_instances_are_alike(spark: Any, duckdb: Any) -> None:
     asked, lives = requests_and_instances()
-    found: dict[str, list[pd.DataFrame]] = {}
+    result: dict[str, list[pd.DataFrame]] = {}
     for backend in (duckdb, spark):
         data, started = backend.table(asked), backend.table(lives, "instances")
         starts = analysed(data, [], instances=started, points=21, backend=backend)
-        found[backend.name] = [
+        result[backend.name] = [
             decompose(data, ["gcp-run-request"], group_by=["platform"], backend=backend),
             starts.cdf,
             price_instances(started, ["gcp-run-instance"], invocations=data, backend=backend),
         ]
-    assert len(set(found["duckdb"][1]["exact"])) > 5
-    for first, second in zip(found["duckdb"], found["spark"], strict=True):
+    assert len(set(result["duckdb"][1]["exact"])) > 5
+    for first, second in zip(result["duckdb"], result["spark"], strict=True):
         pd.testing.assert_frame_equal(first, second, check_exact=True)
 
 
@@ -128,7 +128,7 @@ def test_bill_parts_cold_starts_and_instances_are_alike(spark: Any, duckdb: Any)
 def test_advice_is_alike(spark: Any, duckdb: Any, tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     pa.parquet.write_table(chained_requests(), path)
-    found = {}
+    result = {}
     for engine in (duckdb, spark):
         with study(
             path,
@@ -141,10 +141,10 @@ def test_advice_is_alike(spark: Any, duckdb: Any, tmp_path: Path) -> None:
             present=None,
             backend=engine,
         ) as known:
-            found[engine.name] = choice_frame(known), hint_frame(known)
-    for mine, other in zip(found["duckdb"], found["spark"], strict=True):
+            result[engine.name] = choice_frame(known), hint_frame(known)
+    for mine, other in zip(result["duckdb"], result["spark"], strict=True):
         assert mine.to_dict("list") == other.to_dict("list")
-    hints = set(found["spark"][1]["hint"])
+    hints = set(result["spark"][1]["hint"])
     assert {"merge chain", "concurrency"} <= hints  # so that joins and windows ran there too
 
 

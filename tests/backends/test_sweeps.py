@@ -45,13 +45,13 @@ def _summaries(folder: Path) -> dict[str, bytes]:
 
 
 def _executors() -> list[int]:
-    found = []
+    result = []
     for folder in Path("/proc").glob("[0-9]*"):
         # Any may end meanwhile.
         with contextlib.suppress(OSError):
             if b"CoarseGrainedExecutorBackend" in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-    return found
+                result.append(int(folder.name))
+    return result
 
 
 def test_a_cluster_gives_what_this_machine_gives(

@@ -38,8 +38,8 @@ def tasks(draw: st.DrawFn) -> tuple[int, int, int, int]:
 def test_a_task_is_followed_period_by_period(drawn: list[tuple[int, int, int, int]], data):
     period, quota, need, phase = data.draw(st.sampled_from(drawn))
     control = closed_form.control_of_quota(period, quota)
-    found = closed_form.sweep([control], cpu_time.constant(need), phase)[0]
-    assert found.mean_ns == oracle(period, quota, need, phase)
+    result = closed_form.sweep([control], cpu_time.constant(need), phase)[0]
+    assert result.mean_ns == oracle(period, quota, need, phase)
     assert closed_form.duration(period, quota, need) == oracle(period, quota, need, 0)
 
 
@@ -58,8 +58,8 @@ def test_published_durations_come_out():
     cpu = cpu_time.constant(closed_form.FIGURE_11)
     for period, durations in published.items():
         controls = [closed_form.control_of_share(period * MS, share) for share in shares]
-        found = [float(row.mean_ns / MS) for row in closed_form.sweep(controls, cpu)]
-        assert found == durations, f"period {period} ms"
+        result = [float(row.mean_ns / MS) for row in closed_form.sweep(controls, cpu)]
+        assert result == durations, f"period {period} ms"
 
 
 def test_a_distribution_begun_anywhere_is_the_mean_of_its_parts():
@@ -140,14 +140,14 @@ def run(*arguments: str):
 def test_the_command_prints_exact_json():
     done = run("--period", "20ms", "--vcpu", "0.07,0.5", "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    first = found["durations"][0]
+    result = json.loads(done.stdout)
+    first = result["durations"][0]
     assert (first["sum_ns"], first["cases"], first["vcpu"]) == ("721400000", "1", "0.07")
     assert first["reciprocal_ms"] == 740.0
     assert first["over_allocation"] == pytest.approx(740 / 721.4)
     assert first["memory_mb"] is None
-    assert [jump["periods"] for jump in found["jumps"]] == list(range(6, 38))
-    assert found["jumps"][0]["quota_ns"] == str(-(-51_800_000 // 6))
+    assert [jump["periods"] for jump in result["jumps"]] == list(range(6, 38))
+    assert result["jumps"][0]["quota_ns"] == str(-(-51_800_000 // 6))
 
 
 def test_the_command_takes_sizes_of_a_platform_at_any_phase(tmp_path: Path):
@@ -157,11 +157,11 @@ def test_the_command_takes_sizes_of_a_platform_at_any_phase(tmp_path: Path):
         *("--phase", "random", "--json", "--html", str(page)),
     )
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert [row["memory_mb"] for row in found["durations"]] == list(range(128, 1770, 100))
-    assert {row["period_ns"] for row in found["durations"]} == {"20000000"}
-    assert all(int(row["p50_ns"]) <= int(row["p95_ns"]) for row in found["durations"])
-    assert all(row["over_allocation"] >= 1 for row in found["durations"])
+    result = json.loads(done.stdout)
+    assert [row["memory_mb"] for row in result["durations"]] == list(range(128, 1770, 100))
+    assert {row["period_ns"] for row in result["durations"]} == {"20000000"}
+    assert all(int(row["p50_ns"]) <= int(row["p95_ns"]) for row in result["durations"])
+    assert all(row["over_allocation"] >= 1 for row in result["durations"])
     html = page.read_text()
     assert "Over-allocation" in html
     assert "1,728 MB" in html
@@ -172,8 +172,8 @@ def test_the_command_takes_sizes_of_a_platform_at_any_phase(tmp_path: Path):
     [("aws", 128, 1769, 27), ("gcp", "0.08", "1", 93), ("ibm", "0.125", "1", 8)],
 )
 def test_a_platform_has_sizes_of_its_own(like: str, first: object, last: object, count: int):
-    found = json.loads(run("--like", like, "--json").stdout)["durations"]
-    sizes = [row["memory_mb"] or row["vcpu"] for row in found]
+    result = json.loads(run("--like", like, "--json").stdout)["durations"]
+    sizes = [row["memory_mb"] or row["vcpu"] for row in result]
     assert (sizes[0], sizes[-1], len(sizes)) == (first, last, count)
 
 

@@ -15,20 +15,20 @@ MS = 1_000_000
 
 def test_one_value_and_weighted_values():
     assert cpu_time.parse("51.8ms").points == ((51_800_000, 1),)
-    found = cpu_time.parse("20ms*3, 10ms, 20ms")
-    assert found.points == ((10 * MS, 1), (20 * MS, 4))
-    assert found.mean == 18 * MS
-    assert found.quantile(Fraction(1, 5)) == 10 * MS
-    assert found.quantile(Fraction(21, 100)) == 20 * MS
+    result = cpu_time.parse("20ms*3, 10ms, 20ms")
+    assert result.points == ((10 * MS, 1), (20 * MS, 4))
+    assert result.mean == 18 * MS
+    assert result.quantile(Fraction(1, 5)) == 10 * MS
+    assert result.quantile(Fraction(21, 100)) == 20 * MS
 
 
 def test_quantiles_rise_evenly_between_and_end_flat():
-    found = cpu_time.parse("p25=10ms,p75=20ms")
-    assert found.weight == cpu_time.PIECES
-    assert found.points[0] == (10 * MS, 250)
-    assert found.points[-1] == (20 * MS, 250)
-    assert found.mean == 15 * MS
-    assert found.quantile(Fraction(1, 2)) == pytest.approx(15 * MS, abs=20_000)
+    result = cpu_time.parse("p25=10ms,p75=20ms")
+    assert result.weight == cpu_time.PIECES
+    assert result.points[0] == (10 * MS, 250)
+    assert result.points[-1] == (20 * MS, 250)
+    assert result.mean == 15 * MS
+    assert result.quantile(Fraction(1, 2)) == pytest.approx(15 * MS, abs=20_000)
 
 
 def test_a_file_has_a_value_on_each_line(tmp_path: Path):
@@ -78,7 +78,7 @@ def test_weights_are_kept(points: list[tuple[int, int]]):
         with pytest.raises(UnciaError):
             cpu_time.weighted(points)
         return
-    found = cpu_time.weighted(points)
-    assert found.weight == total
-    assert found.mean == Fraction(sum(value * weight for value, weight in points), total)
-    assert [value for value, _ in found.points] == sorted({v for v, w in points if w})
+    result = cpu_time.weighted(points)
+    assert result.weight == total
+    assert result.mean == Fraction(sum(value * weight for value, weight in points), total)
+    assert [value for value, _ in result.points] == sorted({v for v, w in points if w})

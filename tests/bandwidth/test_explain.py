@@ -27,16 +27,16 @@ def drawn() -> list[Chart]:
 
 def data(spec: object) -> list[list[dict[str, object]]]:
     """Rows of every mark."""
-    found = []
+    result = []
     if isinstance(spec, dict):
         for key, value in spec.items():
             if key == "values" and isinstance(value, list) and value and isinstance(value[0], dict):
-                found.append(value)
-            found += data(value)
+                result.append(value)
+            result += data(value)
     elif isinstance(spec, list):
         for value in spec:
-            found += data(value)
-    return found
+            result += data(value)
+    return result
 
 
 def test_the_published_example_is_what_the_simulator_gives():
@@ -67,7 +67,7 @@ def test_the_balance_is_spent_when_a_throttle_begins_and_there_when_it_ends(quot
 
 
 def test_scheduler_and_way_of_throttling_make_no_difference_to_a_lone_task():
-    found = [
+    result = [
         simulate(
             [
                 Setting(
@@ -84,8 +84,8 @@ def test_scheduler_and_way_of_throttling_make_no_difference_to_a_lone_task():
         for scheduler in ("cfs", "eevdf")
         for throttling in ("group", "task")
     ]
-    assert found[0].num_rows > 10
-    assert all(spans.equals(found[0]) for spans in found[1:])
+    assert result[0].num_rows > 10
+    assert all(spans.equals(result[0]) for spans in result[1:])
 
 
 def test_every_chart_is_small_and_has_words():
@@ -158,7 +158,7 @@ def test_markdown_and_pictures_go_where_they_are_told(tmp_path: Path):
     path = tmp_path / "new" / "chapter.md"
     done = CliRunner().invoke(build(), ["cpu", "explain", "--markdown", str(path)])
     assert done.exit_code == 0, done.output
-    pictures = sorted(one.name for one in (tmp_path / "new" / "images").iterdir())
+    pictures = sorted(item.name for item in (tmp_path / "new" / "images").iterdir())
     assert pictures == sorted(explain.picture(chart) for chart in drawn())
     assert "(images/cpu-ticks.svg)" in path.read_text(encoding="utf-8")
 
@@ -187,14 +187,14 @@ def test_intervals_of_the_example_are_whole_periods():
 
 def test_bursts_are_priced_as_by_hand():
     # 0.25 vCPU on AWS Lambda: 5 ms in 20 ms, 442 MB. 2 s are 400 quotas: 399 periods and 5 ms.
-    found = explain_bills.fees_that_pay("aws-lambda-x86", "aws", [250_000, 1_000_000])
-    assert found[0] is not None
-    assert found[0].count == 400
-    assert found[0].saved == 1 - Fraction(400 * 5, 399 * 20 + 5)
+    result = explain_bills.fees_that_pay("aws-lambda-x86", "aws", [250_000, 1_000_000])
+    assert result[0] is not None
+    assert result[0].count == 400
+    assert result[0].saved == 1 - Fraction(400 * 5, 399 * 20 + 5)
     per_ms = Fraction("0.0000166667") * 442 / 1024 / 1000
-    assert found[0].fee == per_ms * (399 * 20 + 5 - 400 * 5) / 399
-    assert found[1] is not None
-    assert found[1].fee == 0, "a whole vCPU is never throttled"
+    assert result[0].fee == per_ms * (399 * 20 + 5 - 400 * 5) / 399
+    assert result[1] is not None
+    assert result[1].fee == 0, "a whole vCPU is never throttled"
 
 
 def test_a_request_is_priced_as_by_hand():
@@ -208,7 +208,7 @@ def test_choosing_changes_the_picture():
     chosen = 0
     for chart in drawn():
         before = vl_convert.vegalite_to_svg({**chart.spec, "width": 400})
-        for place, param in enumerate(chart.spec.get("params", [])):
+        for index, param in enumerate(chart.spec.get("params", [])):
             if "value" not in param:
                 continue
             bind = param["bind"]
@@ -216,7 +216,7 @@ def test_choosing_changes_the_picture():
             if other == param["value"]:
                 other = bind["options"][0]
             params = list(chart.spec["params"])
-            params[place] = {**param, "value": other}
+            params[index] = {**param, "value": other}
             after = vl_convert.vegalite_to_svg({**chart.spec, "width": 400, "params": params})
             assert after != before, (chart.name, param["name"])
             chosen += 1

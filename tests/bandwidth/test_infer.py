@@ -26,13 +26,13 @@ def runs_of(setting: Setting, seed: int = 0) -> list[Pair]:
     spans = simulate([setting], seed=seed).spans
     names = np.array(spans["invocation"].to_pylist())
     start, end = spans["start"].to_numpy(), spans["end"].to_numpy()
-    found: list[Pair] = []
+    result: list[Pair] = []
     for name in dict.fromkeys(names.tolist()):
         rows = names == name
         order = np.argsort(end[rows])
         ends = end[rows][order].astype(np.float64)
-        found.append((ends, ends - start[rows][order].astype(np.float64)))
-    return found
+        result.append((ends, ends - start[rows][order].astype(np.float64)))
+    return result
 
 
 def setting(
@@ -70,11 +70,11 @@ def setting(
 def test_published_profiles(
     name: str, period_us: int, quota_us: int, hz: int, scheduler: str
 ) -> None:
-    found = infer(profiles.read(PUBLISHED / f"{name}.json.gz"))
-    assert found.period_us == pytest.approx(period_us, rel=0.02)
-    assert found.quota_us == pytest.approx(quota_us, rel=0.05)
-    assert (found.hz, found.scheduler) == (hz, scheduler)
-    assert all(one is not None and one > 0.5 for one in found.confidence.values())
+    result = infer(profiles.read(PUBLISHED / f"{name}.json.gz"))
+    assert result.period_us == pytest.approx(period_us, rel=0.02)
+    assert result.quota_us == pytest.approx(quota_us, rel=0.05)
+    assert (result.hz, result.scheduler) == (hz, scheduler)
+    assert all(item is not None and item > 0.5 for item in result.confidence.values())
 
 
 def shifted(period_ms: float, quota_ms: float, hz: int, ticks_ms: float) -> traces.Trace:
@@ -86,37 +86,37 @@ def shifted(period_ms: float, quota_ms: float, hz: int, ticks_ms: float) -> trac
 
 @pytest.mark.parametrize("ticks_ms", [0, 1, 2, 3, 1.7])
 def test_ticks_that_are_shifted_by_milliseconds_are_no_finer_ticks(ticks_ms: float) -> None:
-    found = infer_trace(shifted(20, 5, 250, ticks_ms))
-    assert (found.period_us, found.hz) == (20_000, 250)
+    result = infer_trace(shifted(20, 5, 250, ticks_ms))
+    assert (result.period_us, result.hz) == (20_000, 250)
 
 
 @pytest.mark.parametrize(("period_ms", "quota_ms"), [(20, 8), (40, 4), (100, 80)])
 def test_whole_ticks_that_are_shifted_tell_no_rate_or_the_right_one(
     period_ms: float, quota_ms: float
 ) -> None:
-    found = infer_trace(shifted(period_ms, quota_ms, 250, 1))
-    assert found.period_us == period_ms * 1000
-    assert found.hz in (None, 250)
-    assert (found.confidence["hz"] is None) == (found.hz is None)
+    result = infer_trace(shifted(period_ms, quota_ms, 250, 1))
+    assert result.period_us == period_ms * 1000
+    assert result.hz in (None, 250)
+    assert (result.confidence["hz"] is None) == (result.hz is None)
 
 
 def test_a_late_probe_shows_no_random_offset() -> None:
     late = setting(50, 5, 250, "cfs").model_copy(
         update={"wake_delay_ns": 150_000, "wake_jitter_ns": 150_000}
     )
-    found = infer_trace(traces.of(runs_of(late)))
-    assert (found.period_us, found.scheduler) == (50_000, "cfs")
+    result = infer_trace(traces.of(runs_of(late)))
+    assert (result.period_us, result.scheduler) == (50_000, "cfs")
 
 
 def test_a_clock_that_is_not_the_kernels_tells_period_and_ticks_but_no_scheduler() -> None:
     profile = profiles.read(PUBLISHED / "gcp-0.08vcpu.json.gz")
-    found = infer(profile)
+    result = infer(profile)
     interval, _, cpu = profile.arrays()
-    assert found.period_us == pytest.approx(100_000, rel=0.02)
-    assert found.share == pytest.approx(cpu.sum() / interval.sum(), rel=0.01)
-    assert found.hz == 1000
-    assert found.scheduler is None
-    assert any("clock" in note for note in found.notes)
+    assert result.period_us == pytest.approx(100_000, rel=0.02)
+    assert result.share == pytest.approx(cpu.sum() / interval.sum(), rel=0.01)
+    assert result.hz == 1000
+    assert result.scheduler is None
+    assert any("clock" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("scheduler", ["cfs", "eevdf"])
@@ -139,10 +139,10 @@ def test_a_clock_that_is_not_the_kernels_tells_period_and_ticks_but_no_scheduler
 )
 def test_simulated_settings(period_ms: float, quota_ms: float, hz: int, scheduler: str) -> None:
     runs = runs_of(setting(period_ms, quota_ms, hz, scheduler))
-    found = infer_trace(traces.of(runs))
-    assert found.period_us == pytest.approx(period_ms * 1000, rel=0.02)
-    assert found.quota_us == pytest.approx(quota_ms * 1000, rel=0.05)
-    assert (found.hz, found.scheduler) == (hz, scheduler)
+    result = infer_trace(traces.of(runs))
+    assert result.period_us == pytest.approx(period_ms * 1000, rel=0.02)
+    assert result.quota_us == pytest.approx(quota_ms * 1000, rel=0.05)
+    assert (result.hz, result.scheduler) == (hz, scheduler)
 
 
 def test_gaps_of_another_cause_change_nothing() -> None:
@@ -156,11 +156,11 @@ def test_gaps_of_another_cause_change_nothing() -> None:
                 kept.append((rng.uniform(before + lost, after - length), lost))
         kept.sort()
         mixed.append((np.array([e for e, _ in kept]), np.array([g for _, g in kept])))
-    found = infer_trace(traces.of(mixed))
-    assert (found.period_us, found.hz) == (20_000, 250)
-    assert found.quota_us == pytest.approx(5_787, rel=0.05)
-    assert found.on_grid is not None
-    assert found.on_grid < 0.97
+    result = infer_trace(traces.of(mixed))
+    assert (result.period_us, result.hz) == (20_000, 250)
+    assert result.quota_us == pytest.approx(5_787, rel=0.05)
+    assert result.on_grid is not None
+    assert result.on_grid < 0.97
 
 
 def test_runs_on_other_clocks_are_not_laid_over_each_other() -> None:
@@ -170,39 +170,39 @@ def test_runs_on_other_clocks_are_not_laid_over_each_other() -> None:
         (end + float(rng.integers(0, 10**13)), gap)
         for end, gap in runs_of(setting(20, 1.447, 250, "eevdf"))
     ]
-    found = infer_trace(traces.of(moved))
-    assert (found.period_us, found.hz, found.scheduler) == (20_000, 250, None)
+    result = infer_trace(traces.of(moved))
+    assert (result.period_us, result.hz, result.scheduler) == (20_000, 250, None)
 
 
 def test_where_rates_look_the_same_none_is_told() -> None:
     """8 ms are two ticks of 250 Hz and eight of 1000: with exact ticks both throttle at 8 ms."""
     ends = [(np.arange(n, n + 60) * 100.0 + 0.03) * MS for n in (900, 1800, 2712)]
     gaps = np.full(60, 92.03 * MS)
-    found = infer_trace(traces.of([(end, gaps) for end in ends]))
-    assert found.period_us == 100_000
-    assert found.quota_us == pytest.approx(8_000, rel=0.01)
-    assert found.hz is None
-    assert found.confidence["hz"] is None
-    assert any("250 or 1000" in note for note in found.notes)
+    result = infer_trace(traces.of([(end, gaps) for end in ends]))
+    assert result.period_us == 100_000
+    assert result.quota_us == pytest.approx(8_000, rel=0.01)
+    assert result.hz is None
+    assert result.confidence["hz"] is None
+    assert any("250 or 1000" in note for note in result.notes)
 
 
 def test_a_quota_of_which_some_expires_is_a_range() -> None:
     """19 ms of 20 at 250 Hz: a queue that runs across refills loses what is left in the pool."""
-    found = infer_trace(traces.of(runs_of(setting(20, 19, 250, "cfs"), seed=2)))
-    assert found.share is not None
-    assert found.share < 0.93
-    assert found.quota_us == pytest.approx(19_000, rel=0.05)
-    assert any("expires" in note for note in found.notes)
+    result = infer_trace(traces.of(runs_of(setting(20, 19, 250, "cfs"), seed=2)))
+    assert result.share is not None
+    assert result.share < 0.93
+    assert result.quota_us == pytest.approx(19_000, rel=0.05)
+    assert any("expires" in note for note in result.notes)
 
 
 def test_a_share_that_varies_from_run_to_run_tells_no_quota() -> None:
     """As where some runs are scaled down, which no setting of one quota would show."""
     runs = runs_of(setting(20, 1.447, 250, "cfs")) + runs_of(setting(20, 11, 250, "cfs"), seed=1)
-    found = infer_trace(traces.of(runs))
-    assert found.period_us == 20_000
-    assert found.share is not None
-    assert (found.quota_us, found.confidence["quota_us"]) == (None, None)
-    assert any("varies" in note for note in found.notes)
+    result = infer_trace(traces.of(runs))
+    assert result.period_us == 20_000
+    assert result.share is not None
+    assert (result.quota_us, result.confidence["quota_us"]) == (None, None)
+    assert any("varies" in note for note in result.notes)
 
 
 def test_few_throttles_tell_less_and_say_so() -> None:
@@ -225,10 +225,10 @@ def test_few_throttles_tell_less_and_say_so() -> None:
 def test_nothing_is_told_of_nothing(
     runs: Sequence[tuple[list[float], list[float]]], words: str
 ) -> None:
-    found = infer_trace(traces.of(runs))
-    assert (found.period_us, found.quota_us, found.hz, found.scheduler) == (None,) * 4
-    assert set(found.confidence.values()) == {None}
-    assert words in found.notes[0]
+    result = infer_trace(traces.of(runs))
+    assert (result.period_us, result.quota_us, result.hz, result.scheduler) == (None,) * 4
+    assert set(result.confidence.values()) == {None}
+    assert words in result.notes[0]
 
 
 def test_gaps_at_random_are_no_throttles() -> None:
@@ -237,9 +237,9 @@ def test_gaps_at_random_are_no_throttles() -> None:
         (np.sort(rng.uniform(0, 10 * SECOND, 60)) + n * 11 * SECOND, np.full(60, 0.8 * MS))
         for n in range(6)
     ]
-    found = infer_trace(traces.of(runs))
-    assert (found.period_us, found.hz, found.scheduler) == (None, None, None)
-    assert found.share is not None
+    result = infer_trace(traces.of(runs))
+    assert (result.period_us, result.hz, result.scheduler) == (None, None, None)
+    assert result.share is not None
 
 
 @pytest.mark.parametrize("others", [1, 2])
@@ -248,22 +248,22 @@ def test_turns_of_other_tasks_are_no_throttles(others: int, most: int | None) ->
     """Measured without any quota: gaps of a tick, or two, between ticks at which the loop ran."""
     trace = traces.from_profile(profiles.read(PUBLISHED / f"preempted-{others}.json.gz"))
     for runs in (trace.runs, *((run,) for run in trace.runs)):
-        found = infer_trace(traces.of([(run.end[:most], run.gap[:most]) for run in runs]))
-        assert (found.period_us, found.quota_us, found.hz, found.scheduler) == (None,) * 4
-        assert found.notes
+        result = infer_trace(traces.of([(run.end[:most], run.gap[:most]) for run in runs]))
+        assert (result.period_us, result.quota_us, result.hz, result.scheduler) == (None,) * 4
+        assert result.notes
 
 
 def test_refills_at_ticks_are_told_from_turns_by_the_grid_that_they_keep_to() -> None:
     """16 ms at 250 Hz: each gap begins and ends at a tick, as turns do."""
     kept = runs_of(setting(16, 6, 250, "cfs", runs=2))
-    found = infer_trace(traces.of(kept))
-    assert (found.period_us, found.scheduler) == (16_000, "cfs")
+    result = infer_trace(traces.of(kept))
+    assert (result.period_us, result.scheduler) == (16_000, "cfs")
     rng = np.random.default_rng(3)
     # From here and there on a tick later, as after a turn that was longer.
     late = [(end + np.cumsum(rng.random(len(end)) < 0.05) * 4 * MS, gap) for end, gap in kept]
-    found = infer_trace(traces.of(late))
-    assert (found.period_us, found.quota_us, found.hz, found.scheduler) == (None,) * 4
-    assert any("turns" in note for note in found.notes)
+    result = infer_trace(traces.of(late))
+    assert (result.period_us, result.quota_us, result.hz, result.scheduler) == (None,) * 4
+    assert any("turns" in note for note in result.notes)
 
 
 def test_without_the_engine_nothing_is_told(
@@ -283,7 +283,7 @@ def test_times_without_the_kernels_zero_tell_no_scheduler_and_no_wrong_rate(
     # seem to stand at whole multiples.
     pairs = runs_of(setting(100, 14.5, 250, "cfs", runs=1))
     moved = [(ends[:41] + offset_ms * MS, gaps[:41]) for ends, gaps in pairs]
-    found = infer_trace(traces.of(moved, monotonic=False))
-    assert found.period_us == pytest.approx(100_000, rel=0.02)
-    assert found.hz in (250, None)
-    assert found.scheduler is None
+    result = infer_trace(traces.of(moved, monotonic=False))
+    assert result.period_us == pytest.approx(100_000, rel=0.02)
+    assert result.hz in (250, None)
+    assert result.scheduler is None

@@ -30,9 +30,9 @@ def bench() -> Any:
 def test_what_is_told_with_nine_tenths_is_right_in_nine_tenths(bench: Any) -> None:
     sure: dict[str, list[bool]] = {key: [] for key in bench.KEYS}
     for truth, trace in bench.drawn(DRAWN, 5):
-        found = infer_trace(trace)
-        for key, answer in found.as_json().items():
-            if key in sure and (found.confidence[key] or 0) >= 0.9:
+        result = infer_trace(trace)
+        for key, answer in result.as_json().items():
+            if key in sure and (result.confidence[key] or 0) >= 0.9:
                 sure[key].append(bench.judged(key, answer, truth[key]) == "right")
     for key, right in sure.items():
         assert len(right) >= DRAWN / 5, key

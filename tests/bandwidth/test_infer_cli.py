@@ -26,19 +26,19 @@ def without_throttles(folder: Path) -> str:
     """A profile whose one run saw no gap."""
     path = folder / "none.json"
     data = {"data": [], "t0": 10**12, "iteration_counter": 1000}
-    one = {"invocation_timestamp": 1.7e9, "duration": 10.0, "status_code": 200, "data": data}
-    path.write_text(json.dumps([one]))
+    row = {"invocation_timestamp": 1.7e9, "duration": 10.0, "status_code": 200, "data": data}
+    path.write_text(json.dumps([row]))
     return str(path)
 
 
 def test_json_of_one_profile_is_an_object(run: Run) -> None:
     code, out, err = run(LOCAL, "--json")
     assert code == 0, err
-    found = json.loads(out)
-    assert (found["period_us"], found["hz"], found["scheduler"]) == (20_000, 250, "eevdf")
-    assert abs(found["quota_us"] / 1_447 - 1) < 0.05
-    assert set(found["confidence"]) == {"period_us", "quota_us", "hz", "scheduler"}
-    assert found["notes"]
+    result = json.loads(out)
+    assert (result["period_us"], result["hz"], result["scheduler"]) == (20_000, 250, "eevdf")
+    assert abs(result["quota_us"] / 1_447 - 1) < 0.05
+    assert set(result["confidence"]) == {"period_us", "quota_us", "hz", "scheduler"}
+    assert result["notes"]
 
 
 def test_text_says_what_cannot_be_told(uncia: Uncia) -> None:
@@ -54,7 +54,7 @@ def test_several_profiles_and_a_page(run: Run, tmp_path: Path) -> None:
     page = tmp_path / "infer.html"
     code, out, err = run(LOCAL, empty, "--json", "--html", str(page))
     assert code == 0, err
-    assert [one["profile"] for one in json.loads(out)] == [LOCAL, empty]
+    assert [item["profile"] for item in json.loads(out)] == [LOCAL, empty]
     text = page.read_text()
     assert "EEVDF 250 Hz P20" in text
     assert "simulated setting" in text
@@ -64,9 +64,9 @@ def test_several_profiles_and_a_page(run: Run, tmp_path: Path) -> None:
 def test_a_profile_without_throttles_is_no_error(run: Run, tmp_path: Path) -> None:
     code, out, err = run(without_throttles(tmp_path), "--json")
     assert code == 0, err
-    found = json.loads(out)
-    assert found["period_us"] is None
-    assert any("no gap" in note for note in found["notes"])
+    result = json.loads(out)
+    assert result["period_us"] is None
+    assert any("no gap" in note for note in result["notes"])
 
 
 def test_what_is_no_profile_is_refused(run: Run, tmp_path: Path) -> None:

@@ -57,15 +57,15 @@ def run(folder: Path, unbilled_ms: list[int]) -> Path:
 
 def test_rounds_as_worked_out_by_hand(tmp_path: Path) -> None:
     result = background.read(run(tmp_path, [300, 500]), [AWS])
-    (one,) = result.behaviours
-    assert one.name == "run"
-    assert one.unbilled_ns == 400 * MS
-    assert one.idle_ns == 5 * S
-    assert one.vcpu == Fraction(400, 5000)
-    assert one.instance_idle_ns == 800 * MS
-    assert one.interval is not None
-    assert one.interval[0] <= 0.08 <= one.interval[1]
-    (price,) = one.prices
+    (case,) = result.behaviours
+    assert case.name == "run"
+    assert case.unbilled_ns == 400 * MS
+    assert case.idle_ns == 5 * S
+    assert case.vcpu == Fraction(400, 5000)
+    assert case.instance_idle_ns == 800 * MS
+    assert case.interval is not None
+    assert case.interval[0] <= 0.08 <= case.interval[1]
+    (price,) = case.prices
     # 400 ms at 128 MB bought 100 ms of CPU time; the work had four times as much.
     size = Fraction(128, 1024)
     assert price.work_usd == size * Fraction(400, 1000) * GB_S * 4 + FEE
@@ -77,17 +77,22 @@ def test_the_rounds_of_each_behaviour_are_a_chain_on_an_instance_of_its_own() ->
     chosen = Settings(["freeze", "run"], 512 << 20, 2 * S, 3, pause_after_ns=MS)
     made, _ = planned(document(chosen))
     first, billed, freeze, run = made.experiments
-    assert [one.name for one in made.experiments] == ["first", BILLED, "freeze", "run"]
+    assert [experiment.name for experiment in made.experiments] == [
+        "first",
+        BILLED,
+        "freeze",
+        "run",
+    ]
     # The first experiment starts each instance, which serves one of the others.
     assert [stream.deployment for stream in first.streams] == list(made.deployments)
     assert [stream.deployment for stream in billed.streams] == [first.streams[0].deployment]
-    for number, one in enumerate((freeze, run), start=1):
-        own = first.streams[number].deployment
-        assert {stream.deployment for stream in one.streams} == {own}
-        assert made.deployments[own].function.declared() == {"keep_alive_cpu": one.name}
-        assert [stream.stage for stream in one.streams] == [START, COLLECT]
-        assert one.streams[1].think.min == one.streams[1].think.max == 2 * S
-        assert one.expected_requests() == 6
+    for number, item in enumerate((freeze, run), start=1):
+        selected = first.streams[number].deployment
+        assert {stream.deployment for stream in item.streams} == {selected}
+        assert made.deployments[selected].function.declared() == {"keep_alive_cpu": item.name}
+        assert [stream.stage for stream in item.streams] == [START, COLLECT]
+        assert item.streams[1].think.min == item.streams[1].think.max == 2 * S
+        assert item.expected_requests() == 6
     assert billed.streams[0].event == {"cpu": 200, "wait": 1}
     assert run.streams[1].event["cpu"] == 0
 
@@ -102,8 +107,8 @@ def test_the_rounds_of_each_behaviour_are_a_chain_on_an_instance_of_its_own() ->
 def test_work_costs_in_proportion(
     resources: Fraction, cpu: int, work: Fraction, fee: Fraction
 ) -> None:
-    found = background.work_cost(resources, cpu, work, fee)
-    assert found - fee == resources * work / cpu
+    result = background.work_cost(resources, cpu, work, fee)
+    assert result - fee == resources * work / cpu
     assert background.work_cost(resources, cpu, Fraction(cpu), fee) == resources + fee
     assert background.work_cost(resources, cpu, Fraction(0), fee) == fee
 
@@ -126,7 +131,7 @@ def test_rounds_that_broke_off_are_told_and_not_counted(tmp_path: Path) -> None:
     record.write(table(rows), tmp_path / "invocations.parquet")
     record.write(table(kept, "spans"), tmp_path / "spans.parquet", "spans")
     result = background.read(tmp_path, [AWS])
-    assert [one.unbilled_ns for one in result.behaviours[0].good] == [700 * MS]
+    assert [item.unbilled_ns for item in result.behaviours[0].good] == [700 * MS]
     assert len(result.problems) == 3
     expected = ("timeout (late)", "cold start", "was lost")
     for words, problem in zip(expected, result.problems, strict=True):
@@ -167,8 +172,8 @@ def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_the_result_as_json(tmp_path: Path) -> None:
     data = background.as_data(background.read(run(tmp_path, [100]), [AWS]))
-    (one,) = data["behaviours"]
-    assert (one["rounds"], one["idle_s"], one["unbilled_cpu_s"]) == (1, 5.0, 0.1)
-    assert one["unbilled_vcpu_interval"] is None, "one round has no spread"
-    assert one["share_of_allocation"] == pytest.approx(0.02 / 0.072357)
+    (result,) = data["behaviours"]
+    assert (result["rounds"], result["idle_s"], result["unbilled_cpu_s"]) == (1, 5.0, 0.1)
+    assert result["unbilled_vcpu_interval"] is None, "one round has no spread"
+    assert result["share_of_allocation"] == pytest.approx(0.02 / 0.072357)
     assert data["memory_mb"] == 128

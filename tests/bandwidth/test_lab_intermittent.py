@@ -38,47 +38,48 @@ amounts = st.fractions(min_value=0, max_value=10**6, max_denominator=10**12)
 def test_both_ways_as_worked_out_by_hand() -> None:
     # As one invocation 100 ms and 120 ms; in bursts 3 and 4 requests of 10 ms.
     rows = table(tasks([(100 * MS, [10 * MS] * 3), (120 * MS, [10 * MS] * 4)]))
-    found = intermittent.tasks(rows)
-    assert [task.name for task in found] == ["long 0", "long 1", "bursts 0", "bursts 1"]
-    both = pairs(found)
-    one = compare(costs(rows, found, [AWS])[AWS], both, AWS)
+    result = intermittent.tasks(rows)
+    assert [task.name for task in result] == ["long 0", "long 1", "bursts 0", "bursts 1"]
+    both = pairs(result)
+    comparison = compare(costs(rows, result, [AWS])[AWS], both, AWS)
 
     size = Fraction(128, 1024)
     long_gb_s = size * Fraction(110, 1000)
     burst_gb_s = size * Fraction(35, 1000)
-    assert one.long.gb_s == long_gb_s
-    assert one.bursts.gb_s == burst_gb_s
-    assert one.gb_s_saved == 1 - Fraction(35, 110)
-    assert one.long.resources_usd == long_gb_s * GB_S
-    assert one.bursts.resources_usd == burst_gb_s * GB_S
-    assert one.long.fees_usd == FEE
-    assert one.bursts.fees_usd == FEE * Fraction(7, 2)
+    assert comparison.long.gb_s == long_gb_s
+    assert comparison.bursts.gb_s == burst_gb_s
+    assert comparison.gb_s_saved == 1 - Fraction(35, 110)
+    assert comparison.long.resources_usd == long_gb_s * GB_S
+    assert comparison.bursts.resources_usd == burst_gb_s * GB_S
+    assert comparison.long.fees_usd == FEE
+    assert comparison.bursts.fees_usd == FEE * Fraction(7, 2)
     assert (
-        one.bill_added == (burst_gb_s * GB_S + FEE * Fraction(7, 2)) / (long_gb_s * GB_S + FEE) - 1
+        comparison.bill_added
+        == (burst_gb_s * GB_S + FEE * Fraction(7, 2)) / (long_gb_s * GB_S + FEE) - 1
     )
-    assert one.pays_below_usd == (long_gb_s - burst_gb_s) * GB_S / Fraction(5, 2)
-    assert one.fee_usd == FEE
-    assert one.tasks == 2
-    assert one.pays_below_interval is not None
-    low, high = one.pays_below_interval
-    assert low <= float(one.pays_below_usd) <= high
+    assert comparison.pays_below_usd == (long_gb_s - burst_gb_s) * GB_S / Fraction(5, 2)
+    assert comparison.fee_usd == FEE
+    assert comparison.tasks == 2
+    assert comparison.pays_below_interval is not None
+    low, high = comparison.pays_below_interval
+    assert low <= float(comparison.pays_below_usd) <= high
 
 
 def test_each_request_is_rounded_up_as_the_tariff_says() -> None:
     # Lambda bills whole milliseconds, so 3 bursts of 1.1 ms are 6 ms.
     rows = table(tasks([(9 * MS, [1_100_000] * 3)]))
-    found = intermittent.tasks(rows)
-    one = compare(costs(rows, found, [AWS])[AWS], pairs(found), AWS)
-    assert one.bursts.gb_s == Fraction(128, 1024) * Fraction(6, 1000)
-    assert one.pays_below_interval is None, "one pair has no spread"
+    result = intermittent.tasks(rows)
+    comparison = compare(costs(rows, result, [AWS])[AWS], pairs(result), AWS)
+    assert comparison.bursts.gb_s == Fraction(128, 1024) * Fraction(6, 1000)
+    assert comparison.pays_below_interval is None, "one pair has no spread"
 
 
 def test_a_task_that_a_tariff_cannot_price_is_refused_with_the_reason() -> None:
     rows = tasks([(50 * MS, [9 * MS] * 2)])
     rows[2]["allocated_memory"] = None
-    found = intermittent.tasks(table(rows))
+    result = intermittent.tasks(table(rows))
     with pytest.raises(UnciaError, match=f"{AWS} cannot price every request: .*memory"):
-        costs(table(rows), found, [AWS])
+        costs(table(rows), result, [AWS])
 
 
 @settings(max_examples=50)
@@ -113,9 +114,9 @@ def test_one_burst_has_no_break_even_fee(count: int) -> None:
     with pytest.raises(ValueError, match="more than one"):
         break_even_fee(Fraction(1), Fraction(1), Fraction(count))
     rows = table(tasks([(10 * MS, [10 * MS])]))
-    found = intermittent.tasks(rows)
+    result = intermittent.tasks(rows)
     with pytest.raises(UnciaError, match="fits into one burst"):
-        compare(costs(rows, found, [AWS])[AWS], pairs(found), AWS)
+        compare(costs(rows, result, [AWS])[AWS], pairs(result), AWS)
 
 
 def test_a_task_that_broke_off_or_failed_counts_for_nothing() -> None:
@@ -125,16 +126,16 @@ def test_a_task_that_broke_off_or_failed_counts_for_nothing() -> None:
     # Of the second task's bursts only the first was sent, and none after the third, which failed.
     del rows[9:12]
     del rows[6:8]
-    found = intermittent.tasks(table(rows))
-    assert [task.name for task in found] == [
+    result = intermittent.tasks(table(rows))
+    assert [task.name for task in result] == [
         *("long 0", "long 1", "long 2", "long 3"),
         *("bursts 0", "bursts 1", "bursts 3"),
     ]
-    problems = {task.name: task.problem for task in found if task.problem is not None}
+    problems = {task.name: task.problem for task in result if task.problem is not None}
     assert list(problems) == ["long 2", "bursts 0", "bursts 1"]
     assert "timeout (no answer in time)" in str(problems["bursts 0"])
     assert "after 1 of 3 bursts" in str(problems["bursts 1"])
-    assert [(long.number, bursts.number) for long, bursts in pairs(found)] == [(3, 3)]
+    assert [(long.number, bursts.number) for long, bursts in pairs(result)] == [(3, 3)]
 
 
 def test_cold_starts_and_unknown_executions_are_no_measurements() -> None:

@@ -68,8 +68,8 @@ def test_sizes_as_worked_out_by_hand() -> None:
     made.append(request(5, outcome="timeout", error="late", execution=None))
     made.append(request(6, execution=None))
     made[0]["throttled_count"] = 1
-    half, whole = (found := lab.sizes(table(made), RUN))[0]
-    assert found[1] == {"start cold": 1, "timeout": 1, "execution or allocation not known": 1}
+    half, whole = (result := lab.sizes(table(made), RUN))[0]
+    assert result[1] == {"start cold": 1, "timeout": 1, "execution or allocation not known": 1}
     assert (half.rows, half.mean_ns, half.throttled, half.whole) == (2, 40 * MS, 1, False)
     assert half.overallocation == float(Fraction(20 + 20, (30 + 50) // 2))
     assert half.cpu is not None
@@ -94,8 +94,11 @@ def test_enforcements_are_told_apart() -> None:
     made[1]["experiment"] = "event"
     made[2] |= {"experiment": "sizes", "stage": "plain"}
     made[3] |= {"experiment": "sizes", "stage": "timed"}
-    found, _ = lab.sizes(table(made), RUN)
-    assert [(size.enforcement, size.rows) for size in found] == [("kernel", 2), ("event-driven", 2)]
+    result, _ = lab.sizes(table(made), RUN)
+    assert [(size.enforcement, size.rows) for size in result] == [
+        ("kernel", 2),
+        ("event-driven", 2),
+    ]
 
 
 def test_rows_that_fit_nothing_are_refused() -> None:
@@ -107,16 +110,16 @@ def test_rows_that_fit_nothing_are_refused() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 10**9)), min_size=1, max_size=20))
 def test_the_error_is_the_mean_of_the_relative_ones(pairs: list[tuple[int, int]]) -> None:
-    exact = sum(Fraction(abs(told - value), value) for value, told in pairs) / len(pairs)
-    found = lab.error([float(value) for value, _ in pairs], [float(told) for _, told in pairs])
-    assert found == pytest.approx(float(exact), rel=1e-9)
+    exact = sum(Fraction(abs(item - value), value) for value, item in pairs) / len(pairs)
+    result = lab.error([float(value) for value, _ in pairs], [float(item) for _, item in pairs])
+    assert result == pytest.approx(float(exact), rel=1e-9)
     assert lab.error([7.0], [7.0]) == 0
 
 
 def test_errors_need_something_to_compare() -> None:
-    for measured, told in (([], []), ([1.0], []), ([0.0], [1.0])):
+    for measured, item in (([], []), ([1.0], []), ([0.0], [1.0])):
         with pytest.raises(ValueError, match=r"as many|above zero"):
-            lab.error(measured, told)
+            lab.error(measured, item)
 
 
 @given(
@@ -125,16 +128,16 @@ def test_errors_need_something_to_compare() -> None:
     micro=st.integers(1, 10**7),
 )
 def test_overallocation_is_used_over_paid_for(cpu: int, execution: int, micro: int) -> None:
-    found = lab.overallocation(cpu, execution, micro)
-    assert found == pytest.approx(float(Fraction(cpu * 10**6, execution * micro)), rel=1e-12)
+    result = lab.overallocation(cpu, execution, micro)
+    assert result == pytest.approx(float(Fraction(cpu * 10**6, execution * micro)), rel=1e-12)
     assert lab.overallocation(cpu, 0, micro) is None
 
 
 @given(period_us=st.integers(1_000, 1_000_000), micro=st.integers(1, 1_000_000))
 def test_the_quota_is_the_share_in_whole_microseconds(period_us: int, micro: int) -> None:
-    found = lab.quota_ns(micro, period_us * 1000)
-    assert found % 1000 == 0
-    assert found == int(Fraction(period_us * micro, 10**6)) * 1000
+    result = lab.quota_ns(micro, period_us * 1000)
+    assert result % 1000 == 0
+    assert result == int(Fraction(period_us * micro, 10**6)) * 1000
 
 
 @pytest.mark.parametrize(
@@ -171,11 +174,11 @@ def test_models_know_the_whole_vcpu_alone(tmp_path: Path) -> None:
     record.write(table(rows(at)), tmp_path / "invocations.parquet")
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(RUN))
     result = lab.read(tmp_path)
-    told = result.models["kernel"]
-    assert np.allclose(np.array(told[RECIPROCAL]) / MS, [41, 21, 11])
-    assert np.allclose(np.array(told[EQUATION]) / MS, [26, 11, 11])
-    assert told[SIMULATED][2] == 11 * MS
-    assert 11 * MS <= told[SIMULATED][1] <= told[SIMULATED][0] <= 41 * MS
+    answer = result.models["kernel"]
+    assert np.allclose(np.array(answer[RECIPROCAL]) / MS, [41, 21, 11])
+    assert np.allclose(np.array(answer[EQUATION]) / MS, [26, 11, 11])
+    assert answer[SIMULATED][2] == 11 * MS
+    assert 11 * MS <= answer[SIMULATED][1] <= answer[SIMULATED][0] <= 41 * MS
     assert result.errors("kernel")[RECIPROCAL] == pytest.approx((58 / 99 + 78 / 99) / 2)
     data = lab.as_data(result)
     assert [size["models_ms"][EQUATION] for size in data["sizes"]] == [26, 11, 11]

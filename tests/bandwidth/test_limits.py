@@ -84,9 +84,9 @@ def test_the_timeline_ends_with_the_closed_form(phase: int) -> None:
 
 def test_threads_share_cpu_time_and_quota() -> None:
     four = limits.effect(limits.limit_of(1000), constant(160 * MS), threads=4)
-    one = limits.effect(limits.limit_of(250), constant(40 * MS))
-    assert four.mean_ns == one.mean_ns
-    assert four.throttled == one.throttled == Fraction(9, 10)
+    effect = limits.effect(limits.limit_of(250), constant(40 * MS))
+    assert four.mean_ns == effect.mean_ns
+    assert four.throttled == effect.throttled == Fraction(9, 10)
 
 
 def test_a_burst_lends_what_was_saved() -> None:
@@ -129,15 +129,17 @@ def readings(*spans: tuple[int, int, int]) -> list[Reading]:
 
 def test_an_episode_has_the_cpu_time_around_it() -> None:
     # 40 ms at 250m, and later a request that is not throttled.
-    found = throttling.episodes(readings((0, 0, 0), (25, 1, 75), (15, 0, 0), (0, 0, 0), (20, 0, 0)))
-    assert found == [Episode(40 * MS, 1, True)]
-    assert throttling.needed(found[0], 100 * MS) == 400
+    result = throttling.episodes(
+        readings((0, 0, 0), (25, 1, 75), (15, 0, 0), (0, 0, 0), (20, 0, 0))
+    )
+    assert result == [Episode(40 * MS, 1, True)]
+    assert throttling.needed(result[0], 100 * MS) == 400
 
 
 def test_an_episode_without_end_needs_all_its_cpus() -> None:
-    (found,) = throttling.episodes(readings(*[(25, 1, 75)] * 10))
-    assert found == Episode(250 * MS, 1, False)
-    assert throttling.needed(found, 100 * MS) == 1000
+    (result,) = throttling.episodes(readings(*[(25, 1, 75)] * 10))
+    assert result == Episode(250 * MS, 1, False)
+    assert throttling.needed(result, 100 * MS) == 1000
 
 
 def test_an_episode_that_the_end_cut_off_counts_if_it_is_the_largest() -> None:

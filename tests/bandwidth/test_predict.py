@@ -38,29 +38,29 @@ def run(*args: str):
     ("platform", "target", "equation2"), [("aws", 0.07, 0.12), ("gcp", 0.09, 0.10)]
 )
 def test_published_sizes_are_predicted_from_one_vcpu_alone(platform, target, equation2):
-    own = preset(platform)
+    profile = preset(platform)
     path = DATA / f"{platform}-pyaes.csv"
-    rows = [row for row in measured.read(path, own).rows if row.size < own.whole]
-    found = study.study(
-        own, str(path), [row.size for row in rows], tariffs.get(own.tariff), samples=1_000
+    rows = [row for row in measured.read(path, profile).rows if row.size < profile.whole]
+    result = study.study(
+        profile, str(path), [row.size for row in rows], tariffs.get(profile.tariff), samples=1_000
     )
-    errors = found.errors()
+    errors = result.errors()
     assert len(errors) == len(rows) >= 15
     assert np.mean([abs(row[1]) for row in errors]) < target
     assert np.mean([abs(row[2]) for row in errors]) > equation2
 
 
 def test_smaller_sizes_do_not_leak_into_the_prediction(tmp_path):
-    own = preset("aws")
+    profile = preset("aws")
     lines = (DATA / "aws-pyaes.csv").read_text(encoding="utf-8").splitlines()
-    full = [lines[0], *(line for line in lines[1:] if int(line.split(",")[0]) >= own.whole)]
+    full = [lines[0], *(line for line in lines[1:] if int(line.split(",")[0]) >= profile.whole)]
     alone = table(tmp_path, "\n".join(full) + "\n")
     both = [
-        study.study(own, str(path), [128, 700], tariffs.get(own.tariff), samples=200)
+        study.study(profile, str(path), [128, 700], tariffs.get(profile.tariff), samples=200)
         for path in (DATA / "aws-pyaes.csv", alone)
     ]
-    for one, other in zip(both[0].predicted, both[1].predicted, strict=True):
-        assert np.array_equal(one.durations, other.durations)
+    for item, other in zip(both[0].predicted, both[1].predicted, strict=True):
+        assert np.array_equal(item.durations, other.durations)
 
 
 # ---- CPU time ---------------------------------------------------------------------------------
@@ -70,27 +70,29 @@ def test_rows_at_one_vcpu_keep_their_mean_and_quantiles(tmp_path):
     path = table(
         tmp_path, HEAD + "512,10,60,50,60,70\n1769,100,17,15,16.9,19\n2048,300,18,16,18,20\n"
     )
-    own = preset("aws")
-    found = cpu.from_full(measured.read(path, own), own)
-    assert found is not None
-    assert found.reported_ns == pytest.approx((17 * 100 + 18 * 300) / 400 * MS, rel=1e-6)
-    assert float(found.cpu.mean) == pytest.approx(found.reported_ns, rel=1e-6)
-    one = cpu.from_full(measured.read(table(tmp_path, HEAD + "1769,100,17,15,16.9,19\n"), own), own)
-    assert one is not None
-    values = cpu.values(one.cpu, 1_000) / MS
+    profile = preset("aws")
+    result = cpu.from_full(measured.read(path, profile), profile)
+    assert result is not None
+    assert result.reported_ns == pytest.approx((17 * 100 + 18 * 300) / 400 * MS, rel=1e-6)
+    assert float(result.cpu.mean) == pytest.approx(result.reported_ns, rel=1e-6)
+    case = cpu.from_full(
+        measured.read(table(tmp_path, HEAD + "1769,100,17,15,16.9,19\n"), profile), profile
+    )
+    assert case is not None
+    values = cpu.values(case.cpu, 1_000) / MS
     assert np.quantile(values, (0.05, 0.5, 0.95)) == pytest.approx([15, 16.9, 19], rel=0.02)
     assert np.all(np.diff(values) >= 0)
 
 
 def test_what_google_adds_is_no_cpu_time(tmp_path):
-    own = preset("gcp")
+    profile = preset("gcp")
     path = table(tmp_path, "vcpu,mean_ms\n0.5,30\n1.0,20\n")
-    found = cpu.from_full(measured.read(path, own), own)
-    assert found is not None
-    assert float(found.cpu.mean) == 20 * MS - own.outside_ns
+    result = cpu.from_full(measured.read(path, profile), profile)
+    assert result is not None
+    assert float(result.cpu.mean) == 20 * MS - profile.outside_ns
     short = table(tmp_path, "vcpu,mean_ms\n1.0,2\n")
     with pytest.raises(UnciaError, match=r"no more than what Google Cloud Run"):
-        cpu.from_full(measured.read(short, own), own)
+        cpu.from_full(measured.read(short, profile), profile)
 
 
 @pytest.mark.parametrize(
@@ -125,15 +127,15 @@ def test_what_is_no_distribution_is_told(text, words):
 
 @pytest.mark.parametrize("sizes", [(1000,), (128, 505, 1000)])
 def test_the_cpu_time_is_found_from_small_sizes_alone(tmp_path, sizes):
-    own, need = preset("aws"), 23 * MS
-    means = model.predict(own, cpu_time.constant(need), sizes, samples=500, seed=5)
-    text = "".join(f"{one.size},{one.mean_ns / MS}\n" for one in means)
+    selected, need = preset("aws"), 23 * MS
+    means = model.predict(selected, cpu_time.constant(need), sizes, samples=500, seed=5)
+    text = "".join(f"{estimate.size},{estimate.mean_ns / MS}\n" for estimate in means)
     path = table(tmp_path, f"memory_mb,mean_ms\n{text}")
-    found = invert.inverted(measured.read(path, own), own, model.RANDOM)
-    assert found.source == "inverted"
-    assert found.low_ns <= need <= found.high_ns
-    assert float(found.cpu.mean) == pytest.approx(need, rel=0.15 if len(sizes) == 1 else 0.05)
-    assert "no row at one vCPU" in found.notes[0]
+    result = invert.inverted(measured.read(path, selected), selected, model.RANDOM)
+    assert result.source == "inverted"
+    assert result.low_ns <= need <= result.high_ns
+    assert float(result.cpu.mean) == pytest.approx(need, rel=0.15 if len(sizes) == 1 else 0.05)
+    assert "no row at one vCPU" in result.notes[0]
 
 
 # ---- tables -----------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def test_a_run_is_a_table_too(tmp_path):
         pa.table(
             {
                 "function": pa.array(["f"] * count),
-                "invocation": pa.array([str(place) for place in range(count)]),
+                "invocation": pa.array([str(index) for index in range(count)]),
                 "attempt": pa.array([1] * count),
                 "outcome": pa.array(["ok"] * (count - 1) + ["function_error"]),
                 "execution": pa.array([17 * MS] * 20 + [40 * MS] * 20),
@@ -184,8 +186,8 @@ def test_a_run_is_a_table_too(tmp_path):
         0,
     )
     path = record.write(rows, tmp_path / "invocations.parquet")
-    found = measured.read(path, preset("aws"))
-    assert [(row.size, row.samples, row.mean_ns) for row in found.rows] == [
+    result = measured.read(path, preset("aws"))
+    assert [(row.size, row.samples, row.mean_ns) for row in result.rows] == [
         (512, 19, 40 * MS),
         (1769, 20, 17 * MS),
     ]
@@ -220,19 +222,19 @@ def sent(folder: Path, *, open_loop: bool | None, gap: int = 0, instances: int =
 
 
 def test_a_run_tells_its_own_arrivals(tmp_path):
-    own, tariff = preset("aws"), tariffs.get("aws-lambda-x86")
+    selected, tariff = preset("aws"), tariffs.get("aws-lambda-x86")
 
     def of(path, text=None):
-        return study.study(own, str(path), [512], tariff, arrivals=text, samples=60).arrivals
+        return study.study(selected, str(path), [512], tariff, arrivals=text, samples=60).arrivals
 
     path = sent(tmp_path, open_loop=False)
-    found = of(path)
-    assert found.think.points[0] == (0.0, 7 * MS)
-    assert found.think.points[-1] == (1.0, 7 * MS)
-    assert found.words == (
+    result = of(path)
+    assert result.think.points[0] == (0.0, 7 * MS)
+    assert result.think.points[-1] == (1.0, 7 * MS)
+    assert result.words == (
         f"one at a time, each about 7 ms after the end of the last one, as in {path}"
     )
-    assert of(path, "closed") == found
+    assert of(path, "closed") == result
     assert of(path, "random") == model.RANDOM
     # Two instances in turn: each rests while the other serves.
     path = sent(tmp_path, open_loop=False, instances=2)
@@ -253,21 +255,21 @@ def test_a_run_tells_its_own_arrivals(tmp_path):
 
 
 def test_bills_round_each_invocation_up():
-    own = preset("aws")
+    profile = preset("aws")
     durations = np.array([1_000_000, 1_000_001, 2_500_000], dtype=np.int64)
-    found = bill.billed(own, [model.Predicted(1024, durations)], tariffs.get("aws-lambda-x86"))
-    assert found[0].time_ms == pytest.approx(2)  # 1, 2 and 3 ms
-    assert found[0].usd_per_million == pytest.approx(0.2 + 0.002 * 1e6 * 0.0000166667)
-    assert found[0].fee_usd_per_million == pytest.approx(0.2)
+    result = bill.billed(profile, [model.Predicted(1024, durations)], tariffs.get("aws-lambda-x86"))
+    assert result[0].time_ms == pytest.approx(2)  # 1, 2 and 3 ms
+    assert result[0].usd_per_million == pytest.approx(0.2 + 0.002 * 1e6 * 0.0000166667)
+    assert result[0].fee_usd_per_million == pytest.approx(0.2)
 
 
 def test_billed_time_is_that_of_the_size_sold_which_may_be_larger():
     durations = np.array([64 * MS, 72 * MS, 101 * MS], dtype=np.int64)
     asked = [model.Predicted(micro, durations) for micro in (200_000, 250_000)]
-    found = bill.billed(preset("ibm"), asked, tariffs.get("ibm-code-engine"))
+    result = bill.billed(preset("ibm"), asked, tariffs.get("ibm-code-engine"))
     # In steps of 100 ms: 100, 100 and 200.
-    assert [one.time_ms for one in found] == pytest.approx([400 / 3] * 2)
-    assert found[0].usd_per_million == found[1].usd_per_million
+    assert [item.time_ms for item in result] == pytest.approx([400 / 3] * 2)
+    assert result[0].usd_per_million == result[1].usd_per_million
 
 
 def test_billed_time_has_every_rule_of_the_tariff():
@@ -276,20 +278,20 @@ def test_billed_time_has_every_rule_of_the_tariff():
     document["charges"][0]["free"] = "24 MB"
     tariff = tariffs.Tariff.model_validate(document)
     durations = np.array([90 * MS, 104 * MS, 131 * MS], dtype=np.int64)
-    (found,) = bill.billed(preset("aws"), [model.Predicted(1024, durations)], tariff)
+    (result,) = bill.billed(preset("aws"), [model.Predicted(1024, durations)], tariff)
     # In steps of 10 ms without the first 100 ms: 0, 10 and 40.
-    assert found.time_ms == pytest.approx(50 / 3)
+    assert result.time_ms == pytest.approx(50 / 3)
     gb_s = (1024 - 24) / 1024 * 0.05 / 3
-    assert found.usd_per_million == pytest.approx(0.2 + gb_s * 1e6 * 0.0000166667)
+    assert result.usd_per_million == pytest.approx(0.2 + gb_s * 1e6 * 0.0000166667)
 
 
 def test_more_invocations_than_need_be_are_thinned_evenly(monkeypatch):
-    own, tariff = preset("gcp"), tariffs.get("gcp-run-request")
+    selected, tariff = preset("gcp"), tariffs.get("gcp-run-request")
     rng = np.random.default_rng(0)
     many = model.Predicted(250_000, rng.integers(MS, 900 * MS, 5_000))
-    exact = bill.billed(own, [many], tariff)[0]
+    exact = bill.billed(selected, [many], tariff)[0]
     monkeypatch.setattr(bill, "ROWS", 500)
-    thin = bill.billed(own, [many], tariff)[0]
+    thin = bill.billed(selected, [many], tariff)[0]
     assert thin.usd_per_million == pytest.approx(exact.usd_per_million, rel=0.005)
     assert thin != exact
 
@@ -302,7 +304,7 @@ def test_advice_takes_the_beginning_of_a_step():
         for size in sizes
     ]
     other = advice.instead(choices)
-    assert [one and (one.size, one.reason) for one in other] == [
+    assert [item and (item.size, item.reason) for item in other] == [
         (800, "faster"),
         (800, "faster"),
         (800, "faster"),
@@ -312,7 +314,7 @@ def test_advice_takes_the_beginning_of_a_step():
     ]
     assert other[2].saves == pytest.approx(1 - 1.6 / 2.8)
     assert other[2].faster == pytest.approx(0.5)
-    assert [one.size for one in advice.ladder(choices)] == [800]
+    assert [item.size for item in advice.ladder(choices)] == [800]
     steps = advice.steps(choices)
     assert [(step.take.size, step.avoid and step.avoid.size) for step in steps] == [
         (500, 700),
@@ -323,7 +325,7 @@ def test_advice_takes_the_beginning_of_a_step():
 
 def test_a_faster_size_that_costs_more_is_worth_taking_too():
     choices = [Choice(512, 40.0, 1.0), Choice(600, 39.0, 1.1), Choice(1024, 20.0, 1.2)]
-    assert [one.size for one in advice.ladder(choices)] == [512, 1024]
+    assert [item.size for item in advice.ladder(choices)] == [512, 1024]
     assert advice.instead(choices)[2] is None
     assert advice.steps([]) == []
 
@@ -333,12 +335,12 @@ def test_a_faster_size_that_costs_more_is_worth_taking_too():
 
 def test_json_has_an_object_for_each_size(tmp_path):
     page = tmp_path / "page.html"
-    found = run(
+    result = run(
         "--like", "aws", "--cpu-time", str(DATA / "aws-pyaes.csv"), "--memory", "128,770,1500,1769",
         "--samples", "300", "--json", "--html", str(page),
     )  # fmt: skip
-    assert found.exit_code == 0, found.output
-    rows = json.loads(found.stdout)
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
     assert [row["memory_mb"] for row in rows] == [128, 770, 1500, 1769]
     small, middle, _, whole = rows
     assert small["p5_ms"] <= small["p50_ms"] <= small["p95_ms"]
@@ -351,19 +353,19 @@ def test_json_has_an_object_for_each_size(tmp_path):
         1 - middle["cost_usd_per_million"] / small["cost_usd_per_million"], abs=1e-5
     )
     assert [row["worth_taking"] for row in rows] == [False, True, True, False]
-    assert "one at a time" in found.stderr
+    assert "one at a time" in result.stderr
     text = page.read_text(encoding="utf-8")
     assert "Which size to take" in text
     assert "Against the measured sizes" in text
 
 
 def test_google_is_sized_by_vcpu():
-    found = run(
+    result = run(
         "--like", "gcp", "--cpu-time", "normal(16ms,1ms)", "--vcpu", "0.1,0.25,1",
         "--samples", "300", "--json",
     )  # fmt: skip
-    assert found.exit_code == 0, found.output
-    rows = json.loads(found.stdout)
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
     assert [row["vcpu"] for row in rows] == [0.1, 0.25, 1]
     assert rows[2]["mean_ms"] == pytest.approx(16 + 2.341, rel=0.01)
     assert rows[0]["billed_ms"] % 1 == pytest.approx(0, abs=1)
@@ -372,15 +374,15 @@ def test_google_is_sized_by_vcpu():
 
 
 def test_for_people_it_says_what_to_take():
-    found = run(
+    result = run(
         "--like", "aws", "--cpu-time", "16ms", "--memory", "128..1769/41", "--at", "1700",
         "--samples", "300",
     )  # fmt: skip
-    assert found.exit_code == 0, found.output
-    assert "Worth taking, cheapest first:" in found.stdout
-    assert "Instead of 1,700 MB" in found.stdout
-    assert "more sizes: see --json" in found.stdout
-    assert "Requests come at random." in found.stdout
+    assert result.exit_code == 0, result.output
+    assert "Worth taking, cheapest first:" in result.stdout
+    assert "Instead of 1,700 MB" in result.stdout
+    assert "more sizes: see --json" in result.stdout
+    assert "Requests come at random." in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -400,18 +402,18 @@ def test_for_people_it_says_what_to_take():
     ],
 )  # fmt: skip
 def test_mistakes_are_told(args, words):
-    found = run("--samples", "50", *args)
-    assert found.exit_code != 0
-    assert isinstance(found.exception, UnciaError)
+    result = run("--samples", "50", *args)
+    assert result.exit_code != 0
+    assert isinstance(result.exception, UnciaError)
     with pytest.raises(UnciaError, match=words):
-        raise found.exception
+        raise result.exception
 
 
 def test_a_comparison_may_be_another_table(tmp_path):
     other = table(tmp_path, "memory_mb,mean_ms\n512,40\n")
-    found = run(
+    result = run(
         "--like", "aws", "--cpu-time", "16ms", "--memory", "512,1024", "--samples", "200",
         "--measured", str(other), "--json",
     )  # fmt: skip
-    rows = json.loads(found.stdout)
+    rows = json.loads(result.stdout)
     assert [row["measured_mean_ms"] for row in rows] == [40, None]

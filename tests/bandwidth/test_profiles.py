@@ -87,9 +87,9 @@ def test_the_arrays_leave_out_the_first_gap_of_each_run(tmp_path: Path) -> None:
     assert set(interval.tolist()) == {40 * MS, 60 * MS}
     assert set(throttle.tolist()) == {36 * MS, 56 * MS}
     assert set(cpu.tolist()) == {4 * MS}
-    found = profiles.summary(profile)
-    assert found["share"] == pytest.approx(58 * 4 / (30 * 60 + 28 * 40))
-    assert found["events"] == 60
+    result = profiles.summary(profile)
+    assert result["share"] == pytest.approx(58 * 4 / (30 * 60 + 28 * 40))
+    assert result["events"] == 60
 
 
 @pytest.mark.parametrize("without", [["t0"], ["iteration_counter"], ["t0", "iteration_counter"]])
@@ -344,8 +344,8 @@ def test_a_run_folder_is_a_profile(tmp_path: Path) -> None:
 def test_what_the_kernel_counted_is_kept(
     tmp_path: Path, counts: tuple[int | None, ...], sum_: int | None
 ) -> None:
-    rows = [row(f"i{place}", throttled_count=count) for place, count in enumerate(counts)]
-    spans = [span(one["invocation"], "probe", 1_000, SECOND) for one in rows]
+    rows = [row(f"i{index}", throttled_count=count) for index, count in enumerate(counts)]
+    spans = [span(item["invocation"], "probe", 1_000, SECOND) for item in rows]
     assert profiles.read(run_folder(tmp_path / "run", rows, spans)).kernel_throttled == sum_
 
 
@@ -356,9 +356,9 @@ def test_gaps_where_the_kernel_counted_no_throttle_tell_nothing(tmp_path: Path) 
     for count, period in ((0, None), (30, "known")):
         folder = run_folder(tmp_path / f"run-{count}", [row("i", throttled_count=count)], spans)
         done = CliRunner().invoke(build(), ["cpu", "infer", str(folder), "--json"])
-        found = json.loads(done.stdout)
-        assert (found["period_us"] is None) is (period is None)
-        assert any("30 gaps have other causes" in note for note in found["notes"]) is (count == 0)
+        result = json.loads(done.stdout)
+        assert (result["period_us"] is None) is (period is None)
+        assert any("30 gaps have other causes" in note for note in result["notes"]) is (count == 0)
 
 
 def test_a_profile_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,17 +26,17 @@ def throttles(count: int = 12) -> list[tuple[int, int]]:
 
 
 def test_refills_are_counted_in_each_gap() -> None:
-    found = profile_noise.refills_inside(run(*throttles()), PERIOD)
-    assert found is not None
-    assert found.tolist() == [2, 3] * 6
+    result = profile_noise.refills_inside(run(*throttles()), PERIOD)
+    assert result is not None
+    assert result.tolist() == [2, 3] * 6
 
 
 def test_a_pause_between_refills_is_no_throttle() -> None:
     gaps = throttles()
     pause = (gaps[3][1] + 1 * MS, gaps[3][1] + 2 * MS)
-    found = profile_noise.refills_inside(run(*gaps[:4], pause, *gaps[4:]), PERIOD)
-    assert found is not None
-    assert found.tolist() == [2, 3, 2, 3, 0, 2, 3, 2, 3, 2, 3, 2, 3]
+    result = profile_noise.refills_inside(run(*gaps[:4], pause, *gaps[4:]), PERIOD)
+    assert result is not None
+    assert result.tolist() == [2, 3, 2, 3, 0, 2, 3, 2, 3, 2, 3, 2, 3]
 
 
 def test_many_short_pauses_do_not_hide_the_refills() -> None:
@@ -46,9 +46,9 @@ def test_many_short_pauses_do_not_hide_the_refills() -> None:
         for _, end in gaps
         for at in range(1, 22, 7)
     ]
-    found = profile_noise.refills_inside(run(*sorted(gaps + pauses)), PERIOD)
-    assert found is not None
-    assert (found.sum(), (found == 0).sum()) == (30, len(pauses))
+    result = profile_noise.refills_inside(run(*sorted(gaps + pauses)), PERIOD)
+    assert result is not None
+    assert (result.sum(), (result == 0).sum()) == (30, len(pauses))
 
 
 @pytest.mark.parametrize("late", [2 * MS, 9 * MS])
@@ -56,9 +56,9 @@ def test_a_throttle_that_ends_late_is_one(late: int) -> None:
     gaps = throttles()
     gaps[5] = (gaps[5][0], gaps[5][1] + late)
     gaps = [*gaps[:6], (gaps[5][1] + MS, gaps[6][1]), *gaps[7:]]
-    found = profile_noise.refills_inside(run(*gaps), PERIOD)
-    assert found is not None
-    assert found.min() >= 2
+    result = profile_noise.refills_inside(run(*gaps), PERIOD)
+    assert result is not None
+    assert result.min() >= 2
 
 
 def test_refills_on_both_sides_of_the_clock_s_whole_periods() -> None:
@@ -66,9 +66,9 @@ def test_refills_on_both_sides_of_the_clock_s_whole_periods() -> None:
     shifted = ProbeRun(
         0, None, [(end + PERIOD - OFFSET - 35_000, gap) for end, gap in run(*throttles()).events]
     )
-    found = profile_noise.refills_inside(shifted, PERIOD)
-    assert found is not None
-    assert found.tolist() == [2, 3] * 6
+    result = profile_noise.refills_inside(shifted, PERIOD)
+    assert result is not None
+    assert result.tolist() == [2, 3] * 6
 
 
 def test_what_cannot_be_judged_is_not() -> None:
@@ -76,8 +76,8 @@ def test_what_cannot_be_judged_is_not() -> None:
     # Of another period: ends stand anywhere.
     assert profile_noise.refills_inside(run(*throttles(40)), 17 * MS + 1) is None
     profile = Profile([run(*throttles(3))], "here", "ns")
-    found = profile_noise.judge(profile, PERIOD, None, 10**9)
-    assert found == {
+    result = profile_noise.judge(profile, PERIOD, None, 10**9)
+    assert result == {
         "gaps": 3,
         "judged": 0,
         "without_refill": None,
@@ -89,9 +89,9 @@ def test_what_cannot_be_judged_is_not() -> None:
 def test_the_baseline_is_scaled_to_the_time_that_ran() -> None:
     profile = Profile([run(*throttles())], "here", "ns")
     baseline = {"jumps": 10, "cpu_ns": 2 * 10**9}
-    found = profile_noise.judge(profile, PERIOD, baseline, 10**9)
-    assert found["expected_false"] == 5
-    assert (found["judged"], found["without_refill"], found["refills"]) == (12, 0, 30)
+    result = profile_noise.judge(profile, PERIOD, baseline, 10**9)
+    assert result["expected_false"] == 5
+    assert (result["judged"], result["without_refill"], result["refills"]) == (12, 0, 30)
     assert (
         profile_noise.judge(profile, PERIOD, {"jumps": 0, "cpu_ns": 0}, 5)["expected_false"] is None
     )

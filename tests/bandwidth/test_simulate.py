@@ -28,12 +28,12 @@ def smallest_lambda(runs: int = 3) -> Setting:
 
 
 def test_the_tables_tell_the_published_example() -> None:
-    found = simulate([smallest_lambda()], seed=3)
-    rows, spans = found.invocations.to_pylist(), found.spans.to_pylist()
+    result = simulate([smallest_lambda()], seed=3)
+    rows, spans = result.invocations.to_pylist(), result.spans.to_pylist()
     assert [row["function"] for row in rows] == ["128 MB"] * 3
     for row in rows:
-        own = [span for span in spans if span["invocation"] == row["invocation"]]
-        gaps = [span["end"] - span["start"] for span in own]
+        selected = [span for span in spans if span["invocation"] == row["invocation"]]
+        gaps = [span["end"] - span["start"] for span in selected]
         assert {gap // MS for gap in gaps[1:]} == {36, 56}
         assert row["execution"] == row["ended"] - row["started"]
         assert row["cpu_user"] + sum(gaps) == row["execution"]
@@ -43,19 +43,19 @@ def test_the_tables_tell_the_published_example() -> None:
 
 
 def test_the_seed_decides_and_settings_do_not_disturb_each_other() -> None:
-    one, two = smallest_lambda(), smallest_lambda(1)
-    assert simulate([one], seed=3).spans.equals(simulate([one], seed=3).spans)
-    assert not simulate([one], seed=3).spans.equals(simulate([one], seed=4).spans)
-    alone = simulate([one], seed=3).durations()
-    both = simulate([one, two], seed=3).invocations
+    result, two = smallest_lambda(), smallest_lambda(1)
+    assert simulate([result], seed=3).spans.equals(simulate([result], seed=3).spans)
+    assert not simulate([result], seed=3).spans.equals(simulate([result], seed=4).spans)
+    alone = simulate([result], seed=3).durations()
+    both = simulate([result, two], seed=3).invocations
     assert both.num_rows == 4
     assert np.array_equal(both["execution"].to_numpy()[:3], alone)
 
 
 def test_a_pattern_sleeps_and_runs() -> None:
     work = Pattern(duration_ns=1_000 * MS, threads=[[{"run_ns": 1 * MS}, {"sleep_ns": 9 * MS}]])
-    found = simulate([Setting(period_ns=100 * MS, quota_ns=50 * MS, work=work)])
-    row = found.invocations.to_pylist()[0]
+    result = simulate([Setting(period_ns=100 * MS, quota_ns=50 * MS, work=work)])
+    row = result.invocations.to_pylist()[0]
     assert row["cpu_user"] == 100 * MS
     assert row["throttled_count"] == 0
 
@@ -79,31 +79,33 @@ def test_many_settings_under_many_quotas_are_the_same_as_each_alone() -> None:
         for number, (hz, runs, fresh) in enumerate(((250, 40, True), (1000, 30, False)))
     ]
     quotas = [1_447_000, 11 * MS, None]
-    found = durations(settings, quotas, seed=5)
-    assert [one.shape for one in found] == [(3, 40), (3, 30)]
-    assert set(found[0][2].tolist()) == {17 * MS, 30 * MS}
-    for place, quota in enumerate(quotas):
-        rows = simulate([one.model_copy(update={"quota_ns": quota}) for one in settings], seed=5)
-        for number, one in enumerate(found):
-            assert np.array_equal(one[place], rows.durations(str(number)))
-    assert np.array_equal(durations(settings[:1], seed=5)[0], found[0][2:])
+    result = durations(settings, quotas, seed=5)
+    assert [item.shape for item in result] == [(3, 40), (3, 30)]
+    assert set(result[0][2].tolist()) == {17 * MS, 30 * MS}
+    for index, quota in enumerate(quotas):
+        rows = simulate(
+            [setting.model_copy(update={"quota_ns": quota}) for setting in settings], seed=5
+        )
+        for number, item in enumerate(result):
+            assert np.array_equal(item[index], rows.durations(str(number)))
+    assert np.array_equal(durations(settings[:1], seed=5)[0], result[0][2:])
     assert durations([], quotas) == []
 
 
 def test_throttles_of_many_runs_are_the_spans() -> None:
     none = smallest_lambda(1).model_copy(update={"quota_ns": None})
     settings = [smallest_lambda(), none, smallest_lambda(2)]
-    found = throttles(settings, seed=3)
-    assert [len(runs) for runs in found] == [3, 1, 2]
-    assert [len(one) for one in found[1][0]] == [0, 0]
+    result = throttles(settings, seed=3)
+    assert [len(runs) for runs in result] == [3, 1, 2]
+    assert [len(item) for item in result[1][0]] == [0, 0]
     spans = simulate(settings, seed=3).spans.to_pylist()
-    own = [
+    selected = [
         (start, end)
-        for runs in found
+        for runs in result
         for starts, ends in runs
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
     ]
-    assert own == [(span["start"], span["end"]) for span in spans]
+    assert selected == [(span["start"], span["end"]) for span in spans]
     assert throttles([]) == []
 
 
@@ -167,21 +169,21 @@ def run(*arguments: str) -> str:
 
 def test_the_command_gives_durations_of_tasks() -> None:
     given = ("--period", "20ms", "--quota", "10ms", "--cpu-time", "15ms", "--kernel", "6.2")
-    found = json.loads(run(*given, "--hz", "250", "--runs", "400", "--json"))
-    assert found["runs"] == 400
-    assert found["cpu_time_mean_ms"] == 15.0
-    assert 15.0 <= found["duration"]["p5_ms"] <= found["duration"]["mean_ms"] < 30
-    assert found["duration"]["standard_error_ms"] > 0
-    assert found["setting"]["scheduler"] == "cfs"
+    result = json.loads(run(*given, "--hz", "250", "--runs", "400", "--json"))
+    assert result["runs"] == 400
+    assert result["cpu_time_mean_ms"] == 15.0
+    assert 15.0 <= result["duration"]["p5_ms"] <= result["duration"]["mean_ms"] < 30
+    assert result["duration"]["standard_error_ms"] > 0
+    assert result["setting"]["scheduler"] == "cfs"
     assert "duration, ms: mean" in run(*given, "--runs", "10")
 
 
 def test_the_command_gives_throttles_of_a_probe() -> None:
     given = ("--period", "20ms", "--vcpu", "0.07235", "--duration", "5s", "--kernel", "6.2")
-    found = json.loads(run(*given, "--hz", "250", "--json"))
-    assert found["throttle"]["p5_ms"] == 36.0
-    assert found["throttle"]["p95_ms"] == 56.0
-    assert found["cpu"]["p50_ms"] == 4.0
+    result = json.loads(run(*given, "--hz", "250", "--json"))
+    assert result["throttle"]["p5_ms"] == 36.0
+    assert result["throttle"]["p95_ms"] == 56.0
+    assert result["cpu"]["p50_ms"] == 4.0
     whole = json.loads(run("--vcpu", "1", "--duration", "1s", "--kernel", "6.2", "--json"))
     assert whole["throttle"] == {
         "count": 0,
@@ -196,8 +198,8 @@ def test_the_command_gives_throttles_of_a_probe() -> None:
 
 def test_tasks_that_need_nothing_have_no_share() -> None:
     given = ("--quota", "5ms", "--cpu-time", "0ms", "--runs", "5")
-    found = json.loads(run(*given, "--json"))
-    assert (found["share"], found["duration"]["mean_ms"]) == (None, 0.0)
+    result = json.loads(run(*given, "--json"))
+    assert (result["share"], result["duration"]["mean_ms"]) == (None, 0.0)
     assert "5 runs, 0 ticks\n" in run(*given)
 
 

@@ -52,11 +52,11 @@ def rows(
     made = []
     if cpu is None and memory is not None and platform == "aws":
         cpu = memory * 10**6 // 1769
-    for place, execution in enumerate(executions):
-        one: dict[str, Any] = dict.fromkeys((*INTEGERS, *TEXTS))
-        one |= {
+    for index, execution in enumerate(executions):
+        result: dict[str, Any] = dict.fromkeys((*INTEGERS, *TEXTS))
+        result |= {
             "function": function,
-            "invocation": f"{function}-{platform}-{memory}-{cpu}-{place}",
+            "invocation": f"{function}-{platform}-{memory}-{cpu}-{index}",
             "platform": platform,
             "outcome": "ok",
             "execution": execution,
@@ -65,20 +65,20 @@ def rows(
         }
         for name, value in more.items():
             many = isinstance(value, Sequence) and not isinstance(value, str)
-            one[name] = value[place] if many else value
-        made.append(one)
+            result[name] = value[index] if many else value
+        made.append(result)
     return made
 
 
 def table(*parts: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows as an invocation table, text dictionary-encoded as in the record."""
-    every = [one for part in parts for one in part]
+    every = [item for part in parts for item in part]
     columns: dict[str, pa.Array] = {}
     for name in TEXTS:
-        text = pa.array([one[name] for one in every], pa.utf8())
+        text = pa.array([item[name] for item in every], pa.utf8())
         columns[name] = text if name in ("invocation", "parent") else text.dictionary_encode()
     for name in INTEGERS:
-        columns[name] = pa.array([one[name] for one in every], pa.int64())
+        columns[name] = pa.array([item[name] for item in every], pa.int64())
     return pa.table(columns)
 
 

@@ -53,9 +53,9 @@ def row(**values: Any) -> dict[str, Any]:
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:
     """Rows as an invocation table."""
-    columns = {name: pa.array([one[name] for one in rows], pa.utf8()) for name in TEXTS}
-    columns |= {name: pa.array([one[name] for one in rows], pa.int64()) for name in INTEGERS}
-    columns["preemptible"] = pa.array([one["preemptible"] for one in rows], pa.bool_())
+    columns = {name: pa.array([item[name] for item in rows], pa.utf8()) for name in TEXTS}
+    columns |= {name: pa.array([item[name] for item in rows], pa.int64()) for name in INTEGERS}
+    columns["preemptible"] = pa.array([item["preemptible"] for item in rows], pa.bool_())
     return pa.table(columns)
 
 
@@ -70,8 +70,8 @@ def instance(**values: Any) -> dict[str, Any]:
 
 def instances(rows: list[dict[str, Any]]) -> pa.Table:
     """Rows as an instance table."""
-    columns = {name: pa.array([one[name] for one in rows], pa.utf8()) for name in INSTANCE_TEXTS}
+    columns = {name: pa.array([item[name] for item in rows], pa.utf8()) for name in INSTANCE_TEXTS}
     columns |= {
-        name: pa.array([one[name] for one in rows], pa.int64()) for name in INSTANCE_INTEGERS
+        name: pa.array([item[name] for item in rows], pa.int64()) for name in INSTANCE_INTEGERS
     }
     return pa.table(columns)

@@ -51,13 +51,13 @@ def requests(count: int, seed: int, *, spoilt: bool = True) -> list[dict[str, An
     """Requests of a few flavours; some of them cold, and some without what is needed."""
     draw = random.Random(seed)
     rows = []
-    for place in range(count):
+    for index in range(count):
         mc, mb = draw.choice(FLAVOURS)
         execution = round(draw.lognormvariate(9.5, 1.5)) * US
         used = execution * mc * min(1.0, draw.lognormvariate(-1, 0.8)) / 1000
         row = request(
             function=draw.choice("fgh"),
-            invocation=str(place),
+            invocation=str(index),
             execution=execution,
             allocated_cpu=mc * 1000,
             allocated_memory=mb * MB,
@@ -90,9 +90,9 @@ SPOILT: tuple[dict[str, Any], ...] = (
 def table(rows: list[dict[str, Any]]) -> pa.Table:
     """Rows as an invocation table."""
     columns = {
-        name: pa.array([one[name] for one in rows], pa.utf8()).dictionary_encode() for name in TEXTS
+        name: pa.array([row[name] for row in rows], pa.utf8()).dictionary_encode() for name in TEXTS
     }
-    columns |= {name: pa.array([one[name] for one in rows], pa.int64()) for name in INTEGERS}
+    columns |= {name: pa.array([row[name] for row in rows], pa.int64()) for name in INTEGERS}
     return pa.table(columns)
 
 
@@ -148,12 +148,12 @@ def golden_rows() -> list[dict[str, Any]]:
     """The golden requests as rows, one function each."""
     return [
         request(
-            function=str(place),
-            execution=one.us * US,
-            allocated_cpu=one.flavour[0] * 1000,
-            allocated_memory=one.flavour[1] * MB,
-            cpu_user=round(Fraction(one.cpu) * one.us * US),
-            memory_avg=round(Fraction(one.memory) * MB),
+            function=str(index),
+            execution=item.us * US,
+            allocated_cpu=item.flavour[0] * 1000,
+            allocated_memory=item.flavour[1] * MB,
+            cpu_user=round(Fraction(item.cpu) * item.us * US),
+            memory_avg=round(Fraction(item.memory) * MB),
         )
-        for place, one in enumerate(GOLDEN)
+        for index, item in enumerate(GOLDEN)
     ]

@@ -30,7 +30,7 @@ def spread(middle: int, n: int) -> list[int]:
     return [middle * 9 // 10 + middle * k // (5 * n) + 1 for k in range(n)]
 
 
-def one(frame: pd.DataFrame, **wanted: Any) -> dict[str, Any]:
+def only_row(frame: pd.DataFrame, **wanted: Any) -> dict[str, Any]:
     """The only row with these values."""
     kept = frame
     for name, value in wanted.items():
@@ -57,12 +57,12 @@ def three_sizes(backend: Backend) -> pd.DataFrame:
 def test_the_cheapest_measured_size_that_keeps_the_bound_comes_first(
     three_sizes: pd.DataFrame,
 ) -> None:
-    own = three_sizes[three_sizes["function"] == "f"]
-    assert list(own["rank"]) == [1, 2, 3]
-    assert list(own["memory_mb"]) == [1024, 1769, 512]
-    assert list(own["meets_bound"]) == [True, True, False]
-    assert set(own["basis"]) == {"measured"}
-    assert list(own["present"]) == [False, True, False]  # most rows are at 1769 MB
+    selected = three_sizes[three_sizes["function"] == "f"]
+    assert list(selected["rank"]) == [1, 2, 3]
+    assert list(selected["memory_mb"]) == [1024, 1769, 512]
+    assert list(selected["meets_bound"]) == [True, True, False]
+    assert set(selected["basis"]) == {"measured"}
+    assert list(selected["present"]) == [False, True, False]  # most rows are at 1769 MB
 
 
 def test_costs_are_exact_and_quantiles_are_order_statistics(three_sizes: pd.DataFrame) -> None:
@@ -73,7 +73,7 @@ def test_costs_are_exact_and_quantiles_are_order_statistics(three_sizes: pd.Data
     }
     present = aws_per_million(by_hand[1769], 1769)
     for memory, executions in by_hand.items():
-        row = one(three_sizes, function="f", memory_mb=memory)
+        row = only_row(three_sizes, function="f", memory_mb=memory)
         exact = aws_per_million(executions, memory)
         assert abs(Fraction(row["cost_usd_per_million"]) - exact) <= Fraction(1, 2 * 10**12)
         assert abs(Fraction(row["saving_vs_present"]) - (present - exact)) <= Fraction(1, 10**12)
@@ -86,7 +86,7 @@ def test_costs_are_exact_and_quantiles_are_order_statistics(three_sizes: pd.Data
 
 def test_the_interval_of_a_saving_holds_it(three_sizes: pd.DataFrame) -> None:
     for memory in (512, 1024):
-        row = one(three_sizes, function="f", memory_mb=memory)
+        row = only_row(three_sizes, function="f", memory_mb=memory)
         saving = float(row["saving_vs_present"])
         assert row["saving_low"] < saving < row["saving_high"]
         # The times are even over a fifth of their middle: sd = range / sqrt(12).
@@ -103,7 +103,7 @@ def test_the_interval_of_a_saving_holds_it(three_sizes: pd.DataFrame) -> None:
 def test_too_few_rows_are_no_claim_and_it_says_how_many_are_needed(
     three_sizes: pd.DataFrame,
 ) -> None:
-    row = one(three_sizes, function="few")
+    row = only_row(three_sizes, function="few")
     assert row["confidence"] is None
     assert row["meets_bound"] is None
     assert row["p95_low_ms"] is None
@@ -128,7 +128,7 @@ def modelled(backend: Backend) -> pd.DataFrame:
     data = table(
         rows(
             "f",
-            [2 * own + 50 * MS for own in busy],
+            [2 * item + 50 * MS for item in busy],
             memory=1024,
             cpu=500_000,
             platform="gcp-europe",
@@ -160,12 +160,12 @@ def test_estimates_stand_behind_what_was_measured_and_claim_no_confidence(
 
 def test_the_model_keeps_the_idle_time_and_stretches_the_cpu_time(modelled: pd.DataFrame) -> None:
     # The p95 of 100 rows is the 95th: 100.094 ms of CPU time.
-    row = one(modelled, tariff=GCP, vcpu=1.0, memory_mb=128)
+    row = only_row(modelled, tariff=GCP, vcpu=1.0, memory_mb=128)
     assert row["p95_ms"] == pytest.approx(50 + 100.094)
     billed = Fraction(2, 10) * (Fraction(24, 10**6) + Fraction(25, 10**7) / 8)
     exact = (billed + Fraction(4, 10**7)) * 10**6
     assert abs(Fraction(row["cost_usd_per_million"]) - exact) < Fraction(1, 10**12)
-    slow = one(modelled, tariff=GCP, vcpu=0.25, memory_mb=128)
+    slow = only_row(modelled, tariff=GCP, vcpu=0.25, memory_mb=128)
     assert slow["p95_ms"] == pytest.approx(50 + 4 * 100.094)
     assert slow["meets_bound"] is False
 
@@ -174,7 +174,7 @@ def test_times_of_another_platform_are_an_assumption_that_is_named(
     modelled: pd.DataFrame,
 ) -> None:
     # Half a vCPU and 1024 MB are 1024 MB under AWS, which has 0.579 vCPU.
-    row = one(modelled, tariff=AWS, memory_mb=1024, vcpu=0.578858)
+    row = only_row(modelled, tariff=AWS, memory_mb=1024, vcpu=0.578858)
     assert row["basis"] == "estimated"
     assert "assumes the times of 0.5 vCPU, 1 GB on gcp-europe" in row["note"]
     assert row["confidence"] is None
@@ -237,15 +237,15 @@ def test_what_cannot_run_there_has_no_rank(backend: Backend) -> None:
         rows("unknown", spread(100 * MS, 80), memory=1769, cpu_user=50 * MS),
     )
     frame = advice(data, tariffs=["cloudflare-workers", AWS], backend=backend)
-    large = one(frame, function="large", tariff="cloudflare-workers")
+    large = only_row(frame, function="large", tariff="cloudflare-workers")
     assert large["usable"] is False
     assert pd.isna(large["rank"])
     assert "80 rows exceed" in large["note"]
-    unknown = one(frame, function="unknown", tariff="cloudflare-workers")
+    unknown = only_row(frame, function="unknown", tariff="cloudflare-workers")
     assert unknown["usable"] is None
     assert pd.isna(unknown["rank"])
     assert "peak of memory was not measured" in unknown["note"]
-    assert one(frame, function="large", tariff=AWS, memory_mb=1769)["rank"] == 1
+    assert only_row(frame, function="large", tariff=AWS, memory_mb=1769)["rank"] == 1
 
 
 def test_less_vcpu_than_was_measured_is_not_taken_to_be_as_quick(backend: Backend) -> None:
@@ -261,7 +261,7 @@ def test_less_vcpu_than_was_measured_is_not_taken_to_be_as_quick(backend: Backen
         )
     )
     frame = advice(data, tariffs=["azure-consumption"], backend=backend)
-    row = one(frame, tariff="azure-consumption")
+    row = only_row(frame, tariff="azure-consumption")
     assert row["usable"] is None
     assert pd.isna(row["rank"])
     assert "less vCPU" in row["note"]
@@ -281,7 +281,7 @@ def test_less_vcpu_is_computed_where_the_cpu_time_is_known(backend: Backend) -> 
         )
     )
     frame = advice(data, tariffs=["azure-consumption"], backend=backend)
-    row = one(frame, rank=1)
+    row = only_row(frame, rank=1)
     assert row["basis"] == "estimated"
     assert row["p95_ms"] == 10 + 180  # one vCPU for the CPU time, and what was idle
 
@@ -293,13 +293,13 @@ def test_times_that_are_assumed_are_of_the_closest_size_alone(backend: Backend) 
         rows("f", spread(100 * MS, 60), memory=1769, **usual),
     )
     frame = advice(data, tariffs=["azure-consumption"], backend=backend)
-    row = one(frame, tariff="azure-consumption")  # one vCPU, whichever size it is asked for
+    row = only_row(frame, tariff="azure-consumption")  # one vCPU, whichever size it is asked for
     assert row["p95_ms"] < 120
     assert "1 vCPU, 1,769 MB on aws" in row["note"]
 
 
 def test_a_bound_may_be_of_the_turnaround(backend: Backend) -> None:
-    starts = [500 * MS if place % 10 == 0 else None for place in range(200)]
+    starts = [500 * MS if index % 10 == 0 else None for index in range(200)]
     data = table(
         rows("f", spread(100 * MS, 200), memory=1769, initialization=starts),
     )
@@ -320,7 +320,7 @@ def test_only_the_functions_that_are_named(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"p95": "200"}, "no unit|not a duration"),
         ({"p95": 0}, "above zero"),
@@ -330,9 +330,9 @@ def test_only_the_functions_that_are_named(backend: Backend) -> None:
         ({"tariffs": ["no-such"]}, "no tariff"),
     ],
 )
-def test_wrong_arguments_are_refused(backend: Backend, wrong: dict[str, Any], said: str) -> None:
+def test_wrong_arguments_are_refused(backend: Backend, wrong: dict[str, Any], message: str) -> None:
     data = table(rows("f", [MS] * 3, memory=128))
-    with pytest.raises(UnciaError, match=said):
+    with pytest.raises(UnciaError, match=message):
         advice(data, backend=backend, **({"tariffs": [AWS]} | wrong))
 
 
@@ -347,9 +347,9 @@ def test_the_vcpu_of_logs_without_it_follows_from_the_memory(backend: Backend) -
     for row in made:
         row["allocated_cpu"] = None
     frame = advice(table(made), tariffs=["ibm-code-engine", AWS], backend=backend)
-    assert one(frame, tariff=AWS)["vcpu"] == pytest.approx(1024 / 1769, abs=1e-6)
+    assert only_row(frame, tariff=AWS)["vcpu"] == pytest.approx(1024 / 1769, abs=1e-6)
     # 0.579 vCPU do not fit into IBM's 0.25 or 0.5, whatever the memory.
-    assert one(frame, tariff="ibm-code-engine")["vcpu"] == 1.0
+    assert only_row(frame, tariff="ibm-code-engine")["vcpu"] == 1.0
     assert "60 rows on aws have no allocated_cpu" in frame.attrs["notes"][0]
 
 
@@ -366,7 +366,7 @@ def test_sized_by_what_was_used(backend: Backend) -> None:
         )
     )
     frame = advice(data, fit="used-peak", tariffs=[AWS], backend=backend)
-    row = one(frame, memory_mb=354)
+    row = only_row(frame, memory_mb=354)
     assert row["basis"] == "estimated"
     assert "assumes the times of 1 vCPU, 1,769 MB on aws" in row["note"]
     exact = aws_per_million([100 * MS], 354)

@@ -31,12 +31,12 @@ def test_confidence_is_the_binomial_tail(n: int, within: int) -> None:
 
 
 def test_confidence_of_many_rows_is_finite_and_ordered() -> None:
-    found = [
+    result = [
         confidence_within(10**8, within) for within in (94_000_000, 95_000_000, 95_010_000, 10**8)
     ]
-    assert found[0] == 0.0
-    assert found[1] == pytest.approx(0.5, abs=1e-3)
-    assert 0.999 < found[2] <= found[3] == 1.0
+    assert result[0] == 0.0
+    assert result[1] == pytest.approx(0.5, abs=1e-3)
+    assert 0.999 < result[2] <= result[3] == 1.0
 
 
 def test_a_claim_is_wrong_no_more_often_than_it_says() -> None:

@@ -66,8 +66,8 @@ def test_hints_that_say_the_same_of_several_tariffs_are_printed_once(measured: P
     assert printed.exit_code == 0, printed.output
     hints = [line for line in printed.stdout.splitlines() if "merge requests: handle" in line]
     assert len(hints) == 1
-    found = json.loads(CliRunner().invoke(build(), [*command, "--json"]).stdout)
-    others = [one["tariff"] for one in found if one.get("hint") == "merge requests"][1:]
+    result = json.loads(CliRunner().invoke(build(), [*command, "--json"]).stdout)
+    others = [item["tariff"] for item in result if item.get("hint") == "merge requests"][1:]
     assert len(others) >= 1
     likewise = hints[0].split("; likewise ")[1]
     assert [part.split("(")[1].rstrip(")") for part in likewise.split(", ")] == others
@@ -89,9 +89,9 @@ def test_json_is_a_flat_list_of_choices_and_hints(measured: Path) -> None:
         ["cost", "advice", str(measured), "--p95", "200ms", "-t", "aws-lambda-x86", "--json"],
     )
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert {one["kind"] for one in found} == {"choice", "hint"}
-    choices = [one for one in found if one["kind"] == "choice" and one["function"] == "f"]
+    result = json.loads(done.stdout)
+    assert {item["kind"] for item in result} == {"choice", "hint"}
+    choices = [item for item in result if item["kind"] == "choice" and item["function"] == "f"]
     assert set(choices[0]) == {"kind", *CHOICE_COLUMNS}
     assert (choices[0]["memory_mb"], choices[0]["basis"], choices[0]["rank"]) == (
         512,
@@ -100,9 +100,9 @@ def test_json_is_a_flat_list_of_choices_and_hints(measured: Path) -> None:
     )
     assert choices[0]["meets_bound"] is True
     assert isinstance(choices[0]["cost_usd_per_million"], str)
-    slow = next(one for one in choices if one["memory_mb"] == 128)
+    slow = next(choice for choice in choices if choice["memory_mb"] == 128)
     assert slow["meets_bound"] is False
-    hint = next(one for one in found if one["kind"] == "hint")
+    hint = next(item for item in result if item["kind"] == "hint")
     assert set(hint) == {"kind", *HINT_COLUMNS}
 
 
@@ -115,9 +115,9 @@ def test_json_has_the_best_of_each_basis_if_top_is_given(measured: Path) -> None
         ],
     )
     assert done.exit_code == 0, done.output
-    choices = [one for one in json.loads(done.stdout) if one["kind"] == "choice"]
-    assert [one["basis"] for one in choices if not one["present"]].count("measured") <= 1
-    assert [one["basis"] for one in choices].count("estimated") == 1
+    choices = [item for item in json.loads(done.stdout) if item["kind"] == "choice"]
+    assert [choice["basis"] for choice in choices if not choice["present"]].count("measured") <= 1
+    assert [choice["basis"] for choice in choices].count("estimated") == 1
 
 
 def test_a_bound_without_a_unit_is_refused(measured: Path) -> None:

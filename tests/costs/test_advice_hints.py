@@ -37,9 +37,9 @@ def on_gcp(backend: Backend) -> pd.DataFrame:
     """
     usual: dict[str, Any] = {"cpu": 10**6, "platform": "gcp", "memory_avg": 40 * MB}
     full = {"cpu_user": 100 * MS}
-    starts = [place // 2 * S for place in range(100)]
-    apart = [place * S for place in range(100)]
-    often = [place * 50 * MS for place in range(100)]
+    starts = [index // 2 * S for index in range(100)]
+    apart = [index * S for index in range(100)]
+    often = [index * 50 * MS for index in range(100)]
 
     def when(begin: list[int]) -> dict[str, Any]:
         return {"started": begin, "ended": [start + 100 * MS for start in begin]}
@@ -69,8 +69,8 @@ def only(frame: pd.DataFrame, function: str, hint: str) -> dict[str, Any]:
 
 
 def names(frame: pd.DataFrame, function: str, *, judged: bool = True) -> set[str]:
-    own = frame[frame["function"] == function]
-    return set(own[own["saving_usd"].notna() == judged]["hint"])
+    selected = frame[frame["function"] == function]
+    return set(selected[selected["saving_usd"].notna() == judged]["hint"])
 
 
 def near(amount: Any, exact: Fraction) -> bool:
@@ -195,12 +195,12 @@ def test_other_hardware_at_the_same_time(on_aws: pd.DataFrame) -> None:
 
 def test_chains_are_billed_as_if_they_were_one(backend: Backend) -> None:
     n = 40
-    begin = [place * S for place in range(n)]
-    callers = [f"call-{place}" for place in range(n)]
+    begin = [index * S for index in range(n)]
+    callers = [f"call-{index}" for index in range(n)]
 
     def when(start: int, execution: int) -> dict[str, Any]:
-        first = [one + start for one in begin]
-        return {"started": first, "ended": [one + execution for one in first]}
+        first = [item + start for item in begin]
+        return {"started": first, "ended": [item + execution for item in first]}
 
     data = table(
         rows(

@@ -43,17 +43,17 @@ def test_every_rank_is_that_of_the_sorted_values(backend: Backend) -> None:
     columns: dict[str, list[object]] = {
         name: [] for name in ("function", "platform", "memory", "cpu", "value")
     }
-    for one, values in groups.items():
+    for item, values in groups.items():
         for value in [None, *values.tolist()]:
-            for name, cell in zip(columns, (*one, value), strict=True):
+            for name, cell in zip(columns, (*item, value), strict=True):
                 columns[name].append(cell)
     integers = ("memory", "cpu", "value")
     types = {name: pa.int64() if name in integers else pa.utf8() for name in columns}
     data = pa.table({name: pa.array(cells, types[name]) for name, cells in columns.items()})
-    ranks = {one: range(1, values.size + 1) for one, values in groups.items()}
-    found = order_statistics(backend, backend.table(data), "value", ranks)
-    for one, values in groups.items():
-        assert [found[one][rank] for rank in ranks[one]] == sorted(values.tolist())
+    ranks = {item: range(1, values.size + 1) for item, values in groups.items()}
+    result = order_statistics(backend, backend.table(data), "value", ranks)
+    for item, values in groups.items():
+        assert [result[item][rank] for rank in ranks[item]] == sorted(values.tolist())
 
 
 def test_no_ranks_no_values(backend: Backend) -> None:
@@ -66,5 +66,7 @@ def test_no_ranks_no_values(backend: Backend) -> None:
             "value": pa.array([5], pa.int64()),
         }
     )
-    one = Configuration("a", "p", 1, 1)
-    assert order_statistics(backend, backend.table(data), "value", {one: []}) == {one: {}}
+    configuration = Configuration("a", "p", 1, 1)
+    assert order_statistics(backend, backend.table(data), "value", {configuration: []}) == {
+        configuration: {}
+    }

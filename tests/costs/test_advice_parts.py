@@ -35,12 +35,12 @@ def sample(execution: list[int], cpu_time: list[int]) -> Sample:
 
 def test_cpu_time_is_stretched_and_idle_time_stays() -> None:
     # 100 ms of CPU time at half a vCPU take 200 ms; 50 ms of 250 are idle.
-    one = sample([250 * MS], [100 * MS])
-    assert stretched(one, 500_000, 1_000_000, 1).tolist() == [150 * MS]
-    assert stretched(one, 500_000, 250_000, 1).tolist() == [450 * MS]
+    result = sample([250 * MS], [100 * MS])
+    assert stretched(result, 500_000, 1_000_000, 1).tolist() == [150 * MS]
+    assert stretched(result, 500_000, 250_000, 1).tolist() == [450 * MS]
     # One thread cannot use two vCPU; two can.
-    assert stretched(one, 500_000, 2_000_000, 1).tolist() == [150 * MS]
-    assert stretched(one, 500_000, 2_000_000, 2).tolist() == [100 * MS]
+    assert stretched(result, 500_000, 2_000_000, 1).tolist() == [150 * MS]
+    assert stretched(result, 500_000, 2_000_000, 2).tolist() == [100 * MS]
 
 
 @given(
@@ -54,11 +54,11 @@ def test_more_vcpu_is_never_slower(
     pairs: list[tuple[int, int]], measured: int, wanted: int, threads: int
 ) -> None:
     rows = sample([execution for execution, _ in pairs], [cpu for _, cpu in pairs])
-    found = stretched(rows, measured, wanted, threads)
+    result = stretched(rows, measured, wanted, threads)
     if wanted >= measured:
-        assert (found <= rows.execution).all()
+        assert (result <= rows.execution).all()
     else:
-        assert (found >= rows.execution).all()
+        assert (result >= rows.execution).all()
     assert (stretched(rows, measured, measured, threads) == rows.execution).all()
 
 
@@ -90,13 +90,13 @@ def test_sizes_are_those_that_bills_use() -> None:
     tariffs = [get("aws-lambda-x86"), get("huawei-functiongraph"), get("cloudflare-workers")]
     tariffs.append(get("oracle-functions"))
     asked = [Size(300 * MB, 10**6), Size(300 * MB, None), Size(300 * MB, 10**6)]
-    found = fitted(tariffs, asked)
-    assert found["aws-lambda-x86", asked[0]] == Size(1769 * MB, 10**6)
-    assert found["aws-lambda-x86", asked[1]].memory == 300 * MB
-    assert found["huawei-functiongraph", asked[0]] == Size(1024 * MB, 10**6)
-    assert found["cloudflare-workers", asked[0]] == Size(128 * MB, None)
+    result = fitted(tariffs, asked)
+    assert result["aws-lambda-x86", asked[0]] == Size(1769 * MB, 10**6)
+    assert result["aws-lambda-x86", asked[1]].memory == 300 * MB
+    assert result["huawei-functiongraph", asked[0]] == Size(1024 * MB, 10**6)
+    assert result["cloudflare-workers", asked[0]] == Size(128 * MB, None)
     # Oracle does not say what vCPU comes with its memory; what was asked for is not sold.
-    assert found["oracle-functions", asked[0]] == Size(512 * MB, None)
+    assert result["oracle-functions", asked[0]] == Size(512 * MB, None)
 
 
 def test_sizes_are_compared_to_a_micro_vcpu() -> None:
@@ -111,7 +111,7 @@ def test_sizes_are_compared_to_a_micro_vcpu() -> None:
 def test_savings_of_the_same_rows_draw_the_same_blocks() -> None:
     # Twice the price for the same rows: the saving varies as the cost does, and is never mixed up.
     rng = np.random.default_rng(1)
-    costs = {f"{place}": float(cost) for place, cost in enumerate(rng.uniform(1, 2, 64))}
+    costs = {f"{index}": float(cost) for index, cost in enumerate(rng.uniform(1, 2, 64))}
     rows = dict.fromkeys(costs, 10)
     whole = Fraction(sum(costs.values()))
     half = Price(640, whole, block_costs=costs, block_rows=rows)

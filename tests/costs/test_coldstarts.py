@@ -46,20 +46,20 @@ requests = st.builds(
 )
 
 
-def served(one: dict[str, Any], others: list[dict[str, Any]], asked: list[dict[str, Any]]) -> Any:
+def served(row: dict[str, Any], others: list[dict[str, Any]], asked: list[dict[str, Any]]) -> Any:
     """The executions that belong to a start: in order of time, and as published."""
     later = [
         other["started"]
         for other in others
-        if (other["platform"], other["instance"]) == (one["platform"], one["instance"])
-        and other["started"] > one["started"]
+        if (other["platform"], other["instance"]) == (row["platform"], row["instance"])
+        and other["started"] > row["started"]
     ]
-    named = [a for a in asked if a["execution"] is not None and a["instance"] == one["instance"]]
-    mine = [a for a in named if a["platform"] == one["platform"]]
+    named = [a for a in asked if a["execution"] is not None and a["instance"] == row["instance"]]
+    mine = [a for a in named if a["platform"] == row["platform"]]
     inside = [
         a
         for a in mine
-        if a["started"] is not None and one["started"] <= a["started"] < min(later, default=10**9)
+        if a["started"] is not None and row["started"] <= a["started"] < min(later, default=10**9)
     ]
     return named, mine, inside
 
@@ -78,8 +78,8 @@ def served(one: dict[str, Any], others: list[dict[str, Any]], asked: list[dict[s
 def test_starts_are_matched_as_plain_python_does(
     some: list[dict[str, Any]], asked: list[dict[str, Any]], match: Any
 ) -> None:
-    found = analysed(table(asked), ["sim"], instances=instances(some), match=match, points=1000)
-    facts = found.frame.iloc[0]
+    result = analysed(table(asked), ["sim"], instances=instances(some), match=match, points=1000)
+    facts = result.frame.iloc[0]
     unmatched: dict[str, int] = {}
     differences: dict[str, list[int]] = {"cpu": [], "memory": []}
     sums = dict.fromkeys(("cpu", "memory"), (0, 0))
@@ -116,7 +116,7 @@ def test_starts_are_matched_as_plain_python_does(
     for name, suffix in (("cpu", "micro_vcpu_ns"), ("memory", "byte_ns")):
         ordered = sorted(differences[name])
         assert facts[f"{name}_starts"] == len(ordered)
-        cdf = found.cdf[found.cdf["resource"] == name]
+        cdf = result.cdf[result.cdf["resource"] == name]
         if not ordered:
             assert cdf.empty
             continue
@@ -124,8 +124,8 @@ def test_starts_are_matched_as_plain_python_does(
         assert facts[f"{name}_not_repaid_share"] == zero / len(ordered)
         assert facts[f"{name}_initialization_{suffix}"] == sums[name][0]
         assert facts[f"{name}_execution_{suffix}"] == sums[name][1]
-        for place, exact in enumerate(cdf["exact"]):
-            rank = max(1, -(-place * len(ordered) // 999))
+        for index, exact in enumerate(cdf["exact"]):
+            rank = max(1, -(-index * len(ordered) // 999))
             assert exact == ordered[rank - 1]
 
 
@@ -174,8 +174,8 @@ def test_the_published_match_takes_every_request_of_the_name() -> None:
 @pytest.mark.parametrize("match", ["ordered", "paper"])
 def test_turnaround_adds_the_initialization_of_each_first_request(match: str) -> None:
     """Where requests do not say what they waited for, whichever match was asked for."""
-    found = analysis(match)
-    lambdas, workers = (found.frame.iloc[place] for place in (0, 1))
+    result = analysis(match)
+    lambdas, workers = (result.frame.iloc[index] for index in (0, 1))
     asked, _ = two_starts()
     (line,) = bill(asked, ["aws-lambda-x86"])
     assert lambdas["execution_usd"] == line.cost_usd
@@ -184,7 +184,7 @@ def test_turnaround_adds_the_initialization_of_each_first_request(match: str) ->
     assert abs(Fraction(lambdas["initialization_usd"]) - added) < Fraction(1, 10**18)
     assert (lambdas["waited_rows"], lambdas["bills_initialization"]) == (2, True)
     assert workers["initialization_usd"] is None
-    assert any("first request" in note for note in found.notes)
+    assert any("first request" in note for note in result.notes)
 
 
 def test_requests_stand_for_starts_where_there_is_no_table_of_them() -> None:
@@ -228,8 +228,8 @@ def test_the_command_finds_the_table_beside_the_invocations(tmp_path: Path) -> N
     command = ["cost", "coldstarts", str(folder), "-t", "aws-lambda-x86"]
     done = CliRunner().invoke(build(), [*command, "--json", "--html", str(page)])
     assert done.exit_code == 0, done.output
-    (one,) = json.loads(done.stdout)
-    assert (one["cold_starts"], one["matched"], one["match"]) == (3, 2, "ordered")
+    (result,) = json.loads(done.stdout)
+    assert (result["cold_starts"], result["matched"], result["match"]) == (3, 2, "ordered")
     assert "Figure 4" in page.read_text(encoding="utf-8")
     shown = CliRunner().invoke(build(), [*command, "--match", "paper"])
     assert shown.exit_code == 0, shown.output

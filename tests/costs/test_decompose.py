@@ -94,16 +94,16 @@ ALL: list[str | Tariff] = [*billable(), npfu(), hard(), generous()]
 def test_the_parts_sum_to_the_bill(some: list[dict[str, Any]]) -> None:
     data = table(some)
     lines = bill(data, ALL, ["function"])
-    found = decompositions(data, ALL, ["function"])
-    assert len(lines) == len(found)
-    for line, one in zip(lines, found, strict=True):
-        assert (one.tariff, one.group, one.rows) == (line.tariff, line.group, line.rows)
-        assert one.left_out == {**line.not_billable, **line.unpriced}
-        assert one.total == (line.exact_cost or 0), one.tariff
-        rounded = one.parts["rounding"] + one.parts["minimum"]
+    result = decompositions(data, ALL, ["function"])
+    assert len(lines) == len(result)
+    for line, item in zip(lines, result, strict=True):
+        assert (item.tariff, item.group, item.rows) == (line.tariff, line.group, line.rows)
+        assert item.left_out == {**line.not_billable, **line.unpriced}
+        assert item.total == (line.exact_cost or 0), item.tariff
+        rounded = item.parts["rounding"] + item.parts["minimum"]
         if not any(charge.maximum or charge.free for charge in _tariff(line.tariff).charges):
-            assert usd_parts({"all": rounded})[1] == (line.rounding_usd or 0), one.tariff
-    for (_, record), line in zip(frame(found, ["function"]).iterrows(), lines, strict=True):
+            assert usd_parts({"all": rounded})[1] == (line.rounding_usd or 0), item.tariff
+    for (_, record), line in zip(frame(result, ["function"]).iterrows(), lines, strict=True):
         assert record["cost_usd"] == line.cost_usd
         if line.rows:
             assert sum(record[f"{part}_usd"] for part in PARTS) == line.cost_usd
@@ -126,26 +126,26 @@ def test_the_parts_sum_to_the_bill_of_every_fit(fit: FitRule) -> None:
         for number in range(24)
     ]
     some += [row(function=None, cpu_user=None, cpu_system=None, allocated_cpu=None)]
-    for line, one in zip(
+    for line, item in zip(
         bill(table(some), chosen, fit=fit),
         decompositions(table(some), chosen, fit=fit),
         strict=True,
     ):
-        assert (one.tariff, one.rows, one.fit) == (line.tariff, line.rows, line.fit)
-        assert one.total == line.exact_cost
-        assert one.left_out == {**line.not_billable, **line.unpriced}
+        assert (item.tariff, item.rows, item.fit) == (line.tariff, line.rows, line.fit)
+        assert item.total == line.exact_cost
+        assert item.left_out == {**line.not_billable, **line.unpriced}
         # The time in which a row was busy is that of the allocation it had, whatever the fit.
-        assert (one.parts["idle"] > 0) == (one.tariff != "azure-consumption")
+        assert (item.parts["idle"] > 0) == (item.tariff != "azure-consumption")
 
 
 def _tariff(name: str) -> Tariff:
     return next(t if isinstance(t, Tariff) else get(t) for t in ALL if getattr(t, "id", t) == name)
 
 
-def busy(one: dict[str, Any]) -> Fraction:
+def busy(row: dict[str, Any]) -> Fraction:
     """By the definition, row by row."""
-    share = min(one["allocated_cpu"] or 10**6, 10**6)
-    return min(Fraction(one["execution"]), Fraction(one["cpu_user"] * 10**6, share))
+    share = min(row["allocated_cpu"] or 10**6, 10**6)
+    return min(Fraction(row["execution"]), Fraction(row["cpu_user"] * 10**6, share))
 
 
 measured = st.builds(
@@ -166,58 +166,58 @@ def test_each_part_is_what_its_definition_says(some: list[dict[str, Any]]) -> No
     """SIM charges for what was allocated; with Google's time, row by row in plain Python."""
     time = get("gcp-run-request").time.model_dump() | {"minimum": "250 ms", "source": "pricing"}
     tariff = changed("sim", time=time, id="sim-turnaround")
-    (found,) = decompositions(table(some), [tariff])
+    (result,) = decompositions(table(some), [tariff])
     expected = dict.fromkeys(PARTS, Fraction(0))
     prices = Fraction("0.000024") / 10**15, Fraction("0.0000025") / (GB * S)
-    for one in some:
-        run, ran = one["execution"], busy(one)
+    for item in some:
+        run, ran = item["execution"], busy(item)
         for price, size, used in (
-            (prices[0], one["allocated_cpu"], None),
-            (prices[1], one["allocated_memory"], one["memory_avg"]),
+            (prices[0], item["allocated_cpu"], None),
+            (prices[1], item["allocated_memory"], item["memory_avg"]),
         ):
-            use = one["cpu_user"] * 10**6 if used is None else used * run
+            use = item["cpu_user"] * 10**6 if used is None else used * run
             use_while_busy = use if used is None else used * ran
             use_while_idle = 0 if used is None else used * (run - ran)
-            stepped = -(-(run + one["initialization"]) // (100 * MS)) * 100 * MS
+            stepped = -(-(run + item["initialization"]) // (100 * MS)) * 100 * MS
             expected["use"] += price * use
             expected["over_allocation"] += price * (size * ran - use_while_busy)
             expected["idle"] += price * (size * (run - ran) - use_while_idle)
-            expected["initialization"] += price * size * one["initialization"]
-            expected["rounding"] += price * size * (stepped - run - one["initialization"])
+            expected["initialization"] += price * size * item["initialization"]
+            expected["rounding"] += price * size * (stepped - run - item["initialization"])
             expected["minimum"] += price * size * (max(stepped, 250 * MS) - stepped)
-    assert dict(found.parts) == expected
+    assert dict(result.parts) == expected
 
 
 def one_part(tariff: str | Tariff, **values: Any) -> Decomposition:
-    (found,) = decompositions(table([row(**values)]), [tariff])
-    return found
+    (result,) = decompositions(table([row(**values)]), [tariff])
+    return result
 
 
 def test_a_throttled_function_is_busy_while_it_runs_at_its_share() -> None:
     """0.3 vCPU for 1 s with 0.3 s of CPU time: nothing is idle, nothing over-allocated."""
-    found = one_part("sim", allocated_cpu=300_000, cpu_user=3 * S // 10, memory_avg=GB).parts
-    assert found["idle"] == found["over_allocation"] == 0
-    assert found["use"] == Fraction("0.000024") * Fraction(3, 10) + Fraction("0.0000025")
+    result = one_part("sim", allocated_cpu=300_000, cpu_user=3 * S // 10, memory_avg=GB).parts
+    assert result["idle"] == result["over_allocation"] == 0
+    assert result["use"] == Fraction("0.000024") * Fraction(3, 10) + Fraction("0.0000025")
 
 
 def test_what_was_not_measured_is_not_guessed() -> None:
-    found = one_part("sim", cpu_user=None, cpu_system=None, memory_avg=None)
-    assert found.total == found.parts["unmeasured"] == Fraction("0.0000265")
+    result = one_part("sim", cpu_user=None, cpu_system=None, memory_avg=None)
+    assert result.total == result.parts["unmeasured"] == Fraction("0.0000265")
     half = one_part("sim", cpu_user=None, cpu_system=None)
     assert half.parts["use"] == Fraction("0.0000025") / 2
     assert half.parts["unmeasured"] == Fraction("0.0000025") / 2 + Fraction("0.000024")
 
 
 def test_use_beyond_the_size_is_negative_over_allocation() -> None:
-    found = one_part("sim", cpu_user=2 * S, memory_avg=GB).parts
-    assert found["over_allocation"] == -Fraction("0.000024")
-    assert found["use"] == 2 * Fraction("0.000024") + Fraction("0.0000025")
+    result = one_part("sim", cpu_user=2 * S, memory_avg=GB).parts
+    assert result["over_allocation"] == -Fraction("0.000024")
+    assert result["use"] == 2 * Fraction("0.000024") + Fraction("0.0000025")
 
 
 def test_what_was_lent_is_a_credit() -> None:
     """Half of a reserved vCPU used, a quarter of a second borrowed, a tenth lent."""
     lender = npfu()
-    found = one_part(
+    result = one_part(
         lender,
         reserved_cpu=500_000,
         borrowed_cpu_time=S // 4,
@@ -227,26 +227,26 @@ def test_what_was_lent_is_a_credit() -> None:
         memory_avg=GB,
     ).parts
     price, spot, memory = Fraction("0.000024"), Fraction("0.0000007"), Fraction("0.0000025")
-    assert found["credit"] == -spot / 10 - spot / 8
-    assert found["use"] == price / 4 + spot / 4 + memory
+    assert result["credit"] == -spot / 10 - spot / 8
+    assert result["use"] == price / 4 + spot / 4 + memory
     # Busy half a second: a quarter vCPU-second reserved meanwhile, a quarter used of it.
-    assert found["over_allocation"] == 0
-    assert found["idle"] == price / 4
+    assert result["over_allocation"] == 0
+    assert result["idle"] == price / 4
 
 
 def test_a_cap_takes_off_in_the_minimum() -> None:
-    found = one_part("azure-consumption", memory_avg=2 * GB).parts
-    assert found["minimum"] == -Fraction("0.000016") / 2
-    assert found["use"] == 2 * Fraction("0.000016")
+    result = one_part("azure-consumption", memory_avg=2 * GB).parts
+    assert result["minimum"] == -Fraction("0.000016") / 2
+    assert result["use"] == 2 * Fraction("0.000016")
 
 
 @given(st.lists(st.fractions(), min_size=1, max_size=9))
 def test_printed_parts_sum_to_what_is_printed(values: list[Fraction]) -> None:
-    parts, total = usd_parts({str(place): value for place, value in enumerate(values)})
+    parts, total = usd_parts({str(index): value for index, value in enumerate(values)})
     assert sum(Fraction(value) for value in parts.values()) == Fraction(total)
     assert abs(Fraction(total) - sum(values)) <= Fraction(1, 2 * 10**18)
-    for place, value in enumerate(values):
-        assert abs(Fraction(parts[str(place)]) - value) <= Fraction(len(values) + 2, 10**18)
+    for index, value in enumerate(values):
+        assert abs(Fraction(parts[str(index)]) - value) <= Fraction(len(values) + 2, 10**18)
 
 
 @pytest.fixture(scope="module")
@@ -264,24 +264,24 @@ def test_the_command_prints_json_page_and_table(file: Path, tmp_path: Path) -> N
         build(), [*arguments, "--json", "--by", "function", "--html", str(page)]
     )
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert [(one["tariff"], one["function"]) for one in found] == [
+    result = json.loads(done.stdout)
+    assert [(item["tariff"], item["function"]) for item in result] == [
         *(("aws-lambda-x86", name) for name in "fg"),
         *(("spfu", name) for name in "fg"),
     ]
-    for one in found:
-        if one["rows"]:
-            parts = sum(Decimal(one[f"{part}_usd"]) for part in PARTS)
-            assert parts == Decimal(one["cost_usd"])
-    assert found[3]["rows"] == 0
-    assert found[3]["cost_usd"] is None
+    for item in result:
+        if item["rows"]:
+            parts = sum(Decimal(item[f"{part}_usd"]) for part in PARTS)
+            assert parts == Decimal(item["cost_usd"])
+    assert result[3]["rows"] == 0
+    assert result[3]["cost_usd"] is None
     assert "over-allocation" in page.read_text(encoding="utf-8")
     shown = CliRunner().invoke(build(), arguments)
     assert shown.exit_code == 0, shown.output
     assert "USD a million" in shown.output
-    said = " ".join(shown.output.split())
-    assert "Not in the bill of aws-lambda-x86: 1 row (throttled)." in said
-    assert "1 row (memory_avg is null)" in said
+    message = " ".join(shown.output.split())
+    assert "Not in the bill of aws-lambda-x86: 1 row (throttled)." in message
+    assert "1 row (memory_avg is null)" in message
 
 
 @pytest.mark.parametrize(

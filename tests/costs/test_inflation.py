@@ -58,22 +58,22 @@ def by_tariff(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def test_golden_requests_as_published() -> None:
-    found = inflation(table(golden_rows()), PAPER, fit="paper", group_by=["function"])
-    for _, row in found.iterrows():
+    result = inflation(table(golden_rows()), PAPER, fit="paper", group_by=["function"])
+    for _, row in result.iterrows():
         if row["tariff"] == "aws-lambda-x86":
             continue
-        one = GOLDEN[int(row["function"])]
+        case = GOLDEN[int(row["function"])]
         vcpu_ms = Fraction(row["billable_vcpu_ns"]) / MS
         mb_ms = Fraction(row["billable_byte_ns"]) / (MB * MS)
-        assert vcpu_ms == Fraction(one.vcpu_ms[row["tariff"]])
-        assert mb_ms == Fraction(one.mb_ms[row["tariff"]])
-        assert abs(Fraction(row["used_vcpu_ns"]) / MS - Fraction(one.cpu) * one.us / 1000) <= 1
-    assert len(found) == len(PAPER) * len(GOLDEN)
+        assert vcpu_ms == Fraction(case.vcpu_ms[row["tariff"]])
+        assert mb_ms == Fraction(case.mb_ms[row["tariff"]])
+        assert abs(Fraction(row["used_vcpu_ns"]) / MS - Fraction(case.cpu) * case.us / 1000) <= 1
+    assert len(result) == len(PAPER) * len(GOLDEN)
 
 
 def test_the_published_aws_takes_the_larger_of_two_by_the_mean_ratio() -> None:
     rows = [row for row in requests(300, 1) if is_comparable(row, paper=True)]
-    found = by_tariff(inflation(table(rows), ["aws-lambda-x86"], fit="paper"))["aws-lambda-x86"]
+    result = by_tariff(inflation(table(rows), ["aws-lambda-x86"], fit="paper"))["aws-lambda-x86"]
     seen = {(row["allocated_cpu"], row["allocated_memory"]) for row in rows}
     ratio = sum(Fraction(cpu, memory) for cpu, memory in seen) / len(seen)
     vcpu = memory = Fraction(0)
@@ -85,19 +85,19 @@ def test_the_published_aws_takes_the_larger_of_two_by_the_mean_ratio() -> None:
         vcpu, memory = vcpu + share * time, memory + size * time
     used = sum(row["cpu_user"] for row in rows) * MICRO
     held = sum(row["memory_avg"] * row["execution"] for row in rows)
-    assert found["vcpu"] == pytest.approx(float(vcpu / used), rel=1e-9)
-    assert found["memory"] == pytest.approx(float(memory / held), rel=1e-9)
+    assert result["vcpu"] == pytest.approx(float(vcpu / used), rel=1e-9)
+    assert result["memory"] == pytest.approx(float(memory / held), rel=1e-9)
     assert len(seen) == len(FLAVOURS)
 
 
 def expected(rows: list[dict[str, Any]]) -> dict[str, tuple[list[int], list[int]]]:
     """Micro-vCPU x ns and bytes x ns of each row under tariffs whose rules are short."""
-    found: dict[str, tuple[list[int], list[int]]] = {}
+    result: dict[str, tuple[list[int], list[int]]] = {}
     kept = [row for row in rows if is_comparable(row)]
     for row in kept:
         e, u, k = row["execution"], row["memory_avg"], row["cpu_user"]
         azure = max(up(e, MS), 100 * MS)
-        own = {
+        selected = {
             "spfu": (k * MICRO, u * e),
             "cloudflare-workers": (up(k, MS) * MICRO, 0),
             "azure-consumption": (
@@ -107,10 +107,10 @@ def expected(rows: list[dict[str, Any]]) -> dict[str, tuple[list[int], list[int]
         }
         cpu, memory = row["allocated_cpu"], row["allocated_memory"]
         if cpu is not None and memory is not None:
-            own["sim"] = (cpu * e, memory * e)
+            selected["sim"] = (cpu * e, memory * e)
         if memory is not None and memory <= 3072 * MB:
             # Oracle's sizes double; the vCPU is the one observed, where there is one
-            own["oracle-functions"] = ((cpu or 0) * e, memory * e)
+            selected["oracle-functions"] = ((cpu or 0) * e, memory * e)
         waits = row["initialization"] or 0
         if memory is not None and (row["start"] != "cold" or waits):
             share = memory * MICRO // (1769 * MB)
@@ -120,12 +120,12 @@ def expected(rows: list[dict[str, Any]]) -> dict[str, tuple[list[int], list[int]
                     size += MB
                 share = max(size * MICRO // (1769 * MB), cpu)
             if size <= 10_240 * MB:
-                own["aws-lambda-x86"] = (share * up(e + waits, MS), size * up(e + waits, MS))
-        for name, (vcpu, held) in own.items():
-            both = found.setdefault(name, ([], []))
+                selected["aws-lambda-x86"] = (share * up(e + waits, MS), size * up(e + waits, MS))
+        for name, (vcpu, held) in selected.items():
+            both = result.setdefault(name, ([], []))
             both[0].append(vcpu)
             both[1].append(held)
-    return found
+    return result
 
 
 ROWS = requests(400, 7)
@@ -133,19 +133,19 @@ ORACLE = expected(ROWS)
 
 
 def test_sums_counts_and_reasons_against_plain_python() -> None:
-    found = by_tariff(inflation(table(ROWS), list(ORACLE)))
+    result = by_tariff(inflation(table(ROWS), list(ORACLE)))
     kept = [row for row in ROWS if is_comparable(row)]
     for name, (vcpu, held) in ORACLE.items():
-        row = found[name]
+        row = result[name]
         assert row["rows"] == len(vcpu), name
         assert row["rows"] + sum(row["left_out"].values()) == len(ROWS)
         if name != "oracle-functions":
             assert Fraction(row["billable_vcpu_ns"]) == Fraction(sum(vcpu), MICRO)
         assert row["billable_byte_ns"] == sum(held)
-    spfu = found["spfu"]
+    spfu = result["spfu"]
     assert spfu["vcpu"] == spfu["memory"] == 1.0
     assert Fraction(spfu["used_vcpu_ns"]) == sum(row["cpu_user"] for row in kept)
-    azure = found["azure-consumption"]
+    azure = result["azure-consumption"]
     assert azure["memory"] == float(
         Fraction(sum(ORACLE["azure-consumption"][1]), int(spfu["used_byte_ns"]))
     )
@@ -177,7 +177,7 @@ def test_rows_are_those_that_are_compared_everywhere(fit: FitRule) -> None:
         assert apart.equals(both)
         gone = backend.collect(left_out(rows, fit)).to_pylist()
         assert count_left_out(rows, fit, (), backend) == {
-            (): {one["reason"]: one["rows"] for one in gone}
+            (): {item["reason"]: item["rows"] for item in gone}
         }
 
 
@@ -196,8 +196,8 @@ def test_the_peak_of_a_function_is_fitted() -> None:
     assert row["billable_vcpu_ns"] == Decimal("0.8") * 10 * MS
     assert row["billable_byte_ns"] == (120 + 120 + 200) * MB * 10 * MS
     curves = inflation_cdf(table(rows), ["sim"], fit="used-peak")
-    own = curves[(curves["tariff"] == "sim") & (curves["resource"] == "vcpu")]
-    assert list(own["value"]) == pytest.approx([0.002, 0.003])
+    selected = curves[(curves["tariff"] == "sim") & (curves["resource"] == "vcpu")]
+    assert list(selected["value"]) == pytest.approx([0.002, 0.003])
 
 
 UNITS = {"vcpu": MICRO * S, "memory": GB * S}
@@ -207,17 +207,17 @@ def test_distributions_lie_within_their_bound() -> None:
     curves = inflation_cdf(table(ROWS), list(ORACLE))
     for name, both in (ORACLE | {"used": ORACLE["spfu"]}).items():
         for resource, amounts in zip(("vcpu", "memory"), both, strict=True):
-            own = curves[(curves["tariff"] == name) & (curves["resource"] == resource)]
+            selected = curves[(curves["tariff"] == name) & (curves["resource"] == resource)]
             if not any(amounts):
-                assert own.empty
+                assert selected.empty
                 continue
             if (name, resource) == ("oracle-functions", "vcpu"):
                 continue  # not known for every row; the next test has it
             ordered = sorted(amount / UNITS[resource] for amount in amounts)
-            shares = list(own["share"])
+            shares = list(selected["share"])
             assert shares == sorted(shares)
             assert shares[-1] == 1.0
-            for value, share in zip(own["value"], shares, strict=True):
+            for value, share in zip(selected["value"], shares, strict=True):
                 most = bisect_right(ordered, value * (1 + 1e-12)) / len(ordered)
                 least = bisect_right(ordered, value / (1 + WIDTH) * (1 - 1e-12)) / len(ordered)
                 assert least <= share <= most, (name, resource, value)
@@ -226,8 +226,8 @@ def test_distributions_lie_within_their_bound() -> None:
 def test_a_distribution_is_of_the_rows_whose_size_is_known() -> None:
     rows = [request(allocated_cpu=None), request(), request(execution=20 * MS)]
     curves = inflation_cdf(table(rows), ["oracle-functions"])
-    own = curves[(curves["tariff"] == "oracle-functions") & (curves["resource"] == "vcpu")]
-    assert [tuple(pair) for pair in own[["value", "share"]].to_numpy()] == [
+    selected = curves[(curves["tariff"] == "oracle-functions") & (curves["resource"] == "vcpu")]
+    assert [tuple(pair) for pair in selected[["value", "share"]].to_numpy()] == [
         (pytest.approx(0.003), 0.5),
         (pytest.approx(0.006), 1.0),
     ]
@@ -238,12 +238,12 @@ def test_charges_by_use_with_limits_are_binned_with_them() -> None:
     document = get("spfu").model_dump(mode="json")
     document["id"] = "own"
     document["charges"][0] |= {"granularity": "5ms", "minimum": "7ms", "maximum": "20ms"}
-    own = Tariff.model_validate(document)
+    tariff = Tariff.model_validate(document)
     rows = [request(cpu_user=used * MS) for used in (1, 6, 19, 90)]
-    curves = inflation_cdf(table(rows), [own])
-    found = curves[(curves["tariff"] == "own") & (curves["resource"] == "vcpu")]
-    assert list(found["value"]) == pytest.approx([0.007, 0.010, 0.020])
-    assert list(found["share"]) == [0.25, 0.5, 1.0]
+    curves = inflation_cdf(table(rows), [tariff])
+    result = curves[(curves["tariff"] == "own") & (curves["resource"] == "vcpu")]
+    assert list(result["value"]) == pytest.approx([0.007, 0.010, 0.020])
+    assert list(result["share"]) == [0.25, 0.5, 1.0]
 
 
 def test_charts_have_few_points_whatever_the_rows() -> None:
@@ -251,10 +251,10 @@ def test_charts_have_few_points_whatever_the_rows() -> None:
     names = ["slim", "aws-lambda-x86", "spfu", "azure-consumption"]
     curves = inflation_cdf(rows, names)
     assert curves.groupby(["tariff", "resource"]).size().max() > 400
-    own = section(inflation(rows, names), curves)
-    found = page.charts(page.Page("t", "k", [own]))
-    assert [chart.name for chart in found] == ["inflation", "inflation-vcpu", "inflation-memory"]
-    for chart in found[1:]:
+    selected = section(inflation(rows, names), curves)
+    result = page.charts(page.Page("t", "k", [selected]))
+    assert [chart.name for chart in result] == ["inflation", "inflation-vcpu", "inflation-memory"]
+    for chart in result[1:]:
         values = chart.spec["data"]["values"]
         assert len(values) <= MAX_POINTS
         by_name: dict[str, list[float]] = {}

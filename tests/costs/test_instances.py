@@ -81,17 +81,19 @@ def test_instances_are_billed_as_plain_python_does(
         invocations=table([row(started=time, ended=time + 1) for time in asked]),
     )
     until: dict[str | None, int] = {None: max(asked) + 1}
-    for one in some:
-        known = [one[name] for name in ("started", "initialized", "ended") if one[name] is not None]
-        until[one["run"]] = max(until.get(one["run"], 0), *known)
+    for entry in some:
+        known = [
+            entry[name] for name in ("started", "initialized", "ended") if entry[name] is not None
+        ]
+        until[entry["run"]] = max(until.get(entry["run"], 0), *known)
     expected = {name: Fraction(0) for name in frame["tariff"]}
     priced = dict.fromkeys(expected, 0)
-    for one in some:
-        end = until[one["run"]] if one["ended"] is None else one["ended"]
-        life = end - one["started"]
+    for entry in some:
+        end = until[entry["run"]] if entry["ended"] is None else entry["ended"]
+        life = end - entry["started"]
         if life < 0:
             continue
-        cpu, memory = one["allocated_cpu"], one["allocated_memory"]
+        cpu, memory = entry["allocated_cpu"], entry["allocated_memory"]
         second = max(ceil_to(life, S), 60 * S)
         if (size := google(cpu, memory)) is not None:
             priced["gcp-run-instance"] += 1
@@ -104,19 +106,19 @@ def test_instances_are_billed_as_plain_python_does(
         priced["aws-ec2-c6g-medium"] += 1
         rate = Fraction("0.034") + Fraction("0.08") / 720
         expected["aws-ec2-c6g-medium"] += rate * second / HOUR
-    for _, found in frame.iterrows():
-        name = found["tariff"]
-        assert found["priced"] == priced[name], name
-        assert found["priced"] + sum(found["unpriced"].values()) == found["instances"] == len(some)
+    for _, item in frame.iterrows():
+        name = item["tariff"]
+        assert item["priced"] == priced[name], name
+        assert item["priced"] + sum(item["unpriced"].values()) == item["instances"] == len(some)
         if priced[name]:
-            assert abs(Fraction(found["cost_usd"]) - expected[name]) <= Fraction(1, 2 * 10**18)
+            assert abs(Fraction(item["cost_usd"]) - expected[name]) <= Fraction(1, 2 * 10**18)
 
 
 def test_an_hour_of_the_papers_machines() -> None:
     """1 vCPU and 2 GB for an hour, and half a second more: seconds are rounded up."""
     life = instance(ended=HOUR + S // 2, allocated_memory=2 * GB)
     frame = price(instances([life]), ["aws-ec2-c6g-medium", "aws-fargate-arm"])
-    machine, task = (frame.iloc[place] for place in (0, 1))
+    machine, task = (frame.iloc[index] for index in (0, 1))
     per_second = (Fraction("0.034") + Fraction("0.08") / 720) / 3600
     assert abs(Fraction(machine["cost_usd"]) - per_second * 3601) < Fraction(1, 10**18)
     assert abs(Fraction(machine["rounding_usd"]) - per_second / 2) < Fraction(1, 10**18)
@@ -129,7 +131,7 @@ def test_an_hour_of_the_papers_machines() -> None:
 
 def test_without_a_price_there_is_no_number() -> None:
     frame = price(instances([instance(ended=HOUR)]))
-    by_name = {one["tariff"]: one for _, one in frame.iterrows()}
+    by_name = {item["tariff"]: item for _, item in frame.iterrows()}
     unknown = by_name["azure-premium"]
     assert unknown["cost_usd"] is unknown["usd_per_instance_hour"] is None
     assert "no public price is known for cpu allocated and memory allocated" in unknown["note"]
@@ -170,20 +172,20 @@ def premium() -> Tariff:
 
 def test_a_month_is_billed_to_one_instance_and_not_to_each() -> None:
     def billed(some: list[dict[str, Any]]) -> dict[Any, Any]:
-        (found,) = price(instances(some), [premium()]).to_dict("records")
-        return found
+        (result,) = price(instances(some), [premium()]).to_dict("records")
+        return result
 
     small = Fraction("0.2") + Fraction("0.01") * 7 / 2
-    found = billed([instance(ended=HOUR)] * 100)
-    assert found["billed_ns"] == 720 * HOUR
-    assert found["instance_ns"] == 100 * HOUR
-    assert Fraction(found["cost_usd"]) == 720 * small
-    assert Fraction(found["rounding_usd"]) == 620 * small
+    result = billed([instance(ended=HOUR)] * 100)
+    assert result["billed_ns"] == 720 * HOUR
+    assert result["instance_ns"] == 100 * HOUR
+    assert Fraction(result["cost_usd"]) == 720 * small
+    assert Fraction(result["rounding_usd"]) == 620 * small
     # What is missing is of the cheapest size; beyond the month there is no minimum.
     large = instance(ended=20 * HOUR, allocated_memory=14 * GB)
     twenty = 20 * (4 * Fraction("0.2") + 14 * Fraction("0.01"))
-    found = billed([large, instance(ended=HOUR)])
-    assert Fraction(found["cost_usd"]) == twenty + 700 * small
+    result = billed([large, instance(ended=HOUR)])
+    assert Fraction(result["cost_usd"]) == twenty + 700 * small
     assert Fraction(billed([instance(ended=400 * HOUR)] * 2)["cost_usd"]) == 800 * small
 
 
@@ -221,8 +223,8 @@ def test_times_without_a_sign_may_be_beyond_reach() -> None:
     huge = some.set_column(
         some.column_names.index("ended"), "ended", pa.array([S, 2**64 - 1], pa.uint64())
     )
-    (found,) = price(huge, ["aws-ec2-c6g-medium"]).to_dict("records")
-    assert (found["priced"], found["unpriced"]) == (
+    (result,) = price(huge, ["aws-ec2-c6g-medium"]).to_dict("records")
+    assert (result["priced"], result["unpriced"]) == (
         1,
         {"its life is absurd: longer than a year": 1},
     )
@@ -237,29 +239,29 @@ def even(**options: Any) -> dict[str, Any]:
     frame = break_even(
         table(rows), ["gcp-run-request"], ["gcp-run-instance"], function="f", **options
     )
-    (found,) = frame.to_dict("records")
-    return dict(found)
+    (result,) = frame.to_dict("records")
+    return dict(result)
 
 
 def test_the_rate_is_where_the_instance_costs_as_much() -> None:
-    found = even(concurrency=2)
+    result = even(concurrency=2)
     by_request = Fraction("0.0000265") * Fraction(3, 10) + Fraction("0.0000004")
     by_hour = Fraction("0.00002") * 3600
-    assert Fraction(found["usd_per_request"]) == by_request
-    assert Fraction(found["usd_per_hour"]) == by_hour
-    assert found["rate_per_s"] == float(by_hour / 3600 / by_request)
-    assert found["capacity_per_s"] == float(2 / Fraction(3, 10))
-    assert (found["feasible"], found["requests"], found["note"]) == (True, 2, None)
+    assert Fraction(result["usd_per_request"]) == by_request
+    assert Fraction(result["usd_per_hour"]) == by_hour
+    assert result["rate_per_s"] == float(by_hour / 3600 / by_request)
+    assert result["capacity_per_s"] == float(2 / Fraction(3, 10))
+    assert (result["feasible"], result["requests"], result["note"]) == (True, 2, None)
 
 
 def test_a_rate_that_one_instance_cannot_hold_is_not_feasible() -> None:
     """At 40 ms a request and 1 vCPU, Cloudflare's CPU time costs less than any machine does."""
     rows = [row(execution=900 * MS, cpu_user=MS, cpu_system=0)]
     frame = break_even(table(rows), ["cloudflare-workers"], ["aws-ec2-c6g-medium"])
-    found = frame.iloc[0]
-    assert found["rate_per_s"] > found["capacity_per_s"]
-    assert found["feasible"] is False
-    assert "never" in found["note"] or "none is ever cheaper" in found["note"]
+    result = frame.iloc[0]
+    assert result["rate_per_s"] > result["capacity_per_s"]
+    assert result["feasible"] is False
+    assert "never" in result["note"] or "none is ever cheaper" in result["note"]
 
 
 def test_a_machine_that_is_too_small_is_not_feasible() -> None:
@@ -287,9 +289,9 @@ def test_the_commands_print_json_pages_and_tables(tmp_path: Path) -> None:
     command = ["cost", "instances", str(folder)]
     done = CliRunner().invoke(build(), [*command, "--json", "--html", str(page)])
     assert done.exit_code == 0, done.output
-    found = {one["tariff"]: one for one in json.loads(done.stdout)}
-    assert found["gcp-run-instance"]["cost_usd"] == "0.00004"  # until the request ended, 2 s
-    assert found["azure-premium"]["cost_usd"] is None
+    result = {item["tariff"]: item for item in json.loads(done.stdout)}
+    assert result["gcp-run-instance"]["cost_usd"] == "0.00004"  # until the request ended, 2 s
+    assert result["azure-premium"]["cost_usd"] is None
     assert "no public price" in page.read_text(encoding="utf-8")
     shown = CliRunner().invoke(build(), command)
     assert "Still alive: 1;" in shown.output
@@ -297,8 +299,11 @@ def test_the_commands_print_json_pages_and_tables(tmp_path: Path) -> None:
     command = ["cost", "break-even", str(folder), "-t", "aws-lambda-x86", "-t", "gcp-run-instance"]
     done = CliRunner().invoke(build(), [*command, "--json", "--html", str(page)])
     assert done.exit_code == 0, done.output
-    (one,) = json.loads(done.stdout)
-    assert (one["request_tariff"], one["instance_tariff"]) == ("aws-lambda-x86", "gcp-run-instance")
+    (case,) = json.loads(done.stdout)
+    assert (case["request_tariff"], case["instance_tariff"]) == (
+        "aws-lambda-x86",
+        "gcp-run-instance",
+    )
     assert "Requests or instances" in page.read_text(encoding="utf-8")
     shown = CliRunner().invoke(build(), ["cost", "break-even", str(folder), "-t", "spfu"])
     assert shown.exit_code == 0, shown.output

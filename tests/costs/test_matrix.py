@@ -161,12 +161,12 @@ def test_cells_are_the_bill_of_their_rows_and_the_choices_of_advice(
 ) -> None:
     cells = matrix(measured, [AWS, GCP], backend, p95="200ms")
     assert tuple(cells.columns) == MATRIX_COLUMNS
-    own = cells[(cells["tariff"] == AWS) & (cells["basis"] == "measured")]
-    assert own["memory_mb"].tolist() == [512, 1024, 1769]
+    selected = cells[(cells["tariff"] == AWS) & (cells["basis"] == "measured")]
+    assert selected["memory_mb"].tolist() == [512, 1024, 1769]
     for memory in (512, 1024, 1769):
         part = measured.filter(pa.compute.equal(measured["allocated_memory"], memory * MB))
         line = bill(part, [AWS], backend=backend)[0]
-        cost = Fraction(own[own["memory_mb"] == memory].iloc[0]["cost_usd_per_million"])
+        cost = Fraction(selected[selected["memory_mb"] == memory].iloc[0]["cost_usd_per_million"])
         assert line.cost_usd_per_million is not None
         assert abs(cost - line.cost_usd_per_million) <= Fraction(1, 2 * 10**12)
     chosen = advice(measured, p95="200ms", tariffs=[AWS, GCP], backend=backend)

@@ -22,47 +22,47 @@ from uncia.tariffs import ids
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, dict[str, Any]]:
+def result() -> dict[str, dict[str, Any]]:
     return {row["tariff"]: dict(row) for _, row in prices().iterrows()}
 
 
-def test_every_tariff_is_there(found: dict[str, dict[str, Any]]) -> None:
-    assert tuple(found) == ids()
+def test_every_tariff_is_there(result: dict[str, dict[str, Any]]) -> None:
+    assert tuple(result) == ids()
 
 
-def test_a_vcpu_with_1769_mb(found: dict[str, dict[str, Any]]) -> None:
-    assert float(found["aws-lambda-x86"]["usd_per_s"]) == pytest.approx(2.87924e-5, rel=1e-5)
-    assert float(found["gcp-run-request"]["usd_per_s"]) == pytest.approx(2.83188e-5, rel=1e-5)
-    assert found["gcp-run-request"]["usd_per_s"] == Decimal("0.000024") + Decimal(
+def test_a_vcpu_with_1769_mb(result: dict[str, dict[str, Any]]) -> None:
+    assert float(result["aws-lambda-x86"]["usd_per_s"]) == pytest.approx(2.87924e-5, rel=1e-5)
+    assert float(result["gcp-run-request"]["usd_per_s"]) == pytest.approx(2.83188e-5, rel=1e-5)
+    assert result["gcp-run-request"]["usd_per_s"] == Decimal("0.000024") + Decimal(
         "0.0000025"
     ) * Decimal(1769) / Decimal(1024)
 
 
-def test_serverless_against_a_machine_and_a_container(found: dict[str, dict[str, Any]]) -> None:
+def test_serverless_against_a_machine_and_a_container(result: dict[str, dict[str, Any]]) -> None:
     published = {
         "aws-lambda-arm": (2.303397e-5, 1.0),
         "aws-ec2-c6g-medium": (9.475309e-6, 0.41136),
         "aws-fargate-arm": (1.1003056e-5, 0.47769),
     }
     for name, (price, relative) in published.items():
-        assert float(found[name]["sold_usd_per_s"]) == pytest.approx(price, rel=1e-6)
-        assert found[name]["relative"] == pytest.approx(relative, abs=1e-5)
-    assert found["aws-fargate-arm"]["sold_memory"] == 2 * GB
+        assert float(result[name]["sold_usd_per_s"]) == pytest.approx(price, rel=1e-6)
+        assert result[name]["relative"] == pytest.approx(relative, abs=1e-5)
+    assert result["aws-fargate-arm"]["sold_memory"] == 2 * GB
 
 
-def test_the_ratio_of_cpu_to_memory_prices(found: dict[str, dict[str, Any]]) -> None:
+def test_the_ratio_of_cpu_to_memory_prices(result: dict[str, dict[str, Any]]) -> None:
     named = ("gcp-run-request", "gcp-run-instance", "aws-fargate-arm", "ibm-code-engine")
-    ratios = [found[name]["cpu_memory_ratio"] for name in named]
+    ratios = [result[name]["cpu_memory_ratio"] for name in named]
     assert ratios == pytest.approx([9.6, 9.0, 9.0955, 9.6376], abs=1e-4)
 
 
-def test_what_has_no_price_is_not_zero(found: dict[str, dict[str, Any]]) -> None:
-    assert found["aws-lambda-x86"]["usd_per_vcpu_s"] is None
-    assert found["cloudflare-workers"]["usd_per_gb_s"] is None
+def test_what_has_no_price_is_not_zero(result: dict[str, dict[str, Any]]) -> None:
+    assert result["aws-lambda-x86"]["usd_per_vcpu_s"] is None
+    assert result["cloudflare-workers"]["usd_per_gb_s"] is None
     for name in ("aws-ec2-t4g-small", "azure-premium"):
-        row = found[name]
+        row = result[name]
         assert row["sold_usd_per_s"] is row["usd_per_s"] is row["relative"] is None
-    assert found["vercel-functions"]["usd_per_gb_s"] == Decimal("0.00005")
+    assert result["vercel-functions"]["usd_per_gb_s"] == Decimal("0.00005")
 
 
 def test_another_size_and_another_reference() -> None:

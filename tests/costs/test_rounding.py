@@ -42,9 +42,9 @@ GCP = {80_000: 126.183, 333_000: 43.281, 500_000: 30.189, MICRO: 15.842}
 
 def test_fees_as_published() -> None:
     frame = fee_equivalents()
-    found = {(row["tariff"], row["memory"] // MB): row["fee_ms"] for _, row in frame.iterrows()}
+    result = {(row["tariff"], row["memory"] // MB): row["fee_ms"] for _, row in frame.iterrows()}
     for key, expected in FEES.items():
-        assert float(found[key]) == pytest.approx(expected, abs=6e-4), key
+        assert float(result[key]) == pytest.approx(expected, abs=6e-4), key
     google = frame[frame["tariff"] == "gcp-run-request"]
     assert dict(zip(google["cpu"], map(float, google["fee_ms"]), strict=True)) == pytest.approx(
         GCP, abs=6e-4
@@ -82,7 +82,7 @@ RAN = [
 
 
 @pytest.fixture(scope="module")
-def found() -> Rounding:
+def result() -> Rounding:
     return measure(table(ROWS))
 
 
@@ -108,10 +108,10 @@ def adds(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[int]]:
     }
 
 
-def test_sums_means_and_quantiles_against_plain_python(found: Rounding) -> None:
+def test_sums_means_and_quantiles_against_plain_python(result: Rounding) -> None:
     long_enough = [row for row in RAN if row["execution"] >= MS]
     expected = adds(long_enough)
-    got = {(row["rule"], row["resource"]): row for _, row in found.frame.iterrows()}
+    got = {(row["rule"], row["resource"]): row for _, row in result.frame.iterrows()}
     assert set(got) == set(expected)
     for key, amounts in expected.items():
         row, unit = got[key], MS if key[1] == "time" else GB * S
@@ -130,11 +130,11 @@ def test_sums_means_and_quantiles_against_plain_python(found: Rounding) -> None:
     assert set(got["100ms", "time"]["tariffs"]) == {"gcp-run-request", "ibm-code-engine"}
 
 
-def test_distributions_are_exact_where_they_stand(found: Rounding) -> None:
+def test_distributions_are_exact_where_they_stand(result: Rounding) -> None:
     added = sorted(adds([row for row in RAN if row["execution"] >= MS])["100ms", "time"])
-    own = found.cdf[(found.cdf["rule"] == "100ms") & (found.cdf["resource"] == "time")]
-    for value, share in zip(own["value"], own["share"], strict=True):
-        assert share == sum(one <= round(value * MS) for one in added) / len(added)
+    selected = result.cdf[(result.cdf["rule"] == "100ms") & (result.cdf["resource"] == "time")]
+    for value, share in zip(selected["value"], selected["share"], strict=True):
+        assert share == sum(item <= round(value * MS) for item in added) / len(added)
 
 
 def test_short_requests_count_if_asked_for_and_memory_as_published() -> None:
@@ -151,8 +151,8 @@ def test_short_requests_count_if_asked_for_and_memory_as_published() -> None:
     assert every["added"][1] == 2048 * MB * time - 2000 * MB * 300 * US
     assert every["left_out"][0] == {"not billable": 1, "a value is negative or absurd": 1}
     # By default the plan's least of 128 MB and most of 1536 MB hold.
-    own = rounding(table(rows), ["azure-consumption"], at_least=0)
-    assert own["added"][1] == 128 * MB * time + 1536 * MB * (time - 300 * US)
+    selected = rounding(table(rows), ["azure-consumption"], at_least=0)
+    assert selected["added"][1] == 128 * MB * time + 1536 * MB * (time - 300 * US)
     short = rounding(table(rows), ["azure-consumption"])
     assert list(short["rows"]) == [0, 0]
     assert short["mean"][0] is short["added"][0] is short["p50"][0] is None

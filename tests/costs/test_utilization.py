@@ -24,8 +24,8 @@ from uncia.costs.utilization import CELLS, PROBABILITIES, WIDTH, Utilization, me
 def mid_ranks(values: list[Any]) -> list[Fraction]:
     """Ranks from 1; those of equal values are their mean."""
     ordered = sorted(values)
-    first = {value: place for place, value in reversed(list(enumerate(ordered)))}
-    last = {value: place for place, value in enumerate(ordered)}
+    first = {value: index for index, value in reversed(list(enumerate(ordered)))}
+    last = {value: index for index, value in enumerate(ordered)}
     return [Fraction(first[value] + last[value], 2) + 1 for value in values]
 
 
@@ -52,12 +52,12 @@ RATIOS = {
 
 
 @pytest.fixture(scope="module")
-def found() -> Utilization:
+def result() -> Utilization:
     return measure(table(ROWS))
 
 
-def test_shares_means_and_extremes(found: Utilization) -> None:
-    for _, row in found.frame.iterrows():
+def test_shares_means_and_extremes(result: Utilization) -> None:
+    for _, row in result.frame.iterrows():
         exact = RATIOS[row["resource"]]
         assert row["rows"] == len(exact)
         assert row["mean"] == pytest.approx(float(sum(exact) / len(exact)), rel=1e-12)
@@ -67,8 +67,8 @@ def test_shares_means_and_extremes(found: Utilization) -> None:
         assert row["most"] == pytest.approx(float(max(exact)))
 
 
-def test_quantiles_are_at_most_a_bin_too_high(found: Utilization) -> None:
-    for _, row in found.frame.iterrows():
+def test_quantiles_are_at_most_a_bin_too_high(result: Utilization) -> None:
+    for _, row in result.frame.iterrows():
         ordered = sorted(RATIOS[row["resource"]])
         for probability in PROBABILITIES:
             rank = math.ceil(Fraction(probability).limit_denominator(100) * len(ordered))
@@ -76,26 +76,26 @@ def test_quantiles_are_at_most_a_bin_too_high(found: Utilization) -> None:
             assert exact * (1 - 1e-12) <= row[f"p{probability * 100:g}"] <= exact * (1 + WIDTH)
 
 
-def test_rows_without_a_ratio_are_counted(found: Utilization) -> None:
-    assert found.rows + sum(found.left_out.values()) == len(ROWS)
+def test_rows_without_a_ratio_are_counted(result: Utilization) -> None:
+    assert result.rows + sum(result.left_out.values()) == len(ROWS)
     kept = [row for row in ROWS if is_comparable(row)]
-    assert found.left_out["execution is zero"] == sum(row["execution"] == 0 for row in kept)
+    assert result.left_out["execution is zero"] == sum(row["execution"] == 0 for row in kept)
     unsized = sum(row["allocated_cpu"] is None for row in kept)
-    assert found.left_out["allocated_cpu is null or zero"] == unsized
+    assert result.left_out["allocated_cpu is null or zero"] == unsized
 
 
-def test_correlations_against_exact_ones(found: Utilization) -> None:
+def test_correlations_against_exact_ones(result: Utilization) -> None:
     cpu, memory = RATIOS["cpu"], RATIOS["memory"]
-    assert found.pearson == pytest.approx(correlation(cpu, memory), rel=1e-9)
+    assert result.pearson == pytest.approx(correlation(cpu, memory), rel=1e-9)
     exact = correlation(mid_ranks(cpu), mid_ranks(memory))
-    assert found.spearman.value is not None
-    assert found.spearman.error is not None
-    assert abs(found.spearman.value - exact) <= found.spearman.error < 0.06
+    assert result.spearman.value is not None
+    assert result.spearman.error is not None
+    assert abs(result.spearman.value - exact) <= result.spearman.error < 0.06
 
 
-def test_the_density_holds_every_row_once(found: Utilization) -> None:
-    density = found.density
-    assert density["rows"].sum() == found.rows
+def test_the_density_holds_every_row_once(result: Utilization) -> None:
+    density = result.density
+    assert density["rows"].sum() == result.rows
     assert len(density) <= 2000
     assert density["share"].sum() == pytest.approx(1)
     for _, cell in density.iterrows():
@@ -127,11 +127,11 @@ def test_what_does_not_vary_has_no_correlation() -> None:
 
 
 def test_nothing_measured() -> None:
-    found = measure(table([request(cpu_user=None)]))
-    assert found.rows == 0
-    assert found.frame["mean"][0] is None
-    assert found.frame["p50"][0] is None
-    assert found.density.empty
+    result = measure(table([request(cpu_user=None)]))
+    assert result.rows == 0
+    assert result.frame["mean"][0] is None
+    assert result.frame["p50"][0] is None
+    assert result.density.empty
 
 
 @settings(max_examples=60, deadline=None)
@@ -148,8 +148,8 @@ def test_binned_ranks_are_within_their_bound(
     counts = np.ones(len(pairs), np.int64)
 
     def binned(column: int, width: int) -> Binned:
-        own = values[:, column]
-        return Binned(own // width, own.astype(np.float64), own.astype(np.float64))
+        selected = values[:, column]
+        return Binned(selected // width, selected.astype(np.float64), selected.astype(np.float64))
 
     got = spearman(binned(0, width_x), binned(1, width_y), counts)
     x, y = ([Fraction(int(pair[side])) for pair in pairs] for side in (0, 1))

@@ -83,8 +83,8 @@ class Command:
 
 def pages() -> list[Path]:
     """The README and every page of the documentation that is written by hand, from the root."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [page for file in found if (page := file.relative_to(ROOT)) not in GENERATED]
+    result = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for file in result if (page := file.relative_to(ROOT)) not in GENERATED]
 
 
 def blocks(page: Path, text: str) -> Iterator[Block]:
@@ -101,7 +101,7 @@ def blocks(page: Path, text: str) -> Iterator[Block]:
                 if inner.strip() == "```":
                     break
                 code.append(inner[indent:])
-            yield Block(page, number, fence[2], "".join(f"{one}\n" for one in code), comments)
+            yield Block(page, number, fence[2], "".join(f"{item}\n" for item in code), comments)
         comment = _COMMENT.match(line)
         if comment and comment[1] in DIRECTIVES:
             if comment[1] == "page run by":

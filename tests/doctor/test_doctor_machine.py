@@ -39,12 +39,12 @@ def _v2(options: str = "rw,nosuid") -> dict[str, str]:
 
 
 def _v1(controllers: str) -> dict[str, str]:
-    lines, own = [], []
+    lines, selected = [], []
     for number, names in enumerate(controllers.split()):
         at = f"/sys/fs/cgroup/{names} rw,nosuid shared:{number}"
         lines.append(f"{40 + number} 23 0:30 / {at} - cgroup cgroup rw,{names}")
-        own.append(f"{number + 2}:{names}:/me")
-    files = {"/proc/self/mountinfo": "\n".join(lines), "/proc/self/cgroup": "\n".join(own)}
+        selected.append(f"{number + 2}:{names}:/me")
+    files = {"/proc/self/mountinfo": "\n".join(lines), "/proc/self/cgroup": "\n".join(selected)}
     for names in controllers.split():
         files[f"/sys/fs/cgroup/{names}/me/cgroup.procs"] = ""
     return files
@@ -192,14 +192,14 @@ def test_a_quota_on_ourselves_is_told(machine: MakeHost) -> None:
 
 
 def test_a_quota_of_version_1_is_read(machine: MakeHost) -> None:
-    one = machine(
+    result = machine(
         {
             **_v1("cpu"),
             "/sys/fs/cgroup/cpu/me/cpu.cfs_quota_us": "50000\n",
             "/sys/fs/cgroup/cpu/me/cpu.cfs_period_us": "100000\n",
         }
     )
-    assert one.cpu_quota() == 0.5
+    assert result.cpu_quota() == 0.5
 
 
 def test_a_single_cpu_is_told(machine: MakeHost) -> None:
@@ -310,8 +310,8 @@ def test_the_engine_is_asked(
 
 @pytest.mark.skipif(not LINUX, reason="the embedded platform is for Linux")
 def test_what_the_engine_cannot_enforce_is_told() -> None:
-    def told(found: dict[str, object]) -> list[Check]:
-        checks = capability_checks(Host(), Probe(Path("/engine"), found))
+    def told(result: dict[str, object]) -> list[Check]:
+        checks = capability_checks(Host(), Probe(Path("/engine"), result))
         return [check for check in checks if check.id == "sandbox"]
 
     (restricted,) = told({"warnings": ["memory is not limited", "No seccomp."]})
@@ -330,7 +330,7 @@ def test_a_missing_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [
         (None, "not installed"),
         ("echo v12.22.9", "12.22.9"),
@@ -339,7 +339,7 @@ def test_a_missing_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_missing_or_old_node_is_told(
-    script: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if script is not None:
         node = tmp_path / "node"
@@ -349,7 +349,7 @@ def test_a_missing_or_old_node_is_told(
     checks = capability_checks(Host(), NO_ENGINE)
     assert _check(checks, "runtime-python").status == "ok"
     assert _check(checks, "runtime-node").status == "missing"
-    assert told in _check(checks, "runtime-node").finding
+    assert message in _check(checks, "runtime-node").finding
 
 
 @pytest.mark.skipif(not LINUX, reason="perf is Linux's")

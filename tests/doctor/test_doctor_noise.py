@@ -32,30 +32,30 @@ def _reading(at: float = 0.0, **fields: int) -> Reading:
 def test_shares_are_of_all_cpu_time() -> None:
     before = _reading(10.0, busy=100, idle=1000, steal=5, iowait=7, ours=40, ps_cpu=1_000_000)
     after = _reading(12.0, busy=200, idle=1080, steal=15, iowait=17, ours=100, ps_cpu=1_500_000)
-    found = shares(before, after)
-    assert found.busy_percent == 50
-    assert found.background_percent == 20
-    assert found.steal_percent == 5
-    assert found.iowait_percent == 5
-    assert found.pressure_percent == {"cpu": 25}
+    result = shares(before, after)
+    assert result.busy_percent == 50
+    assert result.background_percent == 20
+    assert result.steal_percent == 5
+    assert result.iowait_percent == 5
+    assert result.pressure_percent == {"cpu": 25}
 
 
 def test_no_time_at_all_is_no_share() -> None:
     same = _reading(1.0, busy=5, idle=5)
-    found = shares(same, same)
-    assert found.busy_percent is None
-    assert found.background_percent is None
-    assert found.pressure_percent == {}
+    result = shares(same, same)
+    assert result.busy_percent is None
+    assert result.background_percent is None
+    assert result.pressure_percent == {}
 
 
 @given(*[st.integers(0, 10_000)] * 5)
 def test_shares_stay_between_0_and_100(
     busy: int, idle: int, iowait: int, steal: int, ours: int
 ) -> None:
-    found = shares(
+    result = shares(
         _reading(0.0), _reading(1.0, busy=busy, idle=idle, iowait=iowait, steal=steal, ours=ours)
     )
-    for value in (found.busy_percent, found.background_percent, found.steal_percent):
+    for value in (result.busy_percent, result.background_percent, result.steal_percent):
         assert value is None or 0 <= value <= 100
 
 
@@ -67,17 +67,17 @@ def test_counters_are_read_as_the_kernel_writes_them(machine: MakeHost) -> None:
             "full avg10=0.00 avg60=0.00 avg300=0.00 total=9\n",
         }
     )
-    found = read(host, set())
-    assert found is not None
+    result = read(host, set())
+    assert result is not None
     # Guest time (90) is part of user time and must not count twice.
-    assert (found.busy, found.idle, found.iowait, found.steal) == (163, 4000, 50, 80)
-    assert found.pressure == {"cpu": 26377396}
+    assert (result.busy, result.idle, result.iowait, result.steal) == (163, 4000, 50, 80)
+    assert result.pressure == {"cpu": 26377396}
 
 
 def test_an_old_kernel_without_steal_is_read(machine: MakeHost) -> None:
-    found = read(machine({"/proc/stat": "cpu  1 2 3 4\n"}), set())
-    assert found is not None
-    assert (found.busy, found.steal) == (6, 0)
+    result = read(machine({"/proc/stat": "cpu  1 2 3 4\n"}), set())
+    assert result is not None
+    assert (result.busy, result.steal) == (6, 0)
     assert read(machine({"/proc/stat": "intr 1\n"}), set()) is None
 
 
@@ -247,13 +247,13 @@ def test_a_process_that_is_declared_ours_is_not_background() -> None:
         while (its := tree_ticks(host, {pid})) < 20:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        own = tree_ticks(host, {os.getpid()})
+        selected = tree_ticks(host, {os.getpid()})
         monitor = NoiseMonitor(0)
         monitor.include(pid)
         reading = monitor._read()
         assert reading is not None
         # Both go on meanwhile.
-        assert reading.ours >= own + its
+        assert reading.ours >= selected + its
     finally:
         os.kill(pid, signal.SIGKILL)
 
@@ -268,8 +268,8 @@ def test_a_noisy_run_is_told_in_sentences(monkeypatch: pytest.MonkeyPatch) -> No
         MachineRow(1, "pressure.memory_percent", None, 30.0),
     ]
     monkeypatch.setattr(monitor, "rows", lambda: rows)
-    told = monitor.warnings()
-    assert len(told) == 2
-    assert "5.0 %" in told[0]
-    assert "9 % in the worst second" in told[0]
-    assert "waited for memory 30.0 %" in told[1]
+    answer = monitor.warnings()
+    assert len(answer) == 2
+    assert "5.0 %" in answer[0]
+    assert "9 % in the worst second" in answer[0]
+    assert "waited for memory 30.0 %" in answer[1]

@@ -126,10 +126,10 @@ def sending(folder: Path, experiment: str) -> Callable[[], bool]:
 
 def rows(folder: Path, table: str = "invocations") -> list[dict[str, object]]:
     """A table of a run as Python objects."""
-    found: list[dict[str, object]] = pyarrow.parquet.read_table(
+    result: list[dict[str, object]] = pyarrow.parquet.read_table(
         folder / f"{table}.parquet"
     ).to_pylist()
-    return found
+    return result
 
 
 def status(folder: Path) -> str:
@@ -145,18 +145,18 @@ def description(folder: Path) -> dict[str, object]:
 
 def left_behind(state: Path) -> list[str]:
     """Everything of a run that should be gone: processes, cgroups, mounts, journals, state."""
-    found = [
+    result = [
         f"process {pid}: {line}"
         for pid, line, environment in _processes()
         if str(state) in line or str(state.parent) in environment
     ]
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    found += [f"mount {line}" for line in mounts if str(state) in line]
+    result += [f"mount {line}" for line in mounts if str(state) in line]
     for name in ("journal", "embedded"):
         folder = state / name
         if folder.is_dir():
-            found += [f"{name} {entry.name}" for entry in folder.iterdir()]
-    return found
+            result += [f"{name} {entry.name}" for entry in folder.iterdir()]
+    return result
 
 
 def traces(folder: Path, state: Path) -> set[str]:
@@ -173,7 +173,7 @@ def traces(folder: Path, state: Path) -> set[str]:
 
 def _processes() -> list[tuple[int, str, str]]:
     """Number, command line and environment of every process but this one."""
-    found = []
+    result = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
@@ -183,5 +183,5 @@ def _processes() -> list[tuple[int, str, str]]:
                 )
             except OSError:
                 continue
-            found.append((int(entry.name), line, environment))
-    return found
+            result.append((int(entry.name), line, environment))
+    return result

@@ -52,14 +52,14 @@ def test_the_file_runs_and_the_queries_answer(uncia: Uncia, guide: Path) -> None
     assert ended.code == 0, ended.err
     stages, chains = (duckdb.sql(query).fetchall() for query in blocks("sql")[:2])
     names = ["opening", "trailer", "film", "store"]
-    found = {(experiment, stage): rest for experiment, stage, *rest in stages}
-    assert set(found) == {(e, s) for e in ("videos.warmup", "videos") for s in names}
+    result = {(experiment, stage): rest for experiment, stage, *rest in stages}
+    assert set(result) == {(e, s) for e in ("videos.warmup", "videos") for s in names}
     count = len(chains)
     assert count > 5
     assert [number for number, *_ in chains] == list(range(count))
     assert {requests for _, requests, _ in chains} == {4}
     assert all(latency > 0 for *_, latency in chains)
-    for (experiment, stage), (requests, response, between) in found.items():
+    for (experiment, stage), (requests, response, between) in result.items():
         assert requests == (2 if experiment == "videos.warmup" else count)
         assert response > 0
         assert (between is None) == (stage == "opening")

@@ -43,9 +43,9 @@ def helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
     for parameter in command.params:
         yield f"{name} {parameter.name}", getattr(parameter, "help", None) or ""
     if isinstance(command, TyperGroup):
-        for sub, one in command.commands.items():
-            assert isinstance(one, TyperGroup | TyperCommand)
-            yield from helps(one, f"{name} {sub}")
+        for sub, item in command.commands.items():
+            assert isinstance(item, TyperGroup | TyperCommand)
+            yield from helps(item, f"{name} {sub}")
 
 
 def test_nothing_in_a_help_text_is_taken_for_markup_and_left_out() -> None:

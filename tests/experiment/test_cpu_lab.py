@@ -28,46 +28,46 @@ def answer(*arguments: str | Path) -> dict[str, Any]:
     """What a command of `uncia cpu` with --json says."""
     ended = CliRunner().invoke(build(), ["cpu", *map(str, arguments), "--json", "--quiet"])
     assert ended.exit_code == 0, (ended.output, ended.exception)
-    found: dict[str, Any] = json.loads(ended.stdout)
-    return found
+    result: dict[str, Any] = json.loads(ended.stdout)
+    return result
 
 
 def test_a_task_in_bursts(folder: Path, state_home: Path) -> None:
     settings = ("--memory", "512MB", "--cpu-time", "20ms", "--repeat", "2")
-    found = answer("intermittent", *settings, "--out", folder)
+    result = answer("intermittent", *settings, "--out", folder)
     assert status(folder) == "complete"
     assert left_behind(state_home) == []
     assert (folder / "report.html").exists()
     assert (folder / "intermittent.html").exists()
-    assert (found["tasks"], found["memory_mb"], found["problems"]) == (2, 512, [])
+    assert (result["tasks"], result["memory_mb"], result["problems"]) == (2, 512, [])
 
     table = rows(folder)
     assert {row["outcome"] for row in table} == {"ok"}
-    own = [row for row in table if row["experiment"] == "tasks"]
-    own.sort(key=lambda row: int(row["sent"]))  # type: ignore[call-overload]
-    count = found["bursts"]
+    selected = [row for row in table if row["experiment"] == "tasks"]
+    selected.sort(key=lambda row: int(row["sent"]))  # type: ignore[call-overload]
+    count = result["bursts"]
     bursts = [f"{number + 1}-of-{count}" for number in range(count)]
-    assert [row["stage"] for row in own] == ["long", *bursts] * 2
+    assert [row["stage"] for row in selected] == ["long", *bursts] * 2
     # A burst goes on from the one before, of the same task, a period or more later.
-    for before, row in pairwise(own):
+    for before, row in pairwise(selected):
         follows = row["stage"] != "long"
         assert row["parent"] == (before["invocation"] if follows else None)
         assert int(row["sent"]) - int(before["received"]) >= 20_000_000  # type: ignore[call-overload]
     # What was measured is the platform's, joined to the client's rows.
-    assert all(row["execution"] and row["cpu_user"] is not None for row in own)
+    assert all(row["execution"] and row["cpu_user"] is not None for row in selected)
     # run.yaml tells what each request did, in frames that were counted for this machine; its file
     # can be carried out again.
-    told = description(folder)
-    assert list(told["experiments"]) == ["empty.warmup", "empty", "sample", "tasks"]  # type: ignore[call-overload]
-    stages = told["file"]["chains"]["tasks"]["stages"]  # type: ignore[index]
+    output = description(folder)
+    assert list(output["experiments"]) == ["empty.warmup", "empty", "sample", "tasks"]  # type: ignore[call-overload]
+    stages = output["file"]["chains"]["tasks"]["stages"]  # type: ignore[index]
     frames = [stages[name]["parameters"]["frames"] for name in ("long", *bursts)]
     assert frames[0] == sum(frames[1:])
-    assert checks.check(yamlio.load(yamlio.dump(told["file"]))).name == "intermittent"  # type: ignore[arg-type]
+    assert checks.check(yamlio.load(yamlio.dump(output["file"]))).name == "intermittent"  # type: ignore[arg-type]
 
-    aws = found["tariffs"][0]
+    aws = result["tariffs"][0]
     assert aws["tariff"] == "aws-lambda-x86"
-    assert aws["bursts"]["fees_usd"] == pytest.approx(2e-7 * found["bursts"])
-    assert answer("intermittent", "--run", folder) == found
+    assert aws["bursts"]["fees_usd"] == pytest.approx(2e-7 * result["bursts"])
+    assert answer("intermittent", "--run", folder) == result
 
 
 def test_what_cannot_be_measured_is_refused_before_anything_starts(folder: Path) -> None:
@@ -101,30 +101,32 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(
 
 def test_sizes_against_models(folder: Path, state_home: Path) -> None:
     settings = ("--memory", "442MB,1769MB", "--samples", "2")
-    found = answer("overallocation", *settings, "--out", folder)
+    result = answer("overallocation", *settings, "--out", folder)
     assert status(folder) == "complete"
     assert left_behind(state_home) == []
     assert (folder / "overallocation.html").exists()
-    small, whole = found["sizes"]
+    small, whole = result["sizes"]
     assert (small["memory_mb"], small["rows"]) == (442, 2)
     assert (whole["vcpu"], whole["rows"]) == (1.0, 8)
-    assert set(found["mape"]["kernel"]) == {"reciprocal", "Equation (2)", "simulated kernel"}
+    assert set(result["mape"]["kernel"]) == {"reciprocal", "Equation (2)", "simulated kernel"}
     assert small["cpu_ms"] > 0
     # Every figure is of the rows.
-    own = [row for row in rows(folder) if row["experiment"] == "sizes" and row["stage"] == "at-442"]
-    mean = sum(int(row["execution"]) for row in own) / len(own) / 1e6  # type: ignore[call-overload]
+    selected = [
+        row for row in rows(folder) if row["experiment"] == "sizes" and row["stage"] == "at-442"
+    ]
+    mean = sum(int(row["execution"]) for row in selected) / len(selected) / 1e6  # type: ignore[call-overload]
     assert small["mean_ms"] == pytest.approx(mean)
 
 
 def test_work_in_keep_alive(folder: Path, state_home: Path) -> None:
     settings = ("--memory", "1024MB", "--idle", "500ms", "--repeat", "1", "--pause-after", "1ms")
-    found = answer("background", *settings, "--out", folder)
+    result = answer("background", *settings, "--out", folder)
     assert status(folder) == "complete"
     assert left_behind(state_home) == []
     assert (folder / "background.html").exists()
-    by_name = {one["keep_alive_cpu"]: one for one in found["behaviours"]}
+    by_name = {item["keep_alive_cpu"]: item for item in result["behaviours"]}
     assert list(by_name) == ["freeze", "scale-down", "run"]
-    assert all(one["idle_s"] >= 0.5 for one in by_name.values())
+    assert all(item["idle_s"] >= 0.5 for item in by_name.values())
     # A frozen instance does nothing; one that runs as usual has what it pays for in requests.
     assert by_name["run"]["unbilled_cpu_s"] > by_name["freeze"]["unbilled_cpu_s"] >= 0
     table = [row for row in rows(folder) if row["experiment"] in by_name]

@@ -15,8 +15,8 @@ def expect(**bounds: str) -> Expect:
 
 
 def test_nothing_but_ok_may_happen_unless_declared() -> None:
-    found = breaches(Expect(), {"ok": 9, "throttled": 1}, {})
-    assert [breach.sentence() for breach in found] == ["1 of 10 throttled (declared: none)"]
+    result = breaches(Expect(), {"ok": 9, "throttled": 1}, {})
+    assert [breach.sentence() for breach in result] == ["1 of 10 throttled (declared: none)"]
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_the_summary_counts_failures_by_the_same_bounds() -> None:
     for bound in ("allowed", "none", "all", "at most 5", "at most 5%", "at least 3"):
         for count in (0, 4, 5, 6, 100):
             outcomes = {"ok": 100 - count, "throttled": count}
-            found = breaches(expect(throttled=bound), outcomes, {})
-            too_many = [breach for breach in found if breach.bound.most is not None]
+            result = breaches(expect(throttled=bound), outcomes, {})
+            too_many = [breach for breach in result if breach.bound.most is not None]
             counted = failures(outcomes, {"expect": {"throttled": bound}})
             assert sum(counted.values()) == sum(breach.count for breach in too_many)
 
@@ -55,8 +55,8 @@ def test_the_summary_counts_failures_by_the_same_bounds() -> None:
 def test_starts_are_bounded_over_all_rows() -> None:
     declared = expect(cold="at least 95%")
     assert breaches(declared, {"ok": 100}, {"cold": 95, "warm": 5}) == []
-    found = breaches(declared, {"ok": 100}, {"cold": 94, "warm": 6})
-    assert [breach.name for breach in found] == ["cold"]
+    result = breaches(declared, {"ok": 100}, {"cold": 94, "warm": 6})
+    assert [breach.name for breach in result] == ["cold"]
 
 
 @given(counts, counts)

@@ -119,7 +119,7 @@ def test_the_resolved_file_reads_back_as_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         (
             "    memory: 1769MB",
@@ -173,10 +173,10 @@ def test_the_resolved_file_reads_back_as_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_told_with_their_place(
-    before: str, after: str, told: str, tmp_path: Path
+    before: str, after: str, message: str, tmp_path: Path
 ) -> None:
     assert before in FILE
-    assert told in refused(FILE.replace(before, after, 1), tmp_path)
+    assert message in refused(FILE.replace(before, after, 1), tmp_path)
 
 
 def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:
@@ -268,6 +268,6 @@ def test_a_folder_has_rows_enough_for_a_gate_to_judge_its_medians(tmp_path: Path
     (tmp_path / "handler.py").write_text("def handler(event, context): ...", encoding="utf-8")
     file, document = files.load(tmp_path)
     planned = plan(file, Sources(document, tmp_path.resolve().parent))
-    rows = {one.name: one.expected_requests() for one in planned.experiments}
+    rows = {experiment.name: experiment.expected_requests() for experiment in planned.experiments}
     assert rows["warm"] >= 6
     assert rows["cold"] >= 6

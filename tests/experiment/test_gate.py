@@ -178,12 +178,12 @@ def test_kept_runs_are_compared_in_pairs(done: Done, tmp_path: Path, command: Co
     conditions = ("--fail-on", "only.p50>50%", "--fail-on", "p50<50%", "--json", "-t", "slim")
     code, text, _ = command("compare", out / "base", out / "change", *conditions)
     assert code == done.code
-    found = json.loads(text)
-    (candidate,) = found["candidates"]
+    result = json.loads(text)
+    (candidate,) = result["candidates"]
     assert candidate["run"] == "change (4 runs)"
     assert candidate["interleaved"]
     assert len(candidate["paths"]) == 4
-    slower, faster = found["gates"]
+    slower, faster = result["gates"]
     assert slower["verdict"] == {1: "violated", 3: "not judged"}[code]
     assert slower["value"] > 50
     assert slower["ci95"][0] < slower["value"] < slower["ci95"][1]

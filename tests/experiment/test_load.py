@@ -71,9 +71,9 @@ def test_the_engine_schedules_as_many_as_were_foretold(
 ) -> None:
     rows = package.load(nothing, dry_run=True, **arrivals)  # type: ignore[arg-type]
     given = dict(arrivals)
-    told = process({"kind": given.pop("arrivals"), **given})
-    assert rows.num_rows == told.expected_requests()
-    assert max(rows.column("scheduled").to_pylist()) <= told.span_ns()
+    message = process({"kind": given.pop("arrivals"), **given})
+    assert rows.num_rows == message.expected_requests()
+    assert max(rows.column("scheduled").to_pylist()) <= message.span_ns()
     assert "sent" not in rows.column_names
 
 
@@ -105,7 +105,7 @@ def test_a_body_and_headers_arrive(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             {"rate": "100", "duration": "1s"},
@@ -120,8 +120,8 @@ def test_a_body_and_headers_arrive(url: str) -> None:
         ({"rate": "1/s", "duration": "1s", "out": "/no/such/rows.parquet"}, "no folder /no/such"),
     ],
 )
-def test_wrong_arguments_are_told(nothing: str, arguments: dict[str, object], told: str) -> None:
-    with pytest.raises(UnciaError, match=told):
+def test_wrong_arguments_are_told(nothing: str, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UnciaError, match=message):
         package.load(nothing, **arguments)  # type: ignore[arg-type]
 
 

@@ -49,9 +49,9 @@ def constant(rate: str, kind: str = "constant") -> dict[str, Any]:
     ],
 )
 def test_a_plan_warns_of_gaps_of_whole_periods(arrivals: dict[str, Any], is_in_step: bool) -> None:
-    told = locked.expected(*planned(arrivals))
-    assert bool(told) == is_in_step
-    assert all("only: requests of spin come every " in text for text in told)
+    message = locked.expected(*planned(arrivals))
+    assert bool(message) == is_in_step
+    assert all("only: requests of spin come every " in text for text in message)
 
 
 def test_only_where_a_quota_holds_a_thread_back() -> None:
@@ -86,9 +86,9 @@ def rows(cpu_ms: float, gap_ms: int, count: int = 12) -> pa.Table:
 
 def test_a_run_warns_when_its_requests_used_the_quota_up() -> None:
     result, _ = planned(constant("5/s"))
-    (told,) = locked.observed(result, rows(6, 200))
-    assert "came at multiples of 200 ms" in told
-    assert "11 of 12 needed more CPU time than the quota of one" in told
+    (message,) = locked.observed(result, rows(6, 200))
+    assert "came at multiples of 200 ms" in message
+    assert "11 of 12 needed more CPU time than the quota of one" in message
     # 0.289 of 20 ms are 5.79 ms.
     assert not locked.observed(result, rows(5, 200))
     assert not locked.observed(result, rows(6, 190))

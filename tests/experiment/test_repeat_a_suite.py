@@ -34,8 +34,8 @@ def test_a_suite_is_repeated_and_drawn(tmp_path: Path) -> None:
     done = uncia(first, "--fail-on", "cold>0", "--on-regression", command)
     assert done.returncode == 1, done.stderr
     assert "cold>0: fig1.fast.cold" in done.stdout
-    found = json.loads((tmp_path / "regression.json").read_text())
-    assert [item["verdict"] for item in found["verdicts"]] == ["violated"]
+    result = json.loads((tmp_path / "regression.json").read_text())
+    assert [item["verdict"] for item in result["verdicts"]] == ["violated"]
 
     done = uncia(second)
     assert done.returncode == 0, done.stderr
@@ -43,4 +43,4 @@ def test_a_suite_is_repeated_and_drawn(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "history").glob("00*"))
     assert [name[:6] for name in names] == ["000001", "000002"]
     assert all(f"../history/{name}/report.html" in html for name in names)
-    assert found["name"] == names[1]
+    assert result["name"] == names[1]

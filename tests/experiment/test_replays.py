@@ -251,15 +251,15 @@ def test_made_functions_draw_from_their_profiles(tmp_path: Path) -> None:
     replay = Replay(table=folder)
     made = Made(rule="made", function="spin")
     expanded = expansion(replay, 7)
-    found = demands(made, replay, expanded, 7, tmp_path)
-    durations = found["f"].durations
+    result = demands(made, replay, expanded, 7, tmp_path)
+    durations = result["f"].durations
     assert durations.min() >= 2 * MS
     assert durations.max() <= 500 * MS
     # Of 4000 draws a quarter is below each quartile, within four standard deviations.
     for at, share in [(10 * MS, 0.25), (20 * MS, 0.5), (30 * MS, 0.75)]:
         assert abs((durations <= at).mean() - share) < 4 * (share * (1 - share) / 4000) ** 0.5
-    assert found["g"].durations.tolist() == [40 * MS] * 2
-    memory = found["f"].memory.to_numpy()
+    assert result["g"].durations.tolist() == [40 * MS] * 2
+    memory = result["f"].memory.to_numpy()
     assert memory.min() == 70 * MIB
     assert memory.max() <= 90 * MIB
     again = demands(made, replay, expanded, 7, tmp_path)["f"]
@@ -315,12 +315,12 @@ def test_what_cannot_be_replayed_is_refused_with_its_place(tmp_path: Path) -> No
         "takes 20,": made(how={"duration": "1ms", "headroom": "20GB"}),
     }
     for message, experiment in lines.items():
-        told = refused(tmp_path, experiment)
-        assert message in told, told
-        assert told.startswith("e.yaml:"), told
+        output = refused(tmp_path, experiment)
+        assert message in output, output
+        assert output.startswith("e.yaml:"), output
     few = {"platform": {"kind": "embedded", "max_instances": 2}}
-    told = refused(tmp_path, fine, **few)
-    assert "the replay makes 3 functions, and the platform holds 2 instances" in told
+    output = refused(tmp_path, fine, **few)
+    assert "the replay makes 3 functions, and the platform holds 2 instances" in output
     given = {**fine, "parameters": {"cpu": "1ms"}}
     assert "parameters.cpu: a made function takes it from the table" in refused(tmp_path, given)
 
@@ -362,9 +362,9 @@ def test_a_trace_is_replayed_billed_and_reported_from_one_file(
     bill = record.read(folder, "bill")
     assert bill.num_rows
     assert (folder / "report.html").exists()
-    told = description(folder)["experiments"]["hour"]
-    assert [stream["recorded"] for stream in told["streams"]] == ["g", "one/f"]
-    assert told["functions"] == ["g", "one/f"]
+    answer = description(folder)["experiments"]["hour"]
+    assert [stream["recorded"] for stream in answer["streams"]] == ["g", "one/f"]
+    assert answer["functions"] == ["g", "one/f"]
 
 
 def test_requests_do_what_the_phases_of_their_rows_say(uncia: Uncia, tmp_path: Path) -> None:

@@ -106,12 +106,12 @@ def test_a_run_from_beginning_to_end(
 
     # Every request that was scheduled was sent and is one row, under its experiment.
     assert list(summary["experiments"]) == ["warm.warmup", "warm", "cold"]
-    assert [found["sent"] for found in summary["experiments"].values()] == [2, 50, 4]
-    for name, found in summary["experiments"].items():
-        assert set(found) >= SUMMARY_KEYS
-        own = [row for row in table if row["experiment"] == name]
-        assert found["invocations"] == found["sent"] == len(own)
-        assert found["failed"] == 0
+    assert [item["sent"] for item in summary["experiments"].values()] == [2, 50, 4]
+    for name, item in summary["experiments"].items():
+        assert set(item) >= SUMMARY_KEYS
+        selected = [row for row in table if row["experiment"] == name]
+        assert item["invocations"] == item["sent"] == len(selected)
+        assert item["failed"] == 0
     assert len({row["invocation"] for row in table}) == len(table) == 56
     assert summary["experiments"]["cold"]["cold"] == 4
     assert summary["experiments"]["warm"]["latency_ms"]["p50"] > 0
@@ -152,7 +152,7 @@ def test_a_run_from_beginning_to_end(
 
     # Bills: the results as a whole, and by experiment and function; warm-ups are no results.
     assert "aws-lambda-x86" in summary["tariffs"]
-    assert all(set(found) >= TARIFF_KEYS for found in summary["tariffs"].values())
+    assert all(set(item) >= TARIFF_KEYS for item in summary["tariffs"].values())
     assert summary["tariffs"]["aws-lambda-x86"]["rows"] == 54
     bills = [row for row in rows(folder, "bill") if row["tariff"] == "aws-lambda-x86"]
     whole = [row for row in bills if row["experiment"] is None]
@@ -163,9 +163,9 @@ def test_a_run_from_beginning_to_end(
     results = [row for row in parts if row not in warmups]
     assert sum(row["cost_usd"] for row in results) == whole[0]["cost_usd"]
 
-    told = description(folder)
-    assert told["status"] == "complete"
-    assert told["failures"] == []
+    answer = description(folder)
+    assert answer["status"] == "complete"
+    assert answer["failures"] == []
     assert not [line for line in summary["warnings"] if "log" in line], "the join is complete"
     assert left_behind(state_home) == []
     assert traces(folder, state_home) == set()
@@ -440,8 +440,8 @@ def test_recover_waits_until_nothing_writes_any_more(
     assert "what it had started still goes on" in ended.err
     assert "uncia clean" in ended.err
     (file,) = (state_home / "journal").iterdir()
-    for found in map(processes.named, journal.read(file).outstanding):
-        assert found is None or processes.end(found)
+    for item in map(processes.named, journal.read(file).outstanding):
+        assert item is None or processes.end(item)
     ended = inside("recover", folder)
     assert ended.code == 0, ended.err
     assert "invocations.000-first.arrows: 10 rows" in ended.out

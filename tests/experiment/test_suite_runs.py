@@ -221,8 +221,8 @@ def test_a_listener_hears_what_instances_do(
     heard = json.loads((out / "table1" / "only" / "listener.json").read_text())
     # The platform has them end by SIGTERM when their function is deleted.
     assert [(item["end"], item["signalled"]) for item in heard] == [("closed", True)] * 2
-    told = {item["id"]: item for item in json.loads(output)}["table1.told"]
-    assert (told["ours"], told["verdict"]) == (100, "reproduced")
+    answer = {item["id"]: item for item in json.loads(output)}["table1.told"]
+    assert (answer["ours"], answer["verdict"]) == (100, "reproduced")
 
 
 def test_results_are_not_mixed(

@@ -240,7 +240,7 @@ def test_a_folder_of_another_sweep_is_refused_or_replaced(tmp_path: Path) -> Non
 
 def _processes(words: str) -> set[int]:
     """Processes with words in their command line, and the children of those."""
-    found, parents = set(), {}
+    result, parents = set(), {}
     for folder in Path("/proc").glob("[0-9]*"):
         # Any may end meanwhile.
         with contextlib.suppress(OSError):
@@ -249,8 +249,8 @@ def _processes(words: str) -> set[int]:
             if state != "Z":
                 parents[int(folder.name)] = int(parent)
                 if words.encode() in (folder / "cmdline").read_bytes():
-                    found.add(int(folder.name))
-    return found | {pid for pid, parent in parents.items() if parent in found}
+                    result.add(int(folder.name))
+    return result | {pid for pid, parent in parents.items() if parent in result}
 
 
 def _wait(condition: Callable[[], bool]) -> None:

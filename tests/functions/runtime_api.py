@@ -79,8 +79,8 @@ def serve(
             ended = server.done.wait(timeout=120)
         finally:
             process.kill()
-            _, said = process.communicate()
+            _, message = process.communicate()
             server.shutdown()
-        assert ended, said
+        assert ended, message
         assert server.failure is None, server.failure
         return [server.replies[number] for number in range(len(events))]

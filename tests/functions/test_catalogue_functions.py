@@ -196,15 +196,15 @@ def test_wait_waits_without_using_the_cpu(call: Any) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 1000, 1_000_000])
 def test_payload_is_seeded_incompressible_and_verifiable(size: int, call: Any) -> None:
-    one, again, other = call("payload", *({"size": size, "seed": seed} for seed in (1, 1, 2)))
-    data = base64.b64decode(one["answer"]["data"], validate=True)
+    result, again, other = call("payload", *({"size": size, "seed": seed} for seed in (1, 1, 2)))
+    data = base64.b64decode(result["answer"]["data"], validate=True)
     assert len(data) == size
     assert data == hashlib.shake_256(b"1").digest(size)
-    assert hashlib.sha256(data).hexdigest() == one["answer"]["sha256"]
-    assert one["answer"]["data"] == again["answer"]["data"]
+    assert hashlib.sha256(data).hexdigest() == result["answer"]["sha256"]
+    assert result["answer"]["data"] == again["answer"]["data"]
     if size >= 1000:
         assert len(zlib.compress(data, 9)) >= size
-        assert one["answer"]["data"] != other["answer"]["data"]
+        assert result["answer"]["data"] != other["answer"]["data"]
 
 
 def test_the_largest_payload_fits_lambdas_limit(call: Any) -> None:

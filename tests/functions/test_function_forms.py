@@ -130,7 +130,7 @@ def test_a_folder_loads(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "key", "told"),
+    ("old", "new", "key", "message"),
     [
         ("memory: 128MB", "memroy: 128MB", "memroy", "unknown key, did you mean memory?"),
         ("memory: 128MB", "memory: 128", "memory", "no unit"),
@@ -166,7 +166,7 @@ def test_a_folder_loads(mine: Path) -> None:
     ],
 )
 def test_mistakes_are_told_with_file_line_and_key(
-    old: str, new: str, key: str, told: str, mine: Path
+    old: str, new: str, key: str, message: str, mine: Path
 ) -> None:
     path = mine / "function.yaml"
     text = path.read_text()
@@ -175,13 +175,13 @@ def test_mistakes_are_told_with_file_line_and_key(
     with pytest.raises(UnciaError) as caught:
         load(mine)
     assert caught.value.exit_code == 2
-    sentences = [line for line in caught.value.message.splitlines() if told in line]
+    sentences = [line for line in caught.value.message.splitlines() if message in line]
     assert len(sentences) == 1, caught.value.message
     match = re.fullmatch(rf"{re.escape(str(path))}:(\d+): (.*)", sentences[0])
     assert match is not None
     assert key in match.group(2)
     named = key.rpartition(".")[2].partition("[")[0]
-    if told != "missing":
+    if message != "missing":
         assert named in path.read_text().splitlines()[int(match.group(1)) - 1]
 
 
@@ -241,7 +241,7 @@ def test_parameters_are_checked_against_the_function(mine: Path) -> None:
     function = load(mine)
     assert validate_params(function, {}) == {"count": 3, "pause": 1}
     assert validate_params(function, {"count": 10, "pause": "1.5s"}) == {"count": 10, "pause": 1500}
-    for bad, told in (
+    for bad, item in (
         ({"cuont": 1}, r"no parameter 'cuont' \(allowed: count, pause\)"),
         ({"count": 11}, "above 10"),
         ({"count": -1}, "below 0"),
@@ -254,7 +254,7 @@ def test_parameters_are_checked_against_the_function(mine: Path) -> None:
         ({"pause": "-1ms"}, "not a duration"),
         ({"pause": "1MB"}, "not a duration"),
     ):
-        with pytest.raises(UnciaError, match=told):
+        with pytest.raises(UnciaError, match=item):
             validate_params(function, bad)
 
 
@@ -263,9 +263,9 @@ def test_durations_come_out_exactly_in_the_parameters_unit(value: int, unit: str
     ns = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
     parameter = Parameter(description="d", type="number", unit="ms", default="0ms")
     exact = Fraction(value * ns[unit], ns["ms"])
-    found = parameter.value(f"{value}{unit}")
-    assert found == (exact.numerator if exact.denominator == 1 else float(exact))
-    assert isinstance(found, int) == (exact.denominator == 1)
+    result = parameter.value(f"{value}{unit}")
+    assert result == (exact.numerator if exact.denominator == 1 else float(exact))
+    assert isinstance(result, int) == (exact.denominator == 1)
 
 
 @given(value=st.integers(-50, 150), low=st.integers(-20, 20), span=st.integers(0, 50))
@@ -283,10 +283,10 @@ def test_a_value_is_taken_exactly_when_it_is_in_range(value: int, low: int, span
 def test_whatever_is_given_a_whole_number_or_a_sentence_comes_out(given: object) -> None:
     parameter = Parameter(description="d", type="integer", unit="KB", default="1KB", max="1GB")
     with contextlib.suppress(ValueError):
-        found = parameter.value(given)
-        assert isinstance(found, int)
+        result = parameter.value(given)
+        assert isinstance(result, int)
         assert isinstance(given, str)
-        assert Decimal(found) >= 0
+        assert Decimal(result) >= 0
 
 
 def test_other_types_of_parameters() -> None:

@@ -41,8 +41,8 @@ def test_the_same_module_gives_the_same_bytes(
     assert first == second
     program = executable(made[0], tmp_path)
     assert str(tmp_path).encode() not in program.read_bytes()
-    found = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
-    assert "not a dynamic executable" in found.stdout + found.stderr
+    result = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    assert "not a dynamic executable" in result.stdout + result.stderr
 
 
 def test_a_module_is_built_from_what_its_sums_pin(tmp_path: Path, cache: Path) -> None:

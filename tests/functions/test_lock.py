@@ -129,15 +129,15 @@ def test_a_folder_with_a_handler_is_a_function(mine: Path, command: Command) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("-r other.txt\n", "requirements.txt:1: -r is no requirement"),
         ("humanize\n./wheel.whl\n", "requirements.txt:2: ./wheel.whl is no requirement"),
     ],
 )
-def test_requirements_that_are_none_are_refused(text: str, told: str, mine: Path) -> None:
+def test_requirements_that_are_none_are_refused(text: str, message: str, mine: Path) -> None:
     (mine / "requirements.txt").write_text(text)
-    with pytest.raises(UnciaError, match=re.escape(told)):
+    with pytest.raises(UnciaError, match=re.escape(message)):
         functions.load(mine)
 
 

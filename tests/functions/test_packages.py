@@ -105,7 +105,7 @@ def test_impossible_requests_are_told(mine: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "source", "told"),
+    ("handler", "source", "message"),
     [
         ("nosuch.handler", "def handler(e, c): ...", "there is no file"),
         ("handler.main", "def handler(e, c): ...", "defines no main"),
@@ -115,12 +115,12 @@ def test_impossible_requests_are_told(mine: Path, cache: Path) -> None:
     ],
 )
 def test_a_missing_handler_is_told(
-    handler: str, source: str, told: str, mine: Path, cache: Path
+    handler: str, source: str, message: str, mine: Path, cache: Path
 ) -> None:
     yaml = mine / "function.yaml"
     yaml.write_text(yaml.read_text().replace("handler.handler", handler))
     (mine / "python" / "handler.py").write_text(source)
-    with pytest.raises(UnciaError, match=told):
+    with pytest.raises(UnciaError, match=message):
         package(mine)
     assert _leftovers(cache) == []
 
@@ -241,7 +241,7 @@ HASH = "sha256:" + "0" * 64
 
 
 @pytest.mark.parametrize(
-    ("lock", "told"),
+    ("lock", "message"),
     [
         (None, "requirements.txt is missing"),
         ("", "does not pin six"),
@@ -255,10 +255,10 @@ HASH = "sha256:" + "0" * 64
     ],
 )
 def test_a_lock_must_pin_everything_with_hashes(
-    lock: str | None, told: str, mine: Path, cache: Path
+    lock: str | None, message: str, mine: Path, cache: Path
 ) -> None:
     _require(mine, lock)
-    with pytest.raises(UnciaError, match=told) as caught:
+    with pytest.raises(UnciaError, match=message) as caught:
         package(mine)
     assert caught.value.hint is not None
     assert f"uncia functions lock {mine}" in caught.value.hint

@@ -46,12 +46,12 @@ def test_what_was_seen_lies_within_what_was_watched(runtime: str, call: Any) -> 
 @BOTH
 def test_spans_are_the_jumps_in_unix_time(runtime: str, call: Any) -> None:
     (reply,) = call("throttle", {"duration": 50, "threshold": 10}, runtime=runtime)
-    answer, told = reply["answer"], reply["answer"]["uncia"]
-    name, start, end = told["spans"][0]
+    answer, result = reply["answer"], reply["answer"]["uncia"]
+    name, start, end = result["spans"][0]
     assert (name, end - start) == ("probe", answer["end_ns"] - answer["t0"])
-    assert told["handler_start_ns"] - MS <= start <= end <= told["handler_end_ns"] + MS
+    assert result["handler_start_ns"] - MS <= start <= end <= result["handler_end_ns"] + MS
     offset = start - answer["t0"]
-    assert told["spans"][1:] == [
+    assert result["spans"][1:] == [
         ["throttle", time - gap + offset, time + offset] for time, gap in answer["data"]
     ]
 

@@ -120,8 +120,8 @@ def _group(state: Path) -> str:
 
 def cgroups(state: Path) -> list[Path]:
     """The cgroups of the platform on ``state``, in every hierarchy."""
-    found = control_groups.named("uncia-*")
-    return [path for path in found if path.is_dir() and _group(state).startswith(path.name)]
+    result = control_groups.named("uncia-*")
+    return [path for path in result if path.is_dir() and _group(state).startswith(path.name)]
 
 
 def instances(state: Path, *, made_ahead: bool = True) -> list[int]:
@@ -129,7 +129,7 @@ def instances(state: Path, *, made_ahead: bool = True) -> list[int]:
 
     With those that are kept for instances to come, unless they are not asked for.
     """
-    found = []
+    result = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
@@ -140,8 +140,8 @@ def instances(state: Path, *, made_ahead: bool = True) -> list[int]:
                 group, _, instance = arguments[2].decode().partition("/")
                 kept = instance in ("prepared", "pool")
                 if _group(state).startswith(group) and (made_ahead or not kept):
-                    found.append(int(folder.name))
-    return found
+                    result.append(int(folder.name))
+    return result
 
 
 def mounts(state: Path) -> list[str]:

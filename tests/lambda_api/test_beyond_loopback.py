@@ -280,8 +280,8 @@ def test_functions_ask_for_no_token_and_their_pages_are_not_the_platforms(
         for path in ("short", "long"):
             status, headers, _ = fetch(guarded, certificate, url + path)
             assert (status, headers["www-authenticate"]) == (401, None), (name, path)
-            *own, policy = headers.get_all("content-security-policy")
-            assert own == (["default-src *"] if name == "serves" else [])
+            *selected, policy = headers.get_all("content-security-policy")
+            assert selected == (["default-src *"] if name == "serves" else [])
             assert policy.startswith("sandbox ")
             assert "allow-same-origin" not in policy
 

@@ -143,18 +143,18 @@ def test_a_packages_own_byte_code_is_its_own_affair(serve: Serve, tmp_path: Path
         or ""
     )
     cached = "__pycache__/handler." + unchecked.name.split(".")[1] + ".pyc"
-    for name, own in (("believed", unchecked), ("stale", checked)):
+    for name, item in (("believed", unchecked), ("stale", checked)):
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:
             archive.writestr("handler.py", VALUE.format(value="source"))
-            archive.writestr(cached, own.read_bytes())
+            archive.writestr(cached, item.read_bytes())
         platform.create(name, Code={"ZipFile": buffer.getvalue()})
     sources = [path for path in compiled(platform.state) if "__pycache__" in path]
     assert sources == []
-    believed = platform.invoke("believed")[1]
+    trusted = platform.invoke("believed")[1]
     assert platform.invoke("stale")[1] == "source"
     if compiled(platform.state)["handler.pyc"].read_bytes()[:4] == importlib.util.MAGIC_NUMBER:
-        assert believed == "other source"
+        assert trusted == "other source"
 
 
 def test_byte_code_stands_for_no_other_file_and_for_no_other_level(serve: Serve) -> None:

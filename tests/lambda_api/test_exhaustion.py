@@ -218,9 +218,14 @@ def test_an_update_while_functions_run_shows_each_of_them_one_package(serve: Ser
     def invoke() -> set[int]:
         seen = set()
         while not over:
-            own, imported, read, wrong = platform.invoke("f")[1]
-            assert (own, read, wrong) == (imported, True, []), (own, imported, read, wrong)
-            seen.add(own)
+            selected, imported, read, wrong = platform.invoke("f")[1]
+            assert (selected, read, wrong) == (imported, True, []), (
+                selected,
+                imported,
+                read,
+                wrong,
+            )
+            seen.add(selected)
         return seen
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:

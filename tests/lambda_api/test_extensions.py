@@ -93,7 +93,7 @@ def extension(platform: Platform, name: str, *plan: str) -> str:
     return arn
 
 
-def said(text: str) -> list[dict[str, Any]]:
+def events_of(text: str) -> list[dict[str, Any]]:
     """What extensions have printed."""
     lines = [line for line in text.splitlines() if line.startswith('{"extension"')]
     return [json.loads(line) for line in lines]
@@ -111,7 +111,7 @@ def test_extensions_work_beside_the_function(platform: Platform) -> None:
     platform.create("f", HANDLER, Layers=layers, MemorySize=1769)
     answer, count = platform.invoke("f", LogType="Tail")
     assert count == 0
-    words = said(tail(answer))
+    words = events_of(tail(answer))
     (event,) = (it["event"] for it in words if "event" in it)
     assert event["eventType"] == "INVOKE"
     assert event["requestId"] == answer["ResponseMetadata"]["RequestId"]
@@ -180,11 +180,11 @@ def test_a_runtime_that_ends_takes_its_extensions_with_it(platform: Platform) ->
     platform.create("f", HANDLER, Layers=[extension(platform, "quick")])
     answer, failure = platform.invoke("f", {"exit": True}, LogType="Tail")
     assert failure["errorType"] == "Runtime.ExitError"
-    assert {"extension": "quick", "ends": "failure"} in said(tail(answer))
+    assert {"extension": "quick", "ends": "failure"} in events_of(tail(answer))
     platform.client.update_function_configuration(FunctionName="f", Timeout=1)
     answer, failure = platform.invoke("f", {"sleep": 30}, LogType="Tail")
     assert failure["errorType"] == "Sandbox.Timedout"
-    assert {"extension": "quick", "ends": "timeout"} in said(tail(answer))
+    assert {"extension": "quick", "ends": "timeout"} in events_of(tail(answer))
 
 
 INTERNAL = """

@@ -177,11 +177,11 @@ def handler(event, context):
     platform.create("calm")
     platform.create("flood", source, Timeout=3, MemorySize=1769)
 
-    def flood(own: bool) -> Any:
-        return platform.invoke("flood", {"own": own})[1]["errorType"]
+    def flood(selected: bool) -> Any:
+        return platform.invoke("flood", {"own": selected})[1]["errorType"]
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        floods = [pool.submit(flood, own) for own in (True, False)]
+        floods = [pool.submit(flood, item) for item in (True, False)]
         while not all(future.done() for future in floods):
             assert platform.invoke("calm", {"n": 1})[1] == {"got": {"n": 1}}
     assert [future.result() for future in floods] == ["Sandbox.Timedout"] * 2

@@ -175,11 +175,11 @@ def test_functions_share_layers_until_none_has_them(
 ) -> None:
     platform = start()
     shared = images.layer({"file": b"shared", "large": bytes(1 << 20)})
-    own = images.layer({"own": b"x"})
+    selected = images.layer({"own": b"x"})
     create(platform, "a", images.image("one", shared))
     before = layers(platform)
     assert len(before) == 2
-    create(platform, "b", images.image("two", shared, own))
+    create(platform, "b", images.image("two", shared, selected))
     assert len(layers(platform) - before) == 1
     assert before < layers(platform)
     for name in "ab":

@@ -33,8 +33,8 @@ def handler(event, context):
 
 def paused(platform: Platform, kind: str) -> bool:
     with urllib.request.urlopen(f"http://{platform.address}/uncia/v1/health") as answer:
-        found: int = json.load(answer)["instances"][kind]
-    return found == 1
+        result: int = json.load(answer)["instances"][kind]
+    return result == 1
 
 
 def rest(platform: Platform, behaviour: str) -> dict[str, Any]:
@@ -71,20 +71,20 @@ def rest(platform: Platform, behaviour: str) -> dict[str, Any]:
     [("freeze", "thawed", "thaw"), ("scale-down", "warm", "scale_up"), ("run", "warm", None)],
 )
 def test_each_behaviour(serve: Serve, behaviour: str, start: str, span: str | None) -> None:
-    found = rest(serve({"pause_after_ms": 0}), behaviour)
-    assert found["row"]["start"] == start
-    assert [name for name in found["spans"] if name in ("thaw", "scale_up")][:1] == (
+    result = rest(serve({"pause_after_ms": 0}), behaviour)
+    assert result["row"]["start"] == start
+    assert [name for name in result["spans"] if name in ("thaw", "scale_up")][:1] == (
         [span] if span else []
     )
-    idle = found["instance"]["idle_cpu"]
+    idle = result["instance"]["idle_cpu"]
     assert idle > 0
     # Of the seconds at rest: nothing, a hundredth, or as much as the machine had to give.
     if behaviour == "run":
         assert idle > MUCH_NS
-        assert found["done"] > 0
+        assert result["done"] > 0
     else:
         assert idle < 150 * NS_PER_MS
-    row = found["row"]
+    row = result["row"]
     assert row["cpu_user"] + row["cpu_system"] < 200 * NS_PER_MS + row["execution"]
     assert row["billed"] < row["execution"] + NS_PER_MS
 
@@ -95,6 +95,6 @@ def test_the_platform_s_default_and_a_wrong_word(serve: Serve) -> None:
     platform.invoke("f")
     wait_for(lambda: paused(platform, "scaled_down"))
     assert platform.headers("f")["x-uncia-start"] == "warm"
-    with pytest.raises(platform.client.exceptions.InvalidParameterValueException) as told:
+    with pytest.raises(platform.client.exceptions.InvalidParameterValueException) as message:
         platform.create("g", Tags={"uncia:keep_alive_cpu": "sleep"})
-    assert "freeze, scale-down or run" in str(told.value)
+    assert "freeze, scale-down or run" in str(message.value)

@@ -98,16 +98,16 @@ def test_layers_lie_over_each_other_and_stay_while_they_are_named(serve: Serve) 
         "files": ["/opt/text", "/opt/link"],
         "program": ["tool"],
     }
-    _, found = platform.invoke("f", event)
-    words = {name: found[name][0] for name in event["modules"]}
+    _, result = platform.invoke("f", event)
+    words = {name: result[name][0] for name in event["modules"]}
     assert words == {"word": "low", "both": "high", "deep": "deep"}
-    assert (found["word"][1], found["compiled"]) == ("/opt/python/word.py", ["python"])
-    assert [found["/opt/text"], found["/opt/link"], found["program"]] == [
+    assert (result["word"][1], result["compiled"]) == ("/opt/python/word.py", ["python"])
+    assert [result["/opt/text"], result["/opt/link"], result["program"]] == [
         "high",
         "high",
         "low tool\n",
     ]
-    assert found["write"] == "Read-only file system"
+    assert result["write"] == "Read-only file system"
     # The other way round the other one is above.
     client.update_function_configuration(FunctionName="f", Layers=arns[::-1])
     _, turned = platform.invoke("f", event)
@@ -128,7 +128,7 @@ def test_layers_lie_over_each_other_and_stay_while_they_are_named(serve: Serve) 
     assert platform.invoke("f", event)[1] == turned
     assert platform.invoke("f:1", event)[1] == turned
     client.update_function_configuration(FunctionName="f", Layers=arns, Description="still")
-    assert platform.invoke("f", event)[1] == found
+    assert platform.invoke("f", event)[1] == result
     bare = client.update_function_configuration(FunctionName="f", Layers=[])
     assert ("Layers" in bare, platform.invoke("f")[1]["opt"]) == (False, [])
     client.delete_function(FunctionName="f")

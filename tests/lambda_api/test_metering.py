@@ -186,12 +186,12 @@ def measure(
     platform: Platform, events: list[dict[str, Any]]
 ) -> list[tuple[dict[str, Any], dict[str, Any], int]]:
     """Each event, its row, and what the function said."""
-    said = []
+    message = []
     for event in events:
         _, answer = platform.invoke("f", event)
         assert isinstance(answer, int | float), answer
-        said.append(round(answer))
-    return list(zip(events, log(platform)[-len(events) :], said, strict=True))
+        message.append(round(answer))
+    return list(zip(events, log(platform)[-len(events) :], message, strict=True))
 
 
 def too_much_cpu(
@@ -243,8 +243,8 @@ def test_of_a_thawed_instance_too(serve: Serve, runtime: str) -> None:
 
 def is_frozen(platform: Platform) -> bool:
     with urllib.request.urlopen(f"http://{platform.address}/uncia/v1/health") as answer:
-        found: int = json.load(answer)["instances"]["frozen"]
-    return found == 1
+        result: int = json.load(answer)["instances"]["frozen"]
+    return result == 1
 
 
 @both_runtimes
@@ -256,13 +256,13 @@ def test_peak_memory_grows_by_what_the_function_allocates(serve: Serve, runtime:
     measure(platform, [{"kind": kind, "mib": 1} for kind in kinds])
     for kind in kinds:
         sizes = (0, 16, 128, 64, 0)
-        found = measure(platform, [{"kind": kind, "mib": size} for size in sizes])
+        result = measure(platform, [{"kind": kind, "mib": size} for size in sizes])
         remainders = []
-        for event, row, allocated in found:
+        for event, row, allocated in result:
             assert row["memory_peak"] >= allocated, (event, row, allocated)
             assert row["memory_avg"] <= row["memory_peak"]
             remainders.append(row["memory_peak"] - allocated)
         # What is given back counts no more in the next invocation: the last is as the first.
-        for (event, _, allocated), remainder in zip(found, remainders, strict=True):
+        for (event, _, allocated), remainder in zip(result, remainders, strict=True):
             difference = abs(remainder - remainders[0])
             assert difference <= allocated * 0.01 + SLACK_BYTES, (event, remainders)

@@ -133,8 +133,8 @@ def test_invoke_gets_a_stream_as_a_whole(platform: Platform) -> None:
     answer = platform.client.invoke(FunctionName="f", Payload=b'{"pieces": ["not", " json"]}')
     assert (answer["Payload"].read(), "FunctionError" in answer) == (b"not json", False)
     error = {"errorType": "T", "errorMessage": "m"}
-    answer, said = platform.invoke("f", {"pieces": ["x"], "error": error})
-    assert (answer["FunctionError"], said) == ("Unhandled", error)
+    answer, message = platform.invoke("f", {"pieces": ["x"], "error": error})
+    assert (answer["FunctionError"], message) == ("Unhandled", error)
 
 
 def test_what_cannot_be_streamed_is_refused(platform: Platform) -> None:

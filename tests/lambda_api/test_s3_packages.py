@@ -50,32 +50,32 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         version = f"?{unquote(parts.query)}" if parts.query else ""
-        found = self.server.objects.get(unquote(parts.path) + version)
+        result = self.server.objects.get(unquote(parts.path) + version)
         if self.headers["authorization"] != signature(self):
             status, body = 403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>"
         elif self.headers["x-amz-security-token"] != TOKEN:
             status, body = 403, b"<Error><Code>InvalidToken</Code></Error>"
-        elif found is None:
+        elif result is None:
             status = 404
             body = (
                 b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code>"
                 b"<Message>The specified key does not exist.</Message></Error>"
             )
-        elif isinstance(found, int):
+        elif isinstance(result, int):
             # Chunked, so that its size is not known before.
             self.protocol_version = "HTTP/1.1"
             self.send_response(200)
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
             try:
-                for _ in range(found >> 20):
+                for _ in range(result >> 20):
                     self.wfile.write(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
                 self.wfile.write(b"0\r\n\r\n")
             except OSError:
                 pass  # the client has seen enough
             return
         else:
-            status, body = 200, found
+            status, body = 200, result
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()

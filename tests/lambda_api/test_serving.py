@@ -99,9 +99,9 @@ def test_one_request_per_instance_and_429_beyond_the_limit(serve: Serve) -> None
             return f"{status} {error.response['Error']['Code']}"
 
     with concurrent.futures.ThreadPoolExecutor(5) as pool:
-        found = list(pool.map(call, range(5)))
-    assert found.count("429 TooManyRequestsException") == 2
-    assert len(set(found)) == 4, "three instances and the error"
+        result = list(pool.map(call, range(5)))
+    assert result.count("429 TooManyRequestsException") == 2
+    assert len(set(result)) == 4, "three instances and the error"
     outcomes = sorted(row["outcome"] for row in log(platform))
     assert outcomes == ["ok", "ok", "ok", "throttled", "throttled"]
 
@@ -287,10 +287,10 @@ def handler(event, context):
     host, port = lasting.address.split(":")
     paths = ["/root", "/home", "/etc/shadow", str(lasting.state), "/sys/fs/cgroup", "/usr/bin/env"]
     lasting.create("peek", source)
-    _, found = lasting.invoke("peek", {"paths": paths, "address": [host, int(port)]})
-    assert found["processes"] <= 2
-    assert found["uid"] != 0
-    assert not any(found[key] for key in [*paths, "network", "writable"]), found
+    _, result = lasting.invoke("peek", {"paths": paths, "address": [host, int(port)]})
+    assert result["processes"] <= 2
+    assert result["uid"] != 0
+    assert not any(result[key] for key in [*paths, "network", "writable"]), result
 
 
 def test_functions_survive_a_restart(serve: Serve) -> None:

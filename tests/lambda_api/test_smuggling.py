@@ -143,8 +143,8 @@ def test_a_function_answers_no_other_invocation(platform: Platform) -> None:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         answer = pool.submit(call)
         stolen = {"requests": [b64encode(body).decode()], "id": name}
-        said = platform.invoke("thief", stolen)[1]
-        assert [part.split("\r\n")[0] for part in said] == ["HTTP/1.1 400 Bad Request"]
+        message = platform.invoke("thief", stolen)[1]
+        assert [part.split("\r\n")[0] for part in message] == ["HTTP/1.1 400 Bad Request"]
         assert answer.result()[1] == "own"
     # Nor one whose id it has from the victim's own answer.
     stolen["id"] = answer.result()[0]

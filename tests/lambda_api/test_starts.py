@@ -90,7 +90,7 @@ def handler(event, context):
 
 def started_runtimes(platform: Platform, label: bytes = b"/pool") -> list[int]:
     """The first processes of the runtimes that wait, and their runtimes."""
-    found = []
+    result = []
     for first in instances(platform.state):
         try:
             # Empty once it has ended and is not reaped yet.
@@ -99,8 +99,8 @@ def started_runtimes(platform: Platform, label: bytes = b"/pool") -> list[int]:
         except (OSError, ValueError):
             continue
         if name.endswith(label):
-            found += [first, *map(int, children)]
-    return found
+            result += [first, *map(int, children)]
+    return result
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has zygotes")

@@ -64,9 +64,9 @@ def test_clean_removes_the_groups_of_a_platform_whose_folder_is_gone(
     dead.process.kill()
     dead.process.wait()
     shutil.rmtree(dead.state)
-    said = clean("--dry-run")
-    assert all(str(group) in said for group in left)
-    assert not any(str(group) in said for group in cgroups(lives.state))
+    message = clean("--dry-run")
+    assert all(str(group) in message for group in left)
+    assert not any(str(group) in message for group in cgroups(lives.state))
     clean()
     assert cgroups(dead.state) == []
     assert lives.invoke("f")[0]["StatusCode"] == 200
@@ -97,15 +97,15 @@ def test_a_lost_package_breaks_one_function_until_its_code_is_updated(serve: Ser
     first.client.create_function_url_config(FunctionName="lost", AuthType="NONE")
     assert first.stop() == 0
     digest = package(OK)
-    (found,) = [zip for zip in (first.state / "packages").iterdir() if zip.read_bytes() == digest]
-    found.unlink()
+    (result,) = [zip for zip in (first.state / "packages").iterdir() if zip.read_bytes() == digest]
+    result.unlink()
     second = serve()
     assert second.invoke("fine")[1] == "fine"
     configuration = second.client.get_function(FunctionName="lost")["Configuration"]
     assert configuration["State"] == "Failed"
-    assert str(found) in configuration["StateReason"]
+    assert str(result) in configuration["StateReason"]
     for kind in ("RequestResponse", "Event"):
-        with pytest.raises(ClientError, match=found.name):
+        with pytest.raises(ClientError, match=result.name):
             second.invoke("lost", InvocationType=kind)
     url = second.client.get_function_url_config(FunctionName="lost")["FunctionUrl"]
     with pytest.raises(urllib.error.HTTPError):

@@ -27,19 +27,19 @@ def keeps_awake(platform: Platform) -> bool:
 
 def warnings(platform: Platform) -> list[str]:
     with urllib.request.urlopen(f"http://{platform.address}/uncia/v1/health") as answer:
-        said: list[str] = json.load(answer)["warnings"]
-    return [warning for warning in said if "awake" in warning]
+        message: list[str] = json.load(answer)["warnings"]
+    return [warning for warning in message if "awake" in warning]
 
 
 def kept_awake(platform: Platform) -> Platform:
     """The platform, where this machine's CPUs can be kept awake; else the test ends."""
-    if said := warnings(platform):
+    if answer := warnings(platform):
         # A sentence that names what is missing, and everything else works.
-        assert LATENCY in said[0] or "driver" in said[0]
+        assert LATENCY in answer[0] or "driver" in answer[0]
         platform.create("f", OK)
         platform.invoke("f")
         assert not keeps_awake(platform)
-        pytest.skip(said[0])
+        pytest.skip(answer[0])
     return platform
 
 

@@ -130,8 +130,8 @@ def test_a_subscriber_learns_of_all_that_happens(platform: Platform) -> None:
     kinds = [event["type"] for event in events if event["type"].startswith("platform.")]
     assert kinds[0] == "platform.initStart"
     order = ["initStart", "initRuntimeDone", "initReport", "start", "runtimeDone", "report"]
-    places = [kinds.index("platform." + name) for name in order]
-    assert places == sorted(places), kinds
+    positions = [kinds.index("platform." + name) for name in order]
+    assert positions == sorted(positions), kinds
 
     (start,) = of(events, "platform.initStart")
     assert (start["initializationType"], start["phase"]) == ("on-demand", "init")

@@ -133,8 +133,8 @@ class Ended:
     err: str
 
     def json(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
+        result: dict[str, Any] = json.loads(self.out)
+        return result
 
 
 Inside = Callable[..., Ended]
@@ -179,7 +179,7 @@ def wait_until(
 
 def engines(folder: Path) -> list[int]:
     """The engine processes that write tables into a folder."""
-    found = []
+    result = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -190,5 +190,5 @@ def engines(folder: Path) -> list[int]:
         except OSError:
             continue
         if any(link.startswith(f"{folder}/") for link in links):
-            found.append(int(entry.name))
-    return found
+            result.append(int(entry.name))
+    return result

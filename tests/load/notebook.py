@@ -20,13 +20,13 @@ _NUMBER = r"[0-9][0-9,]*(?:\.[0-9]+)?(?:e-?[0-9]+)?"
 
 def cells(page: str) -> list[tuple[str, re.Match[str] | None]]:
     """The code of each cell, and the block of its output."""
-    found: list[tuple[str, re.Match[str] | None]] = []
+    result: list[tuple[str, re.Match[str] | None]] = []
     for block in _BLOCK.finditer(page):
         if block[1] == "python":
-            found.append((block[2], None))
-        elif found:
-            found[-1] = (found[-1][0], block)
-    return found
+            result.append((block[2], None))
+        elif result:
+            result[-1] = (result[-1][0], block)
+    return result
 
 
 def run(page: str) -> list[tuple[str, str]]:

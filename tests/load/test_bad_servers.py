@@ -46,27 +46,27 @@ def test_a_server_that_fails_makes_the_command_fail(inside: Inside, tmp_path: Pa
 
 def test_half_an_answer_is_told_as_such() -> None:
     with Server(lambda request: HALF, closes=True) as server:
-        found, error = outcomes(server.url)
-    assert found == {"transport_error"}
+        result, error = outcomes(server.url)
+    assert result == {"transport_error"}
     assert "closed" in error, error
 
 
 def test_an_answer_that_is_not_http() -> None:
     with Server(lambda request: b"SSH-2.0-OpenSSH\r\n\r\n", closes=True) as server:
-        found, error = outcomes(server.url)
-    assert found == {"transport_error"}
+        result, error = outcomes(server.url)
+    assert result == {"transport_error"}
     assert error != "None"
 
 
 def test_a_connection_that_is_reset() -> None:
     with Server(lambda request: None) as server:
-        found, _ = outcomes(server.url)
-    assert found == {"transport_error"}
+        result, _ = outcomes(server.url)
+    assert result == {"transport_error"}
 
 
 def test_nothing_listens(refusing: str) -> None:
-    found, error = outcomes(refusing)
-    assert found == {"transport_error"}
+    result, error = outcomes(refusing)
+    assert result == {"transport_error"}
     assert "refused" in error
 
 
@@ -78,9 +78,9 @@ def test_no_answer_in_time() -> None:
         return OK
 
     with Server(never) as server:
-        found, error = outcomes(server.url, timeout="300ms")
+        result, error = outcomes(server.url, timeout="300ms")
         release.set()
-    assert found == {"timeout"}
+    assert result == {"timeout"}
     assert error != "None"
 
 
@@ -94,8 +94,8 @@ def test_a_host_that_does_not_exist(inside: Inside) -> None:
 def test_a_server_whose_certificate_nobody_vouches_for(tmp_path: Path) -> None:
     certificate = _certificate(tmp_path)
     with _TlsServer(certificate) as url:
-        found, error = outcomes(url)
-        assert found == {"transport_error"}
+        result, error = outcomes(url)
+        assert result == {"transport_error"}
         assert "certificate" in error.lower(), error
         assert outcomes(url, insecure=True)[0] == {"ok"}
         assert outcomes(url, ca_file=certificate)[0] == {"ok"}

@@ -194,10 +194,10 @@ def test_a_stage_that_follows_failures(uncia: Uncia, tmp_path: Path) -> None:
         ("one", "left", "two", "three"), 5
     )
     assert Counter(row["outcome"] for row in rows) == {"ok": 19, "function_error": 1}
-    (found,) = json.loads((tmp_path / "run" / "summary.json").read_text())["experiments"]["sizes"][
+    (result,) = json.loads((tmp_path / "run" / "summary.json").read_text())["experiments"]["sizes"][
         "chains"
     ]
-    assert (found["begun"], found["complete"]) == (5, 4)
+    assert (result["begun"], result["complete"]) == (5, 4)
     (line,) = [line for line in ended.out.splitlines() if "chains complete" in line]
     assert line.startswith("sizes: 4 of 5 chains complete, p50 ")
     report = (tmp_path / "run" / "report.html").read_text()

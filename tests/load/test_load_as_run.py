@@ -311,7 +311,7 @@ def test_contradicting_sizes_fail_and_the_rows_keep_the_answers(
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "message"),
     [
         (("--memory", "512"), "memory: '512' is not a size"),
         (("--memory", "0MB"), "memory: "),
@@ -321,11 +321,11 @@ def test_contradicting_sizes_fail_and_the_rows_keep_the_answers(
     ],
 )
 def test_sizes_that_cannot_be_are_refused(
-    option: tuple[str, str], told: str, inside: Inside, tmp_path: Path
+    option: tuple[str, str], message: str, inside: Inside, tmp_path: Path
 ) -> None:
     ended = inside("load", "http://127.0.0.1:9/", *QUIET, *option, "--out", tmp_path / "run")
     assert ended.code == 2
-    assert told in ended.err
+    assert message in ended.err
     assert not (tmp_path / "run").exists()
 
 

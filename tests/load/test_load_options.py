@@ -20,13 +20,13 @@ NOWHERE = "http://127.0.0.1:1/"
 def stream(**given: object) -> dict[str, object]:
     """The engine's only stream of a load on a URL."""
     load = prepare(options.from_url(NOWHERE, given), Path()).load
-    (told,) = load.engine()["streams"]
-    found: dict[str, object] = told
-    return found
+    (message,) = load.engine()["streams"]
+    result: dict[str, object] = message
+    return result
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"rate": "NaN/s", "duration": "1s"}, "rate: 'NaN/s' is not a rate"),
         ({"rate": "inf/s", "duration": "1s"}, "rate: 'inf/s' is not a rate"),
@@ -65,10 +65,10 @@ def stream(**given: object) -> dict[str, object]:
         ({"closed": 3, "duration": "1s", "rate": "1/s"}, "rate: a closed loop sends when answers"),
     ],
 )
-def test_mistakes_name_the_option(given: dict[str, object], told: str) -> None:
+def test_mistakes_name_the_option(given: dict[str, object], message: str) -> None:
     with pytest.raises(UnciaError) as raised:
         options.from_url(NOWHERE, given)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://host/", "http://", "", "not a url"])
@@ -78,15 +78,15 @@ def test_what_is_no_url_is_told(url: str) -> None:
 
 
 def test_options_reach_the_generator() -> None:
-    told = stream(
+    answer = stream(
         rate="10/s", duration="1s", method="PATCH", headers={"a": "b"}, query={"c": "d"},
         body=b"\xff\x00", http="auto", unix_socket="/run/x.sock",
     )  # fmt: skip
-    assert told["method"] == "PATCH"
-    assert (told["headers"], told["query"]) == ({"a": "b"}, {"c": "d"})
-    assert told["body"] == {"base64": "/wA="}
-    assert told["http_version"] == "auto"
-    assert told["targets"] == [{"function": "load", "url": NOWHERE, "unix_socket": "/run/x.sock"}]
+    assert answer["method"] == "PATCH"
+    assert (answer["headers"], answer["query"]) == ({"a": "b"}, {"c": "d"})
+    assert answer["body"] == {"base64": "/wA="}
+    assert answer["http_version"] == "auto"
+    assert answer["targets"] == [{"function": "load", "url": NOWHERE, "unix_socket": "/run/x.sock"}]
     assert stream(rate="1/s", duration="1s", random_body="1KB")["body"] == {"random_bytes": 1024}
     assert stream(rate="1/s", duration="1s", body="text")["body"] == {"text": "text"}
 
@@ -135,7 +135,7 @@ def test_start_times_are_exact_and_have_a_zone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--header", "no colon"], "--header: 'no colon' is not of the form 'Name: value'"),
         (["--header", "a:b", "-H", "a: c"], "--header: 'a' is given twice"),
@@ -153,11 +153,11 @@ def test_start_times_are_exact_and_have_a_zone() -> None:
     ],
 )
 def test_wrong_options_of_the_command_end_with_2(
-    command: Callable[..., tuple[int, str, str]], arguments: list[str], told: str
+    command: Callable[..., tuple[int, str, str]], arguments: list[str], message: str
 ) -> None:
     code, _, err = command("load", NOWHERE, "--rate", "1/s", "--duration", "1s", *arguments)
     assert code == 2
-    assert told in err
+    assert message in err
     assert "Traceback" not in err
 
 
@@ -240,10 +240,10 @@ def test_a_stop_rule_ends_with_1_and_keeps_the_rows(inside: Inside, tmp_path: Pa
         sent = len(server.requests)
     assert ended.code == 1
     assert "stopped: " in ended.err
-    found = ended.json()
-    assert found["stopped"]["rule"] == "error_budget"
-    assert 60 <= found["invocations"] == sent < 3000
-    assert found["unsent"] == 6000 - sent
+    result = ended.json()
+    assert result["stopped"]["rule"] == "error_budget"
+    assert 60 <= result["invocations"] == sent < 3000
+    assert result["unsent"] == 6000 - sent
 
 
 def test_connections_are_fresh_when_asked() -> None:

@@ -14,9 +14,9 @@ def test_the_cells_print_what_the_page_says(
     monkeypatch.chdir(tmp_path)
     results = notebook.run(PAGE.read_text(encoding="utf-8"))
     assert len(results) >= 8
-    assert sum(1 for told, _ in results if told) >= 7
-    for number, (told, printed) in enumerate(results, start=1):
-        assert notebook.roughly(printed) == notebook.roughly(told), f"cell {number}"
+    assert sum(1 for item, _ in results if item) >= 7
+    for number, (item, printed) in enumerate(results, start=1):
+        assert notebook.roughly(printed) == notebook.roughly(item), f"cell {number}"
 
 
 def test_only_what_depends_on_the_machine_is_let_pass() -> None:

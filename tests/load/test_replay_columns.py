@@ -63,10 +63,10 @@ def test_each_request_has_the_value_of_its_row_whatever_becomes_of_it(
     # By stream (functions in the order of their names) and number within it, by time.
     expected: dict[tuple[int, int], str] = {}
     for stream, name in enumerate("abc"):
-        own = sorted(
+        selected = sorted(
             (row for row in rows if row["function"] == name), key=lambda row: row["scheduled"]
         )
-        for number, row in enumerate(own):
+        for number, row in enumerate(selected):
             expected[stream, number] = f"{row['execution'] / MS:.6f}".rstrip("0")
     received = {}
     for request in server.requests:

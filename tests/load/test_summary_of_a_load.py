@@ -137,17 +137,17 @@ def test_json_has_the_keys_of_an_experiment_and_its_own(inside: Inside, tmp_path
             "load", server.url, *shape, "--quantiles", "50,99,99.9", "--out", out, "--json"
         )
     assert ended.code == 0, ended.err
-    found = ended.json()
+    result = ended.json()
     rows = record.read(out)
     of_experiment = json.loads(json.dumps(summary.summarise(rows, {})))
-    assert {key: found[key] for key in of_experiment} == of_experiment
-    assert (found["seed"], found["processes"], found["open_loop"]) == (3, 1, True)
-    assert (found["stopped"], found["interrupted"], found["share"]) == (None, False, "1/1")
-    assert abs(found["offered_rate"] - 400) < 1e-6
-    assert list(found["quantiles"]) == ["p50", "p99", "p99.9"]
-    assert found["quantiles"]["p99.9"] == {"value": None, "ci95": None, "rows_needed": 2995}
+    assert {key: result[key] for key in of_experiment} == of_experiment
+    assert (result["seed"], result["processes"], result["open_loop"]) == (3, 1, True)
+    assert (result["stopped"], result["interrupted"], result["share"]) == (None, False, "1/1")
+    assert abs(result["offered_rate"] - 400) < 1e-6
+    assert list(result["quantiles"]) == ["p50", "p99", "p99.9"]
+    assert result["quantiles"]["p99.9"] == {"value": None, "ci95": None, "rows_needed": 2995}
     latency = np.sort(rows.column("received").to_numpy() - rows.column("scheduled").to_numpy())
-    p99 = found["quantiles"]["p99"]
+    p99 = result["quantiles"]["p99"]
     assert p99["value"] == latency[395] / 1e6
     assert p99["ci95"][0] <= p99["value"] <= p99["ci95"][1]
 
@@ -175,19 +175,19 @@ def test_round_trips_are_reported_and_subtracted_only_when_asked(
         first = inside(*arguments, "--rtt-probes", "7", "--json")
         second = inside(*arguments, "--subtract-rtt")
         third = inside(*arguments, "--subtract-rtt", "--out", less, "--json")
-    found = first.json()
-    (both,) = found["rtt"].values()
+    result = first.json()
+    (both,) = result["rtt"].values()
     assert both["before"]["probes"] == both["after"]["probes"] == 7
     assert 0 < both["before"]["min_ms"] <= both["before"]["median_ms"]
-    assert "subtracted_rtt_ms" not in found
+    assert "subtracted_rtt_ms" not in result
     assert "the median round trip, as asked for" in second.out
     rows = record.read(less)
     latency = rows.column("received").to_numpy() - rows.column("scheduled").to_numpy()
-    found = third.json()
+    result = third.json()
     measured = np.sort(latency)[9] / 1e6
-    assert found["quantiles"]["p50"]["value"] == measured
-    shorter = found["quantiles_less_rtt"]["p50"]["value"]
-    assert 0 < found["subtracted_rtt_ms"] == pytest.approx(measured - shorter)
+    assert result["quantiles"]["p50"]["value"] == measured
+    shorter = result["quantiles_less_rtt"]["p50"]["value"]
+    assert 0 < result["subtracted_rtt_ms"] == pytest.approx(measured - shorter)
 
 
 def test_round_trips_of_several_endpoints_are_not_subtracted(

@@ -53,12 +53,12 @@ def test_jitter_of_known_size(wire: ModuleType, tmp_path: Path) -> None:
     arrivals = START + schedule + late
     log = wire.read_log(_write(tmp_path / "log.csv", arrivals, arrivals + 7_000))
     assert log.connections == 3
-    found = wire.timing(log, schedule)
-    assert (found.asked, found.arrived, found.missing, found.extra) == (10_000, 10_000, 0, 0)
+    result = wire.timing(log, schedule)
+    assert (result.asked, result.arrived, result.missing, result.extra) == (10_000, 10_000, 0, 0)
     # A constant delay of the server's clock is no error.
     expected = {"p50": 0.0, "p90": 20.0, "p99": 20.0, "p999": 90.0, "max": 90.0}
-    assert found.errors_us == {"kernel": expected, "read": expected}
-    assert found.rate == pytest.approx(5000, rel=1e-3)
+    assert result.errors_us == {"kernel": expected, "read": expected}
+    assert result.rate == pytest.approx(5000, rel=1e-3)
 
 
 def test_a_late_start_is_not_hidden(wire: ModuleType) -> None:
@@ -75,9 +75,9 @@ def test_lost_requests_do_not_shift_the_others(wire: ModuleType, seed: int) -> N
     jitter = random.integers(-9_000, 9_001, schedule.size)
     lost = random.choice(schedule.size, 25, replace=False)
     arrivals = np.delete(START + schedule + jitter, lost)
-    found = wire.timing(wire.Log(arrivals, arrivals, 1), schedule)
-    assert (found.arrived, found.missing, found.extra) == (1_975, 25, 0)
-    assert found.errors_us["kernel"]["max"] <= 19
+    result = wire.timing(wire.Log(arrivals, arrivals, 1), schedule)
+    assert (result.arrived, result.missing, result.extra) == (1_975, 25, 0)
+    assert result.errors_us["kernel"]["max"] <= 19
     # Paired by number, without a thought for the lost ones, the errors would be whole periods.
     by_number = arrivals - START - schedule[: arrivals.size]
     assert np.quantile(np.abs(by_number - np.median(by_number)), 0.9) > 1_000_000
@@ -88,35 +88,35 @@ def test_lost_requests_of_a_long_run(wire: ModuleType) -> None:
     assert schedule.size > wire.MANY
     jitter = np.random.default_rng(5).integers(-9_000, 9_001, schedule.size)
     arrivals = np.delete(START + schedule + jitter, [0, 2_000, 9_001, 14_000])
-    found = wire.timing(wire.Log(arrivals, arrivals, 1), schedule)
-    assert found.missing == 4
-    assert found.errors_us["kernel"]["max"] <= 19
+    result = wire.timing(wire.Log(arrivals, arrivals, 1), schedule)
+    assert result.missing == 4
+    assert result.errors_us["kernel"]["max"] <= 19
 
 
 def test_requests_cut_off_at_the_end(wire: ModuleType) -> None:
     schedule = wire.constant(Fraction(5000), NS_PER_S)
     arrivals = (START + schedule)[:-40]
-    found = wire.timing(wire.Log(arrivals, arrivals, 1), schedule)
-    assert found.missing == 40
-    assert found.errors_us["kernel"]["max"] == 0
+    result = wire.timing(wire.Log(arrivals, arrivals, 1), schedule)
+    assert result.missing == 40
+    assert result.errors_us["kernel"]["max"] == 0
 
 
 def test_surplus_requests(wire: ModuleType) -> None:
     schedule = np.sort(np.random.default_rng(3).integers(0, NS_PER_S, 2_000))
     arrivals = np.sort(np.concatenate([START + schedule, START + schedule[::400] + 1]))
-    found = wire.timing(wire.Log(None, arrivals, 1), schedule)
-    assert (found.missing, found.extra) == (0, 5)
-    assert found.errors_us["read"]["max"] <= 0.001
-    assert "kernel" not in found.errors_us
+    result = wire.timing(wire.Log(None, arrivals, 1), schedule)
+    assert (result.missing, result.extra) == (0, 5)
+    assert result.errors_us["read"]["max"] <= 0.001
+    assert "kernel" not in result.errors_us
 
 
 def test_too_many_missing_gives_no_errors(wire: ModuleType) -> None:
     schedule = wire.constant(Fraction(5000), NS_PER_S)
     arrivals = START + schedule[::2]
-    found = wire.timing(wire.Log(arrivals, arrivals, 1), schedule)
-    assert found.missing == 2_500
-    assert found.errors_us == {}
-    assert "no errors" in wire.lines(found)[-1]
+    result = wire.timing(wire.Log(arrivals, arrivals, 1), schedule)
+    assert result.missing == 2_500
+    assert result.errors_us == {}
+    assert "no errors" in wire.lines(result)[-1]
 
 
 def test_the_command(tmp_path: Path) -> None:

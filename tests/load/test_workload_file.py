@@ -72,15 +72,15 @@ def test_everything_that_a_file_says_reaches_the_generator(
     file.write_text(FULL)
     workload, _ = model.load(file)
     prepared = prepare(workload, tmp_path)
-    told = prepared.load.engine()
-    assert (told["run"], told["experiment"], told["seed"]) == ("shop", "shop", 7)
-    assert told["connections"] == {"pool": 4}
-    assert told["tls"] == {"ca_file": str(tmp_path / "ca.pem"), "insecure": False}
-    assert told["stop_rules"] == {"error_budget": 0.05, "lag_p99_ns": 1_000_000, "slowdown": 3.0}
-    assert (told["total_timeout_ns"], told["connect_timeout_ns"]) == (10**10, 10**9)
-    assert (told["first_byte_timeout_ns"], told["max_connections"]) == (5 * 10**9, 100)
-    assert told["rtt_probes"] == 3
-    first, second, third = told["streams"]
+    answer = prepared.load.engine()
+    assert (answer["run"], answer["experiment"], answer["seed"]) == ("shop", "shop", 7)
+    assert answer["connections"] == {"pool": 4}
+    assert answer["tls"] == {"ca_file": str(tmp_path / "ca.pem"), "insecure": False}
+    assert answer["stop_rules"] == {"error_budget": 0.05, "lag_p99_ns": 1_000_000, "slowdown": 3.0}
+    assert (answer["total_timeout_ns"], answer["connect_timeout_ns"]) == (10**10, 10**9)
+    assert (answer["first_byte_timeout_ns"], answer["max_connections"]) == (5 * 10**9, 100)
+    assert answer["rtt_probes"] == 3
+    first, second, third = answer["streams"]
     assert first["targets"] == [{"function": "cart", "url": "http://127.0.0.1:1/cart/{{user}}"}]
     assert (first["method"], first["query"]) == ("PUT", {"n": "{{number}}"})
     assert first["body"] == {"template": '{"user": {{user}}}'}
@@ -131,7 +131,7 @@ def test_the_form_writes_what_it_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         ("name: shop", "nam: shop", "shop.yaml:1: nam: unknown key, did you mean name?"),
         ("seed: 7", "seed: -7", "shop.yaml:3: seed: must be greater than or equal to 0"),
@@ -157,7 +157,7 @@ def test_the_form_writes_what_it_reads(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_told_with_file_line_and_key(
-    tmp_path: Path, before: str, after: str, told: str
+    tmp_path: Path, before: str, after: str, message: str
 ) -> None:
     file = tmp_path / "shop.yaml"
     text = FULL.replace(before, after, 1)
@@ -165,7 +165,7 @@ def test_mistakes_are_told_with_file_line_and_key(
     file.write_text(text)
     with pytest.raises(UnciaError) as raised:
         model.load(file)
-    assert told in str(raised.value).replace(f"{tmp_path}/", "")
+    assert message in str(raised.value).replace(f"{tmp_path}/", "")
     assert raised.value.exit_code == 2
 
 
@@ -178,9 +178,9 @@ def test_a_file_that_sends_nothing_is_refused(tail: str) -> None:
 def test_a_mix_with_bodies_from_files(uncia: Uncia, tmp_path: Path) -> None:
     (tmp_path / "body.bin").write_bytes(bytes(range(256)))
     out = tmp_path / "rows.parquet"
-    with Server() as one, Server() as other:
+    with Server() as result, Server() as other:
         (tmp_path / "mix.yaml").write_text(
-            f"name: mix\nfunctions:\n  a: {{url: '{one.url}', body: {{file: body.bin}}}}\n"
+            f"name: mix\nfunctions:\n  a: {{url: '{result.url}', body: {{file: body.bin}}}}\n"
             f"  b: {{url: '{other.url}', headers: {{x-one: two}}}}\n"
             "streams:\n"
             "  - {function: a, arrivals: {kind: constant, rate: 50/s, duration: 200ms}}\n"
@@ -189,8 +189,8 @@ def test_a_mix_with_bodies_from_files(uncia: Uncia, tmp_path: Path) -> None:
         # Run from elsewhere: names in the file are relative to it.
         ended = finish(uncia("load", tmp_path / "mix.yaml", "--out", out, cwd=Path("/")))
         assert ended.code == 0, ended.err
-        assert [request.body for request in one.requests] == [bytes(range(256))] * 10
-        assert [request.line.split()[0] for request in one.requests] == ["POST"] * 10
+        assert [request.body for request in result.requests] == [bytes(range(256))] * 10
+        assert [request.line.split()[0] for request in result.requests] == ["POST"] * 10
         assert {request.headers["x-one"] for request in other.requests} == {"two"}
         assert [request.line.split()[0] for request in other.requests] == ["GET"] * 5
     rows = record.read(out)
@@ -285,9 +285,9 @@ def test_replayed_functions_are_mapped_one_by_one(tmp_path: Path) -> None:
         "functions": {"f": {"url": "http://127.0.0.1:1/"}, "g": {"url": "http://127.0.0.1:1/"}},
         "replay": {"table": str(table), "map": {"x": "f", "y": "g"}},
     }
-    found = package.load(workload, dry_run=True)
-    assert found.column("function").to_pylist() == ["f", "g", "f"]
-    assert found.column("scheduled").to_pylist() == [0, 10, 20]
+    result = package.load(workload, dry_run=True)
+    assert result.column("function").to_pylist() == ["f", "g", "f"]
+    assert result.column("scheduled").to_pylist() == [0, 10, 20]
     wrong = {**workload, "replay": {"table": str(table), "map": {"x": "f", "y": "h"}}}
     with pytest.raises(UnciaError, match=r"replay\.map\.y: there is no function 'h'"):
         package.load(wrong)

@@ -97,14 +97,14 @@ def checked_span(span: dict[str, Any]) -> dict[str, Any]:
 
 def attributes(pairs: list[dict[str, Any]]) -> dict[str, Any]:
     """Attributes as a mapping; their numbers as such."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for pair in pairs:
         assert set(pair) == {"key", "value"}, pair
         ((kind, value),) = pair["value"].items()
         assert _VALUES[kind](value), pair
-        assert pair["key"] not in found, pair
-        found[pair["key"]] = int(value) if kind == "intValue" else value
-    return found
+        assert pair["key"] not in result, pair
+        result[pair["key"]] = int(value) if kind == "intValue" else value
+    return result
 
 
 @contextmanager

@@ -33,10 +33,10 @@ class Stream:
     ) -> dict[str, Any]:
         """The first event of this name for which the condition holds."""
         deadline = time.monotonic() + _TIMEOUT_S
-        for found, data in self.events():
-            if found == name and condition(data):
+        for item, data in self.events():
+            if item == name and condition(data):
                 return data
-            assert time.monotonic() < deadline, f"no {name}; the last was {found}: {data}"
+            assert time.monotonic() < deadline, f"no {name}; the last was {item}: {data}"
         raise AssertionError("the stream has ended")
 
     def close(self) -> None:

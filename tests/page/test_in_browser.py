@@ -43,8 +43,8 @@ WIDE: Final = r"""(() => {
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser.started(tmp_path_factory.mktemp("browser")) as found:
-        yield found
+    with browser.started(tmp_path_factory.mktemp("browser")) as result:
+        yield result
 
 
 @pytest.fixture

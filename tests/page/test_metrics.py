@@ -63,11 +63,11 @@ def test_invocations_are_counted_by_function_outcome_and_start(
     for row in rows:
         key = (row["function"], row["outcome"], row["start"] or "none")
         expected[key] = expected.get(key, 0) + 1
-    found = {
+    result = {
         (sample.labels["function"], sample.labels["outcome"], sample.labels["start"]): sample.value
         for sample in family.samples
     }
-    assert found == expected
+    assert result == expected
 
 
 def test_histograms_are_those_of_the_rows(

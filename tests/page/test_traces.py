@@ -17,8 +17,8 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[Collector]:
-    with collecting() as found:
-        yield found
+    with collecting() as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +181,8 @@ def test_an_endpoint_that_cannot_be_used_is_refused(
 def counts(served: Serving) -> dict[str, int]:
     lines = served.get("/metrics").read().decode().splitlines()
     prefix = 'uncia_traced_invocations_total{result="'
-    found = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
-    return {line.partition('"')[0]: int(line.split()[-1]) for line in found}
+    result = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+    return {line.partition('"')[0]: int(line.split()[-1]) for line in result}
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -64,14 +64,14 @@ def group() -> Iterator[Path]:
 
 
 def profile(
-    engine: Path, own: Path, out: Path, who: str = "root", quota_ns: int = 2 * MS
+    engine: Path, selected: Path, out: Path, who: str = "root", quota_ns: int = 2 * MS
 ) -> tuple[int, str]:
     """A short profile by a process in a group; its status, and what it said."""
     settings = Settings(period_ns=20 * MS, quota_ns=quota_ns, duration_ns=50 * MS, baseline_ns=0)
     out.mkdir()
     out.chmod(0o777)
     done = subprocess.run(
-        [sys.executable, "-c", ENTER, own, who, engine],
+        [sys.executable, "-c", ENTER, selected, who, engine],
         input=json.dumps(settings.config(out, "run")),
         capture_output=True,
         text=True,
@@ -84,9 +84,9 @@ def profile(
 def test_it_is_below_the_own_group_which_is_as_before(
     group: Path, engine_binary: Path, tmp_path: Path
 ) -> None:
-    status, said = profile(engine_binary, group, tmp_path / "run")
-    assert status == 0, said
-    assert f'"group":"{group}/uncia-probe-' in said
+    status, message = profile(engine_binary, group, tmp_path / "run")
+    assert status == 0, message
+    assert f'"group":"{group}/uncia-probe-' in message
 
 
 def test_a_group_that_is_not_delegated_is_left_alone(
@@ -94,10 +94,10 @@ def test_a_group_that_is_not_delegated_is_left_alone(
 ) -> None:
     os.removexattr(group, "user.delegate")
     above = (TOP / "cgroup.subtree_control").read_text()
-    status, said = profile(engine_binary, group, tmp_path / "run")
+    status, message = profile(engine_binary, group, tmp_path / "run")
     assert status == 2
-    assert f"{group} is not delegated" in said
-    assert "Delegate=yes" in said
+    assert f"{group} is not delegated" in message
+    assert "Delegate=yes" in message
     assert (TOP / "cgroup.subtree_control").read_text() == above
 
 
@@ -106,26 +106,26 @@ def test_a_quota_above_that_of_a_group_above_is_told(
 ) -> None:
     # As much as the engine itself needs, which is in the group as well.
     (group / "cpu.max").write_text("20000 20000")
-    status, said = profile(engine_binary, group, tmp_path / "run", quota_ns=30 * MS)
+    status, message = profile(engine_binary, group, tmp_path / "run", quota_ns=30 * MS)
     assert status == 2
-    assert f"above that of the group {group}, which has 20000 us in 20000 us" in said
+    assert f"above that of the group {group}, which has 20000 us in 20000 us" in message
 
 
 def test_who_may_not_write_the_own_group_is_told(
     group: Path, engine_binary: Path, tmp_path: Path
 ) -> None:
-    status, said = profile(engine_binary, group, tmp_path / "run", "nobody")
+    status, message = profile(engine_binary, group, tmp_path / "run", "nobody")
     assert status == 2
-    assert "may not be written" in said
+    assert "may not be written" in message
 
 
 def test_who_shares_the_own_group_is_told(group: Path, engine_binary: Path, tmp_path: Path) -> None:
     other = subprocess.Popen(["sleep", "600"])
     try:
         (group / "cgroup.procs").write_text(str(other.pid))
-        status, said = profile(engine_binary, group, tmp_path / "run")
+        status, message = profile(engine_binary, group, tmp_path / "run")
         assert status == 2
-        assert f"{group} has processes of its own" in said
+        assert f"{group} has processes of its own" in message
     finally:
         other.kill()
         other.wait()
@@ -136,8 +136,8 @@ def test_a_controller_that_the_group_above_keeps_is_told(
 ) -> None:
     (TOP / "cgroup.subtree_control").write_text("-cpu")
     try:
-        status, said = profile(engine_binary, group, tmp_path / "run")
+        status, message = profile(engine_binary, group, tmp_path / "run")
     finally:
         (TOP / "cgroup.subtree_control").write_text("+cpu")
     assert status == 2
-    assert f"passes no cpu on to {group}" in said
+    assert f"passes no cpu on to {group}" in message

@@ -73,10 +73,10 @@ def test_a_profile_is_a_run(tmp_path: Path, uncia: Uncia) -> None:
     assert 0 < since < 600 * 10**9
     assert profile.events == summary["events"] > 0
     rows = record.read(out).to_pylist()
-    own = [row for row in rows if row["experiment"] == "profile"]
-    assert [row["allocated_cpu"] for row in own] == [100_000] * 3
+    selected = [row for row in rows if row["experiment"] == "profile"]
+    assert [row["allocated_cpu"] for row in selected] == [100_000] * 3
     shares = []
-    for run, row in zip(profile.runs, own, strict=True):
+    for run, row in zip(profile.runs, selected, strict=True):
         assert row["execution"] == run.duration_ns
         assert run.start_ns is not None
         assert run.duration_ns is not None
@@ -121,9 +121,9 @@ def test_runs_are_spread_over_groups(tmp_path: Path) -> None:
 def test_tasks_use_the_cpu_time_that_they_were_given(tmp_path: Path) -> None:
     task = settings(duration_ns=None, task_cpu_ns=[1 * MS, 5 * MS], repeat=3)
     measured = measure(task, tmp_path / "run")
-    found = measured.summary["tasks"]
-    assert [(task["cpu_ns"], task["runs"]) for task in found] == [(1 * MS, 3), (5 * MS, 3)]
-    for task_found in found:
+    result = measured.summary["tasks"]
+    assert [(task["cpu_ns"], task["runs"]) for task in result] == [(1 * MS, 3), (5 * MS, 3)]
+    for task_found in result:
         assert task_found["used_ns"] <= task_found["mean_ns"] + MS
         assert task_found["used_ns"] > task_found["cpu_ns"] / 2
     rows = [row for row in record.read(tmp_path / "run").to_pylist() if row["function"] == "task"]
@@ -278,13 +278,13 @@ def test_clean_removes_the_groups_of_a_killed_engine_and_no_others(
     os.kill(pid, signal.SIGKILL)
     long.communicate(timeout=240)
     left = groups(pid)
-    said = clean("--dry-run")
-    assert f"left {len(left)} control group" in said
-    assert all(str(group) in said for group in left)
-    assert "dry run" in said
+    message = clean("--dry-run")
+    assert f"left {len(left)} control group" in message
+    assert all(str(group) in message for group in left)
+    assert "dry run" in message
     assert groups(pid) == left
-    said = clean()
-    assert all(f"removed {group}" in said for group in left)
+    message = clean()
+    assert all(f"removed {group}" in message for group in left)
     assert not groups(pid)
     assert "Nothing is left" in clean()
 

@@ -196,8 +196,8 @@ def test_an_option_finer_than_the_engine_s_unit_is_refused() -> None:
 def policies(address: str) -> dict[str, str]:
     """The policies by which the platform decides, as it says itself."""
     with urllib.request.urlopen(f"http://{address}/uncia/v1/health") as answer:
-        found: dict[str, str] = json.loads(answer.read())["policies"]
-        return found
+        result: dict[str, str] = json.loads(answer.read())["policies"]
+        return result
 
 
 def test_policies_of_an_experiment_reach_the_engine(engine_binary: Path, state_home: Path) -> None:

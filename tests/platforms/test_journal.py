@@ -203,7 +203,7 @@ def test_processes_are_found_by_an_argument(tmp_path: Path) -> None:
     try:
         deadline = time.monotonic() + 60
         # Between fork and exec the child still shows its parent's command line.
-        while [found.pid for found in processes.with_argument(argument)] != [child.pid]:
+        while [item.pid for item in processes.with_argument(argument)] != [child.pid]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert list(processes.with_argument(argument + "x")) == []

@@ -70,7 +70,7 @@ def test_the_rest_travels_as_tags() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"memory": 128 * MIB + 1}, "not a whole number of MB"),
         ({"timeout": 1500 * NS_PER_MS}, "timeout 1500ms is not a whole number of seconds"),
@@ -83,8 +83,8 @@ def test_the_rest_travels_as_tags() -> None:
         ({"environment": {"AB": "x" * 4_095}}, "4,097 bytes of variables are more than"),
     ],
 )
-def test_what_the_api_cannot_say_is_refused(given: dict[str, object], told: str) -> None:
-    with pytest.raises(UnciaError, match=told):
+def test_what_the_api_cannot_say_is_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(UnciaError, match=message):
         create_request(spec(**given), ROLE)
 
 

@@ -55,16 +55,16 @@ def test_the_page_of_the_configuration_has_every_key_of_the_engine(tmp_path: Pat
 def test_the_page_of_the_policies_has_every_policy() -> None:
     page = (REFERENCE / "policies.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| *(?:`([\w-]+)`)? *\| *(\*\*)?`([\w-]+)`", page, re.MULTILINE)
-    found: dict[str, dict[str, bool]] = {}
+    result: dict[str, dict[str, bool]] = {}
     choice = ""
     for named, bold, policy in rows:
         choice = named or choice
-        found.setdefault(choice, {})[policy] = bool(bold)
+        result.setdefault(choice, {})[policy] = bool(bold)
     declared = {
         choice.name: {policy: policy == choice.default for policy in choice.policies}
         for choice in POLICIES.values()
     }
-    assert {name: found.get(name) for name in declared} == declared
+    assert {name: result.get(name) for name in declared} == declared
 
 
 def test_every_setting_is_a_key_an_option_and_a_tag() -> None:

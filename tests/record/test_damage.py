@@ -67,11 +67,11 @@ def test_a_flipped_bit_anywhere_is_detected_or_harmless(
     for position in sorted({*range(0, size, step), *range(key - 8, key + 40)}):
         bit = source.randrange(8)
         flipped(path, position, bit)
-        message, found = _outcome(read, path)
-        if found is None:
+        message, result = _outcome(read, path)
+        if result is None:
             assert str(path) in message, position
         else:
-            assert found.to_pylist() == expected, position
+            assert result.to_pylist() == expected, position
             harmless.append(position)
         flipped(path, position, bit)
     # Nothing but the key of the checksum.

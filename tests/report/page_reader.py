@@ -83,15 +83,15 @@ class Page(HTMLParser):
 
     def script(self, name: str) -> str:
         """The content of the one script element with this id."""
-        (found,) = [content for own, content in self.scripts if own == name]
-        return found
+        (result,) = [content for item, content in self.scripts if item == name]
+        return result
 
     @property
     def specs(self) -> dict[str, Any]:
         """The chart specifications by name."""
-        found = json.loads(self.script("specs"))
-        assert isinstance(found, dict)
-        return found
+        result = json.loads(self.script("specs"))
+        assert isinstance(result, dict)
+        return result
 
     def table_with(self, *head: str) -> list[dict[str, str]]:
         """The rows of the first table that has these columns, by column."""
@@ -103,17 +103,17 @@ class Page(HTMLParser):
 
 def marks(spec: Any) -> list[tuple[dict[str, Any], list[Any]]]:
     """Every mark of a specification with the rows that it draws."""
-    found: list[tuple[dict[str, Any], list[Any]]] = []
+    result: list[tuple[dict[str, Any], list[Any]]] = []
 
     def walk(node: dict[str, Any], inherited: list[Any]) -> None:
         rows = node["data"]["values"] if "data" in node else inherited
         if "mark" in node:
-            found.append((node, rows))
+            result.append((node, rows))
         for child in node.get("layer", []):
             walk(child, rows)
 
     walk(spec, [])
-    return found
+    return result
 
 
 def addresses(text: str) -> list[str]:

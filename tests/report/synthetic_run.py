@@ -331,13 +331,13 @@ def instances(run: str, experiments: list[Rows]) -> pa.Table:
     """An instance for each name in the rows, living from its first start to a second after."""
     rows = []
     for part in experiments:
-        found: dict[str, list[int]] = {}
+        result: dict[str, list[int]] = {}
         for name, start in zip(
             part.columns.get("instance", []), part.columns.get("started", []), strict=True
         ):
             if name is not None:
-                found.setdefault(name, []).append(start)
-        for name, times in found.items():
+                result.setdefault(name, []).append(start)
+        for name, times in result.items():
             rows.append(
                 {
                     "run": run,

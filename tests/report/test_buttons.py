@@ -28,9 +28,9 @@ pytestmark = pytest.mark.skipif(browser.find() is None, reason="needs Chromium")
 @pytest.fixture(scope="module")
 def page(demo_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """The report of a run, open."""
-    with browser.started(tmp_path_factory.mktemp("browser")) as found:
-        found.open(report.render(demo_run))
-        yield found
+    with browser.started(tmp_path_factory.mktemp("browser")) as result:
+        result.open(report.render(demo_run))
+        yield result
 
 
 def test_every_chart_is_saved_as_svg_and_as_png(page: Browser) -> None:
@@ -40,14 +40,14 @@ def test_every_chart_is_saved_as_svg_and_as_png(page: Browser) -> None:
     assert len(names) > 10
     for name in names:
         for form in ("svg", "png"):
-            place = f"document.querySelector('[data-chart={name}]')"
-            page.run(f"{place}.parentElement.querySelector('[data-save={form}]').click()")
+            index = f"document.querySelector('[data-chart={name}]')"
+            page.run(f"{index}.parentElement.querySelector('[data-save={form}]').click()")
             time.sleep(_PAUSE_S)
         root = ElementTree.fromstring(page.saved(f"{name}.svg"))
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert len(list(root.iter())) > 20
         (background,) = [
-            one for one in root if one.tag.endswith("rect") and one.get("fill") == "#fff"
+            item for item in root if item.tag.endswith("rect") and item.get("fill") == "#fff"
         ]
         assert background.get("width") == root.get("width")
         image = page.saved(f"{name}.png")

@@ -140,11 +140,11 @@ def test_json_holds_everything(command: Run, runs: Path) -> None:
         *(runs / "base", runs / "slow", "--json", "--fail-on", "p50>10%", "-t", "slim"),
         "--rows-only",
     )
-    found = json.loads(out)
+    result = json.loads(out)
     assert code == 1
-    assert found["ok"] is False
-    assert {gate["verdict"] for gate in found["gates"]} == {"violated"}
-    (candidate,) = found["candidates"]
+    assert result["ok"] is False
+    assert {gate["verdict"] for gate in result["gates"]} == {"violated"}
+    (candidate,) = result["candidates"]
     changes = {(c["experiment"], c["metric"], c["tariff"]): c for c in candidate["changes"]}
     cold = changes["cold", "p50", None]
     assert cold["change"] == pytest.approx(cold["candidate"] / cold["baseline"])
@@ -186,13 +186,13 @@ def test_costs_are_those_of_the_bill(runs: Path) -> None:
     from uncia import tariffs
 
     table = record.read(runs / "base")
-    found = costs.grouped(table, ["aws-lambda-x86", "slim"])
-    assert set(found) == {"warm", "cold"}
+    result = costs.grouped(table, ["aws-lambda-x86", "slim"])
+    assert set(result) == {"warm", "cold"}
     for line in tariffs.bill(table, ["aws-lambda-x86", "slim"], group_by=("experiment",)):
-        own = found[str(line.group["experiment"])][line.tariff]
-        assert own.rows.sum() == line.rows
-        assert own.cost_usd.sum() == pytest.approx(float(line.cost_usd or 0), rel=1e-9)
-        assert own.rows.size == costs.GROUPS
+        selected = result[str(line.group["experiment"])][line.tariff]
+        assert selected.rows.sum() == line.rows
+        assert selected.cost_usd.sum() == pytest.approx(float(line.cost_usd or 0), rel=1e-9)
+        assert selected.rows.size == costs.GROUPS
 
 
 def test_the_cost_of_the_comparison_is_the_cost_of_the_bill(runs: Path) -> None:

@@ -26,7 +26,7 @@ def drawn(demo_run: Path) -> list[Chart]:
 def sizes_of(root: ElementTree.Element) -> list[float]:
     """Sizes of the texts of an SVG, in its own units."""
     sizes = [
-        float(one.get("font-size", "0px").removesuffix("px")) for one in root.iter(f"{SVG}text")
+        float(item.get("font-size", "0px").removesuffix("px")) for item in root.iter(f"{SVG}text")
     ]
     return [size for size in sizes if size]
 

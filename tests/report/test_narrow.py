@@ -60,14 +60,14 @@ pytestmark = pytest.mark.skipif(browser.find() is None, reason="needs Chromium")
 
 @pytest.fixture(scope="module")
 def telephone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser.started(tmp_path_factory.mktemp("browser")) as found:
-        found.screen = {
+    with browser.started(tmp_path_factory.mktemp("browser")) as result:
+        result.screen = {
             "width": WIDTH,
             "height": 844,
             "deviceScaleFactor": 1,
             "mobile": True,
         }
-        yield found
+        yield result
 
 
 def problems(telephone: Browser, page: Path) -> list[str]:
@@ -137,9 +137,9 @@ def test_what_is_wrong_is_found(telephone: Browser, tmp_path: Path) -> None:
     rows = [{"name": "n" * 60, "kind": "a", "value": value} for value in (1.0,)]
     chart = Chart("long", plots.bars(rows, "x", ["a"]), "A name that has no room.")
     wide = Page("Wide", "Test", [Section("one", "One", [chart])], style="h2 { width: 600px; }")
-    found = problems(telephone, write(wide, tmp_path / "wide.html"))
-    assert any(text.startswith("cut: long: n") for text in found)
-    assert any(text.startswith("wide: H2") for text in found)
+    result = problems(telephone, write(wide, tmp_path / "wide.html"))
+    assert any(text.startswith("cut: long: n") for text in result)
+    assert any(text.startswith("wide: H2") for text in result)
 
 
 def test_legends_wrap(telephone: Browser, tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def test_every_chart_and_every_table_has_its_buttons(page: Page, demo_run: Path)
 def test_tables_carry_all_digits(demo_run: Path) -> None:
     text = (demo_run / "report.html").read_text(encoding="utf-8")
     stored = json.loads((demo_run / "summary.json").read_text())["experiments"]
-    for found in stored.values():
-        assert f'data-value="{found["latency_ms"]["p99"]!r}"' in text
+    for item in stored.values():
+        assert f'data-value="{item["latency_ms"]["p99"]!r}"' in text
 
 
 def test_each_section_is_a_file_that_says_which_rows_it_needs() -> None:
@@ -175,15 +175,15 @@ def test_the_section_of_the_guide_is_found_by_its_place(
     monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
     sections._makers.cache_clear()
     try:
-        found = Page(page_module.html(run.page(data.load(tmp_path / "r"))))
+        result = Page(page_module.html(run.page(data.load(tmp_path / "r"))))
     finally:
         sections._makers.cache_clear()
         del sys.modules[f"{sections.__name__}.sizes"]
-    names = [name for name in found.sections if name != "warnings"]
+    names = [name for name in result.sections if name != "warnings"]
     assert names == [*SHOWN[:8], "sizes", *SHOWN[8:]]
-    table = found.table_with("experiment", "n", "mean, bytes")
+    table = result.table_with("experiment", "n", "mean, bytes")
     assert "warm" in [row["experiment"] for row in table]
-    assert "sizes" in found.specs
+    assert "sizes" in result.specs
 
 
 def test_parts_of_a_bar_add_up_to_the_mean(page: Page) -> None:
@@ -283,8 +283,8 @@ def test_phases_of_a_start_are_those_before_the_function_is_called(
     data = pa.table({key: [span[key] for span in spans] for key in spans[0]})
     data = data.append_column("clock", pa.array(["platform"] * 2))
     record.write(record.conform(data, "spans"), tmp_path / "r" / "spans.parquet", "spans")
-    found = rendered(tmp_path / "r").table_with("phase", "from, ms")
-    assert [row["phase"] for row in found] == ["boot"]
+    result = rendered(tmp_path / "r").table_with("phase", "from, ms")
+    assert [row["phase"] for row in result] == ["boot"]
 
 
 def test_kinds_of_start_are_told_apart(tmp_path: Path) -> None:
@@ -314,8 +314,10 @@ def test_kinds_of_start_are_told_apart(tmp_path: Path) -> None:
     assert "What a start does" in page.text
     assert {"startup-0", "startup-1"} <= set(page.specs)
     outcomes = page.table_with("experiment", "cold", "restored", "starts from")
-    told = {name: [row[name] for row in outcomes] for name in ("cold", "restored", "starts from")}
-    assert told == {"cold": ["20", "0"], "restored": ["0", "30"], "starts from": ["–", "zygote"]}
+    message = {
+        name: [row[name] for row in outcomes] for name in ("cold", "restored", "starts from")
+    }
+    assert message == {"cold": ["20", "0"], "restored": ["0", "30"], "starts from": ["–", "zygote"]}
 
 
 def rendered(folder: Path) -> Page:
@@ -328,10 +330,10 @@ def test_an_experiment_in_which_everything_failed(tmp_path: Path) -> None:
         synthetic_run.experiment("warm", rng, n=40),
         synthetic_run.experiment("broken", rng, n=20, outcomes={"timeout": 20}),
     ]
-    found = rendered(synthetic_run.write(tmp_path / "r", rows))
-    assert "20 of 60 requests failed." in found.text
-    assert "broken: no request succeeded, so it has no latency." in found.text
-    broken = found.table_with("experiment", "p50, ms", "max, ms")[1]
+    result = rendered(synthetic_run.write(tmp_path / "r", rows))
+    assert "20 of 60 requests failed." in result.text
+    assert "broken: no request succeeded, so it has no latency." in result.text
+    broken = result.table_with("experiment", "p50, ms", "max, ms")[1]
     assert broken["n"] == "0"
     assert broken["p50, ms"] == "–"
     assert broken["mean, ms"] == "–"
@@ -340,9 +342,9 @@ def test_an_experiment_in_which_everything_failed(tmp_path: Path) -> None:
 def test_a_run_in_which_everything_failed(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     rows = [synthetic_run.experiment("warm", rng, n=20, outcomes={"transport_error": 20})]
-    found = rendered(synthetic_run.write(tmp_path / "r", rows))
-    assert "20 of 20 requests failed." in found.text
-    assert "No request succeeded." in found.text
+    result = rendered(synthetic_run.write(tmp_path / "r", rows))
+    assert "20 of 20 requests failed." in result.text
+    assert "No request succeeded." in result.text
 
 
 def test_a_platform_that_tells_nothing_of_itself(tmp_path: Path) -> None:
@@ -351,12 +353,12 @@ def test_a_platform_that_tells_nothing_of_itself(tmp_path: Path) -> None:
         synthetic_run.experiment(name, rng, n=60, platform_columns=False)
         for name in ("warm", "other")
     ]
-    found = rendered(synthetic_run.write(tmp_path / "r", rows))
-    assert "waiting for the answer" in found.text
-    assert "No tariff could price" in found.text or "not priced yet" in found.text
-    assert "memory" not in found.sections
-    assert "startup" not in found.sections
-    outcomes = found.table_with("experiment", "requests", "cold")
+    result = rendered(synthetic_run.write(tmp_path / "r", rows))
+    assert "waiting for the answer" in result.text
+    assert "No tariff could price" in result.text or "not priced yet" in result.text
+    assert "memory" not in result.sections
+    assert "startup" not in result.sections
+    outcomes = result.table_with("experiment", "requests", "cold")
     assert [row["cold"] for row in outcomes] == ["–", "–"]
 
 
@@ -364,18 +366,18 @@ def test_a_run_without_rows(tmp_path: Path) -> None:
     folder = synthetic_run.write(
         tmp_path / "r", [synthetic_run.Rows("warm", {}, {}), synthetic_run.Rows("cold", {}, {})]
     )
-    found = rendered(folder)
-    assert "No request was made." in found.text
-    assert "warm: no request was made." in found.text
+    result = rendered(folder)
+    assert "No request was made." in result.text
+    assert "warm: no request was made." in result.text
 
 
 def test_only_the_rows_are_left(tmp_path: Path, demo_run: Path) -> None:
     shutil.copy(demo_run / "invocations.parquet", tmp_path / "invocations.parquet")
-    found = rendered(tmp_path)
-    assert "run.yaml is missing" in found.text
-    assert "not priced yet" not in found.text
-    assert found.table_with("tariff", "per million, USD")
-    assert len(found.table_with("experiment", "p50, ms", "max, ms")) == 11
+    result = rendered(tmp_path)
+    assert "run.yaml is missing" in result.text
+    assert "not priced yet" not in result.text
+    assert result.table_with("tariff", "per million, USD")
+    assert len(result.table_with("experiment", "p50, ms", "max, ms")) == 11
 
 
 def test_a_run_that_a_crash_left(tmp_path: Path, demo_run: Path) -> None:
@@ -430,10 +432,10 @@ def test_names_and_errors_cannot_become_markup(tmp_path: Path) -> None:
     part.columns["function"] = [evil] * 40
     other = synthetic_run.experiment(evil, rng, n=40)
     folder = synthetic_run.write(tmp_path / "r", [part, other], warnings=[evil])
-    found = rendered(folder)
-    assert [name for name, _ in found.scripts] == ["specs", "configs", "vega-runtime", ""]
-    assert all(link.startswith("#") for link in found.links)
-    assert evil in found.text
+    result = rendered(folder)
+    assert [name for name, _ in result.scripts] == ["specs", "configs", "vega-runtime", ""]
+    assert all(link.startswith("#") for link in result.links)
+    assert evil in result.text
 
 
 def test_warnings_of_the_run_are_repeated(tmp_path: Path) -> None:

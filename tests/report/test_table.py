@@ -36,8 +36,8 @@ def test_headings_have_units_and_explanations() -> None:
     column = Column("p50", "p50", figure, "ms", "half of the requests took no longer")
     assert (column.heading, column.kind) == ("p50, ms", "number")
     assert Column("name", "name").kind == "text"
-    found = page.html(page.Page("t", "k", [page.Section("s", "S", [Table([column], [], "t")])]))
-    assert 'title="half of the requests took no longer"' in found
+    result = page.html(page.Page("t", "k", [page.Section("s", "S", [Table([column], [], "t")])]))
+    assert 'title="half of the requests took no longer"' in result
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_a_column_of_several_numbers_is_several_columns_in_csv() -> None:
         ["0.3333333333333333", "1769"],
     )
     section = page.Section("s", "S", [Table([column], [(0.5, 128)], "t")])
-    found = page.html(page.Page("t", "k", [section]))
-    assert 'data-parts="[&#34;vCPU&#34;,&#34;memory, MB&#34;]"' in found
-    assert 'data-parts="[&#34;0.5&#34;,&#34;128&#34;]"' in found
+    result = page.html(page.Page("t", "k", [section]))
+    assert 'data-parts="[&#34;vCPU&#34;,&#34;memory, MB&#34;]"' in result
+    assert 'data-parts="[&#34;0.5&#34;,&#34;128&#34;]"' in result
 
 
 def test_rows_of_different_quantities_have_formats_and_units_of_their_own() -> None:
@@ -121,13 +121,13 @@ def test_facts_of_any_type_are_written_for_readers() -> None:
 def test_a_page_shows_cells_and_carries_their_digits() -> None:
     columns = [Column("name", 0), Column("value", 1, figure, "ms", mark="bad")]
     table = Table(columns, [("<b>", 0.123456), (Markup("<i>x</i>"), None)], "where & why")
-    found = page.html(page.Page("<t>", "k", [page.Section("s", "S", [table])]))
-    assert Reader(found).tables == [[["name", "value, ms"], ["<b>", "0.123"], ["x", ABSENT]]]
-    assert '<th scope="row" class="text">&lt;b&gt;</th>' in found
-    assert '<td class="number bad" data-value="0.123456">0.123</td>' in found
-    assert "<i>x</i>" in found
-    assert "where &amp; why" in found
-    assert "vega-runtime" not in found
+    result = page.html(page.Page("<t>", "k", [page.Section("s", "S", [table])]))
+    assert Reader(result).tables == [[["name", "value, ms"], ["<b>", "0.123"], ["x", ABSENT]]]
+    assert '<th scope="row" class="text">&lt;b&gt;</th>' in result
+    assert '<td class="number bad" data-value="0.123456">0.123</td>' in result
+    assert "<i>x</i>" in result
+    assert "where &amp; why" in result
+    assert "vega-runtime" not in result
 
 
 def test_long_tables_are_folded_unless_they_say_otherwise() -> None:

@@ -43,19 +43,19 @@ def finding(verdict: Verdict, reason: str, *, missing: bool = False) -> Finding:
 def test_sets_of_runs_are_compared(folders: Path) -> None:
     sides = [run_sets.find(folders / name) for name in ("base", "change")]
     assert [len(side.folders) for side in sides] == [4, 4]
-    found = compare.build(sides, [])
-    (candidate,) = found.candidates
+    result = compare.build(sides, [])
+    (candidate,) = result.candidates
     assert candidate.paired
     change = candidate.find("warm", "p50")
     assert change is not None
     assert change.repeats == 4
     # A part of each request is not slower.
     assert change.change == pytest.approx(1.19, rel=0.03)
-    assert (found.tariffs, candidate.find("", "cost", "slim")) == ([], None)
+    assert (result.tariffs, candidate.find("", "cost", "slim")) == ([], None)
     assert candidate.measured["warm"].latency.size == 4 * 400
-    (verdict,) = compare.verdicts(found, [GATE])
+    (verdict,) = compare.verdicts(result, [GATE])
     assert verdict.verdict == "violated"
-    text = compare_markdown.markdown(found, [verdict])
+    text = compare_markdown.markdown(result, [verdict])
     assert "### 1 condition: 1 violated." in text
     assert "| `p50>10%` | warm.p50 | ❌ violated | " in text
     assert "Runs: base (4 runs): 4; change (4 runs): 4." in text
@@ -139,9 +139,9 @@ def test_junit_counts_what_it_holds() -> None:
 
 
 def test_the_summary_tells_verdicts_from_conditions() -> None:
-    one = [finding("not judged", "too few")]
-    assert compare.summarize(one) == "1 condition: 1 not judged."
-    assert compare.summarize(one * 4) == "1 condition, 4 verdicts: 4 not judged."
+    result = [finding("not judged", "too few")]
+    assert compare.summarize(result) == "1 condition: 1 not judged."
+    assert compare.summarize(result * 4) == "1 condition, 4 verdicts: 4 not judged."
 
 
 @given(st.text())

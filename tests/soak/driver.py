@@ -142,19 +142,19 @@ class Soak:
             if deployer.era == self.ledger.era:
                 deployer.confirm(Upstream(engine.address, self.ledger.era))
             deployer.connection.close()
-        found = [] if engine.stop() == 0 else [f"it did not stop: {engine.log_tail()}"]
+        result = [] if engine.stop() == 0 else [f"it did not stop: {engine.log_tail()}"]
         with closing(sqlite3.connect(self.state / "meter.sqlite")) as log:
             log.row_factory = sqlite3.Row
             logged = [dict(row) for row in log.execute("SELECT * FROM invocations ORDER BY id")]
             served = [dict(row) for row in log.execute("SELECT * FROM instances")]
-            found += _of_database(log)
+            result += _of_database(log)
         # Events that nobody waits for (their function was deleted, their promise was torn off) may
         # run between the last reading and the stop.
         for before in (self._seen, _pairs(rows)):
             if _pairs(logged)[: len(before)] != before:
-                found.append("rows that were read before are others now")
-        found += disagreements(self.ledger, logged, served)
-        return found + self._left_behind()
+                result.append("rows that were read before are others now")
+        result += disagreements(self.ledger, logged, served)
+        return result + self._left_behind()
 
     def _drain(self, engine: Engine) -> list[Any]:
         """Wait until every accepted event has run; return all rows."""

@@ -104,15 +104,15 @@ class Engine:
 
     def rows(self, table: str = "invocations", after: int = 0) -> tuple[list[dict[str, Any]], int]:
         """The rows of a table after an id, and the id of the last."""
-        found: list[dict[str, Any]] = []
+        result: list[dict[str, Any]] = []
         more = True
         while more:
             url = f"http://{self.address}/uncia/v1/{table}?after={after}"
             with _DIRECT.open(url, timeout=60) as answer:
                 after = int(answer.headers["x-uncia-last-rowid"])
                 more = answer.headers["x-uncia-more"] == "true"
-                found += pa.ipc.open_stream(answer.read()).read_all().to_pylist()
-        return found, after
+                result += pa.ipc.open_stream(answer.read()).read_all().to_pylist()
+        return result, after
 
 
 class Connection:

@@ -78,33 +78,33 @@ def is_done(rows: Iterable[Row]) -> bool:
 
 
 def by_invocation(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = defaultdict(list)
+    result: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row["invocation"]].append(row)
-    return found
+        result[row["invocation"]].append(row)
+    return result
 
 
 def disagreements(ledger: Ledger, rows: list[Row], instances: list[Row]) -> list[str]:
     """What is wrong in the log, a sentence each."""
-    found = list(ledger.problems)
+    result = list(ledger.problems)
     pairs = Counter((row["invocation"], row["attempt"]) for row in rows)
     doubled = [pair for pair, count in pairs.items() if count > 1]
     if doubled:
-        found.append(f"(invocation, attempt) twice: {doubled[:5]}")
+        result.append(f"(invocation, attempt) twice: {doubled[:5]}")
     logged = by_invocation(rows)
     for name, of_name in logged.items():
         entry = ledger.sent.get(name)
         parents = {row["parent"] for row in of_name}
         if entry is None and not (len(parents) == 1 and parents <= ledger.sent.keys()):
-            found.append(f"{name} is in the log, and nobody sent it: {of_name}")
+            result.append(f"{name} is in the log, and nobody sent it: {of_name}")
     for name, entry in ledger.sent.items():
         check = _event if entry.is_event else _request
-        found += [
+        result += [
             f"{name} of {entry.function} {text}: {entry}, rows {_brief(logged.get(name, []))}"
             for text in check(entry, logged.get(name, []), entry.era == ledger.era)
         ]
-    found += _executions(rows, {row["instance"] for row in instances})
-    return found
+    result += _executions(rows, {row["instance"] for row in instances})
+    return result
 
 
 def _request(entry: Sent, rows: list[Row], is_kept: bool) -> Iterable[str]:

@@ -52,10 +52,10 @@ def table(rows: list[dict[str, object]]) -> pa.Table:
     )
 )
 def test_the_parts_add_up_to_the_mean_and_no_row_is_lost(rows: list[tuple[int, ...]]) -> None:
-    found = breakdown(table([invocation(*row) for row in rows]))
-    assert sum(item.rows for item in found) == len(rows)
-    assert len({item.platform_times for item in found}) == len(found)
-    for item in found:
+    result = breakdown(table([invocation(*row) for row in rows]))
+    assert sum(item.rows for item in result) == len(rows)
+    assert len({item.platform_times for item in result}) == len(result)
+    for item in result:
         assert sum(item.parts_ns.values()) == pytest.approx(item.mean_ns, rel=1e-9, abs=1e-3)
         assert set(item.parts_ns) <= set(PARTS)
         rest = "network and platform" if item.platform_times else "waiting for the answer"
@@ -63,10 +63,10 @@ def test_the_parts_add_up_to_the_mean_and_no_row_is_lost(rows: list[tuple[int, .
 
 
 def test_each_part_is_its_columns() -> None:
-    (found,) = breakdown(
+    (result,) = breakdown(
         table([invocation(1, 2, 4, 8, 16, 32, 64), invocation(3, 4, 4, 8, 16, 32, 64)])
     )
-    assert found.parts_ns == {
+    assert result.parts_ns == {
         "generator lag": 2.0,
         "connect": 3.0,
         "platform queue": 4.0,
@@ -75,26 +75,26 @@ def test_each_part_is_its_columns() -> None:
         "answer transfer": 64.0,
         "network and platform": 32.0,
     }
-    assert list(found.parts_ns) == [part for part in PARTS if part in found.parts_ns]
+    assert list(result.parts_ns) == [part for part in PARTS if part in result.parts_ns]
 
 
 def test_what_was_never_measured_is_no_part() -> None:
-    (found,) = breakdown(table([invocation(1, 2, None, None, 16, 32, 64)]))
-    assert "initialization" not in found.parts_ns
-    assert "platform queue" not in found.parts_ns
+    (result,) = breakdown(table([invocation(1, 2, None, None, 16, 32, 64)]))
+    assert "initialization" not in result.parts_ns
+    assert "platform queue" not in result.parts_ns
 
 
 def test_a_platform_that_tells_nothing_leaves_one_part_for_the_wait() -> None:
-    (found,) = breakdown(table([invocation(1, 2, None, None, None, 32, 64)]))
-    assert not found.platform_times
-    assert found.parts_ns["waiting for the answer"] == 32.0
+    (result,) = breakdown(table([invocation(1, 2, None, None, None, 32, 64)]))
+    assert not result.platform_times
+    assert result.parts_ns["waiting for the answer"] == 32.0
 
 
 def test_a_reused_connection_takes_no_time_whatever_the_columns_say() -> None:
     row = invocation(1, 2, 4, None, 16, 32, 64) | {"connection_reused": True}
-    (found,) = breakdown(table([row]))
-    assert found.parts_ns["connect"] == 0.0
-    assert found.parts_ns["network and platform"] == 34.0
+    (result,) = breakdown(table([row]))
+    assert result.parts_ns["connect"] == 0.0
+    assert result.parts_ns["network and platform"] == 34.0
 
 
 def test_failed_and_unanswered_rows_take_no_part() -> None:

@@ -43,10 +43,10 @@ def test_a_diamond_of_which_one_branch_fails() -> None:
         row("c", 1, 117, 120, "a"),
         row(None, 0, 5, 500),
     ]
-    (found,) = chains.summarise(table(rows))
-    assert (found["begun"], found["complete"]) == (2, 1)
-    assert found["latency_ms"]["max"] == 51
-    stages = {stage["stage"]: stage for stage in found["stages"]}
+    (result,) = chains.summarise(table(rows))
+    assert (result["begun"], result["complete"]) == (2, 1)
+    assert result["latency_ms"]["max"] == 51
+    stages = {stage["stage"]: stage for stage in result["stages"]}
     assert {name: (stage["requests"], stage["ok"]) for name, stage in stages.items()} == {
         "a": (2, 2),
         "b": (2, 1),
@@ -62,20 +62,20 @@ def test_a_diamond_of_which_one_branch_fails() -> None:
 
 def test_chains_that_a_stop_cut_off_are_not_complete() -> None:
     rows = [row("a", 0, 10, 20), row("b", 0, 22, 30, "a"), row("a", 1, 25, 28)]
-    (found,) = chains.summarise(table(rows))
-    assert (found["begun"], found["complete"]) == (2, 1)
+    (result,) = chains.summarise(table(rows))
+    assert (result["begun"], result["complete"]) == (2, 1)
 
 
 def test_chains_are_whole_that_have_every_stage_that_was_declared() -> None:
     rows = [row("0", 0, 10, 20), row("1", 0, 22, 30, "0"), row("0", 1, 25, 28)]
     streams = [{"stage": "0"}, {"stage": "1", "after": ["0"]}, {"stage": "2", "after": ["1"]}]
-    (found,) = chains.summarise(table(rows), {"streams": streams})
-    assert (found["begun"], found["complete"]) == (2, 0)
-    assert found["latency_ms"]["max"] is None
-    (found,) = chains.summarise(table(rows), {"streams": [*streams[:2], {"stage": "x"}]})
-    assert (found["begun"], found["complete"]) == (2, 1)
-    (found,) = chains.summarise(table(rows), {})
-    assert (found["begun"], found["complete"]) == (2, 1), "as far as the rows say"
+    (result,) = chains.summarise(table(rows), {"streams": streams})
+    assert (result["begun"], result["complete"]) == (2, 0)
+    assert result["latency_ms"]["max"] is None
+    (result,) = chains.summarise(table(rows), {"streams": [*streams[:2], {"stage": "x"}]})
+    assert (result["begun"], result["complete"]) == (2, 1)
+    (result,) = chains.summarise(table(rows), {})
+    assert (result["begun"], result["complete"]) == (2, 1), "as far as the rows say"
 
 
 def test_a_chain_of_which_a_request_was_tried_again_is_whole() -> None:
@@ -88,28 +88,28 @@ def test_a_chain_of_which_a_request_was_tried_again_is_whole() -> None:
         row("b", 1, 116, None, "a"),
         row("b", 1, 120, None, "a") | {"attempt": 2},
     ]
-    (found,) = chains.summarise(table(rows))
-    assert (found["begun"], found["complete"]) == (2, 1)
-    assert found["latency_ms"]["max"] == 31
+    (result,) = chains.summarise(table(rows))
+    assert (result["begun"], result["complete"]) == (2, 1)
+    assert result["latency_ms"]["max"] == 31
 
 
 @pytest.mark.parametrize("length", [2, 3, 4, 5])
 def test_parents_that_go_round_in_a_circle_are_no_chain(length: int) -> None:
     circle = [row("a", n, 10 + n, 20) for n in range(length)]
-    for n, one in enumerate(circle):
-        one["parent"] = circle[(n + 1) % length]["invocation"]
+    for n, item in enumerate(circle):
+        item["parent"] = circle[(n + 1) % length]["invocation"]
     rows = [*circle, row("b", 0, 40, 50, "a"), row("a", 9, 60, 70), row("b", 9, 70, 80, "a")]
     rows[0], rows[-1] = rows[-1], rows[0]
-    found = chains.summarise(table(rows), {"streams": []})
-    assert found[0]["complete"] == 1
-    stages = [stage for one in found for stage in one["stages"]]
+    result = chains.summarise(table(rows), {"streams": []})
+    assert result[0]["complete"] == 1
+    stages = [stage for item in result for stage in item["stages"]]
     assert sum(stage["requests"] for stage in stages) == length + 3
 
 
 def test_two_chains_of_a_mix_are_apart_and_without_parents_there_are_none() -> None:
     rows = [row("a", 0, 10, 20), row("b", 0, 22, 30, "a"), row("x", 0, 5, 6)]
-    found = chains.summarise(table(rows))
-    assert [[stage["stage"] for stage in one["stages"]] for one in found] == [["x"], ["a", "b"]]
+    result = chains.summarise(table(rows))
+    assert [[stage["stage"] for stage in item["stages"]] for item in result] == [["x"], ["a", "b"]]
     assert chains.summarise(table([row("a", 0, 1, 2), row(None, 1, 1, 2)])) == []
     assert chains.summarise(table([])) == []
 
@@ -128,15 +128,15 @@ def test_sequences_of_any_length_with_a_failure_anywhere(tasks: list[tuple[int, 
                 break
         else:
             expected.append((length, (length - 1) * 10 + 6))
-    found = chains.summarise(table(rows))
-    if not any(one["parent"] for one in rows):
-        assert found == []
+    result = chains.summarise(table(rows))
+    if not any(item["parent"] for item in rows):
+        assert result == []
         return
     most = max(
-        sum(1 for one in rows if one["invocation"].endswith(f"-{n}")) for n in range(len(tasks))
+        sum(1 for item in rows if item["invocation"].endswith(f"-{n}")) for n in range(len(tasks))
     )
     whole = [latency for length, latency in expected if length == most]
-    assert found[0]["begun"] == len(tasks)
-    assert found[0]["complete"] == len(whole)
+    assert result[0]["begun"] == len(tasks)
+    assert result[0]["complete"] == len(whole)
     if whole:
-        assert found[0]["latency_ms"]["mean"] == float(np.mean(whole))
+        assert result[0]["latency_ms"]["mean"] == float(np.mean(whole))

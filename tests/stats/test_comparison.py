@@ -34,15 +34,15 @@ def table(latencies_ms: dict[str, Floats], failed: int = 0) -> pa.Table:
 
 def costs(values: dict[str, Floats]) -> dict[str, dict[str, GroupedCost]]:
     return {
-        name: {"t": GroupedCost(own * 1e-6, np.ones(own.size, np.int64))}
-        for name, own in values.items()
+        name: {"t": GroupedCost(item * 1e-6, np.ones(item.size, np.int64))}
+        for name, item in values.items()
     }
 
 
 def run(latencies_ms: dict[str, Floats], label: str, *, failed: int = 0) -> Figures:
     meta = {"experiments": {name: {} for name in latencies_ms}}
-    found = comparison.measured(table(latencies_ms, failed), meta, costs(latencies_ms))
-    return comparison.figures(found, label)
+    result = comparison.measured(table(latencies_ms, failed), meta, costs(latencies_ms))
+    return comparison.figures(result, label)
 
 
 def sample(seed: int, n: int = 500, slow: float = 1.0) -> Floats:
@@ -55,53 +55,55 @@ def by_key(changes: list[Change]) -> dict[tuple[str, str, str], Change]:
 
 def test_a_run_beside_itself_has_not_changed() -> None:
     latencies = {"warm": sample(1), "cold": sample(2, slow=50)}
-    found = comparison.compare(run(latencies, "a"), run(latencies, "b"))
-    assert {c.metric for c in found} == set(comparison.METRICS)
-    for change in found:
+    result = comparison.compare(run(latencies, "a"), run(latencies, "b"))
+    assert {c.metric for c in result} == set(comparison.METRICS)
+    for change in result:
         assert change.change == (1.0 if change.kind == "ratio" else 0.0)
         assert not change.significant
         if change.interval is not None:
             assert change.interval[0] <= change.change <= change.interval[1]
     # All but the largest value have an interval here.
-    assert {c.metric for c in found if c.interval is None} == {"max"}
+    assert {c.metric for c in result if c.interval is None} == {"max"}
 
 
 def test_a_slower_run_is_told_with_its_size() -> None:
     base = {"warm": sample(1), "cold": sample(2)}
     slow = {"warm": sample(3), "cold": sample(4, slow=1.5)}
-    found = by_key(comparison.compare(run(base, "a"), run(slow, "b")))
-    cold = found["cold", "p50", ""]
+    result = by_key(comparison.compare(run(base, "a"), run(slow, "b")))
+    cold = result["cold", "p50", ""]
     assert cold.change == pytest.approx(1.5, rel=0.1)
     assert cold.significant
     assert cold.interval is not None
     assert cold.interval[0] < 1.5 < cold.interval[1]
-    assert not found["warm", "p50", ""].significant
-    assert found["cold", "mr", ""].significant
-    assert found["cold", "cost", "t"].significant
+    assert not result["warm", "p50", ""].significant
+    assert result["cold", "mr", ""].significant
+    assert result["cold", "cost", "t"].significant
 
 
 def test_the_base_has_an_mr_of_one_without_spread() -> None:
-    found = by_key(comparison.compare(run({"warm": sample(1)}, "a"), run({"warm": sample(9)}, "b")))
-    assert found["warm", "mr", ""].interval == (1.0, 1.0)
+    result = by_key(
+        comparison.compare(run({"warm": sample(1)}, "a"), run({"warm": sample(9)}, "b"))
+    )
+    assert result["warm", "mr", ""].interval == (1.0, 1.0)
 
 
 def test_chance_is_seldom_taken_for_a_change() -> None:
     significant = total = 0
     for seed in range(60):
         pairs = [run({"warm": sample(2 * seed + side, 400)}, f"{seed}-{side}") for side in (0, 1)]
-        found = by_key(comparison.compare(*pairs))
+        result = by_key(comparison.compare(*pairs))
         for metric in ("p50", "p90", "p99", "mean"):
             total += 1
-            significant += found["warm", metric, ""].significant
+            significant += result["warm", metric, ""].significant
     # 5 % are meant; of 240 trials that hang together by fours, 10 % are out of reach.
     assert significant / total < 0.10
 
 
 def test_few_rows_give_a_value_without_an_interval() -> None:
-    found = run({"warm": sample(1, 58)}, "a")
-    assert found["warm", "p50", ""].draws is not None
+    result = run({"warm": sample(1, 58)}, "a")
+    assert result["warm", "p50", ""].draws is not None
     for metric, needed in (("p95", 59), ("p99", 299), ("tr", 299), ("tmr", 299), ("lag", 299)):
-        figure = found["warm", metric, ""]
+        figure = result["warm", metric, ""]
         assert figure.value is not None
         assert figure.draws is None
         assert figure.few
@@ -110,15 +112,15 @@ def test_few_rows_give_a_value_without_an_interval() -> None:
 
 
 def test_failures_are_shares_in_percentage_points() -> None:
-    found = by_key(
+    result = by_key(
         comparison.compare(
             run({"warm": sample(1, 200)}, "a"), run({"warm": sample(2, 200)}, "b", failed=30)
         )
     )["warm", "failed", ""]
-    assert found.kind == "points"
-    assert found.change == 15.0
-    assert found.significant
-    assert found.candidate.count == 30
+    assert result.kind == "points"
+    assert result.change == 15.0
+    assert result.significant
+    assert result.candidate.count == 30
 
 
 def test_the_cost_of_a_run_weighs_experiments_by_their_rows() -> None:
@@ -132,11 +134,11 @@ def test_the_cost_of_a_run_weighs_experiments_by_their_rows() -> None:
 
 def test_what_a_run_lacks_is_missing_with_a_reason() -> None:
     two = run({"warm": sample(1), "cold": sample(2)}, "a")
-    one = run({"warm": sample(1)}, "b")
-    gone = by_key(comparison.compare(two, one))["cold", "p50", ""]
+    result = run({"warm": sample(1)}, "b")
+    gone = by_key(comparison.compare(two, result))["cold", "p50", ""]
     assert gone.change is None
     assert gone.why == "the candidate has no such experiment or tariff"
-    new = by_key(comparison.compare(one, two))["cold", "p50", ""]
+    new = by_key(comparison.compare(result, two))["cold", "p50", ""]
     assert new.change is None
     assert "baseline" in new.why
 
@@ -160,9 +162,9 @@ def judged(text: str, base: Figures, candidate: Figures) -> list[str]:
     """The verdicts on single runs, by intervals over their rows."""
     changes = comparison.compare(base, candidate)
     names = list(dict.fromkeys(key[0] for key in base if key[0] != WHOLE_RUN))
-    found = verdicts.judge([gates.parse(text)], "b", changes, names, rows_only=True)
-    assert all(finding.reason for finding in found)
-    return ["missing" if finding.missing else finding.verdict for finding in found]
+    result = verdicts.judge([gates.parse(text)], "b", changes, names, rows_only=True)
+    assert all(finding.reason for finding in result)
+    return ["missing" if finding.missing else finding.verdict for finding in result]
 
 
 BASE = run({"warm": sample(1), "cold": sample(2)}, "a")
@@ -244,8 +246,8 @@ def test_few_rows_are_not_judged() -> None:
 def test_one_run_a_side_is_not_judged_by_itself() -> None:
     changes = comparison.compare(BASE, SLOW)
     for text in ("cold.p50>10%", "cold.p50>1ms", "cold.p50>+0.2ms", "failed>1%", "cold.max>10%"):
-        found = verdicts.judge([gates.parse(text)], "b", changes, ["warm", "cold"])
-        for finding in found:
+        result = verdicts.judge([gates.parse(text)], "b", changes, ["warm", "cold"])
+        for finding in result:
             assert finding.verdict == "not judged"
             assert "one run a side" in finding.reason
             assert finding.repeats == verdicts.MIN_REPEATS
@@ -255,9 +257,9 @@ def test_one_run_a_side_is_not_judged_by_itself() -> None:
 
 
 def test_what_cannot_be_computed_never_passes() -> None:
-    one = run({"warm": sample(3)}, "b")
-    assert judged("p50>10%", BASE, one) == ["holds", "missing"]
-    assert judged("cold.p50>10%", BASE, one) == ["missing"]
+    result = run({"warm": sample(3)}, "b")
+    assert judged("p50>10%", BASE, result) == ["holds", "missing"]
+    assert judged("cold.p50>10%", BASE, result) == ["missing"]
     assert judged("nothing.p50>10%", BASE, SAME) == ["missing"]
     assert judged("cost:other>10%", BASE, SAME) == ["missing"]
     all_failed = run({"warm": sample(3), "cold": sample(4)}, "b", failed=500)
@@ -286,10 +288,10 @@ def test_start_kinds_that_are_not_told_are_missing() -> None:
 
 def test_a_seed_sets_the_intervals() -> None:
     meta = {"experiments": {"warm": {}}}
-    found = comparison.measured(table({"warm": sample(1)}), meta, {})
+    result = comparison.measured(table({"warm": sample(1)}), meta, {})
 
     def mean_of_draws(seed: int) -> float:
-        draws = comparison.figures(found, "a", seed)["warm", "p90", ""].draws
+        draws = comparison.figures(result, "a", seed)["warm", "p90", ""].draws
         assert draws is not None
         return float(draws.mean())
 
@@ -299,10 +301,10 @@ def test_a_seed_sets_the_intervals() -> None:
 
 def test_measured_keeps_experiments_without_rows() -> None:
     meta = {"experiments": {"warm": {}, "gone": {}}}
-    found = comparison.measured(table({"warm": sample(1, 9)}), meta, {})
-    assert isinstance(found["gone"], Measured)
-    assert found["gone"].latency.size == 0
-    assert comparison.figures(found, "a")["gone", "failed", ""].why == "no request was made"
+    result = comparison.measured(table({"warm": sample(1, 9)}), meta, {})
+    assert isinstance(result["gone"], Measured)
+    assert result["gone"].latency.size == 0
+    assert comparison.figures(result, "a")["gone", "failed", ""].why == "no request was made"
 
 
 def with_shares(label: str, rows: int, *, failed: int = 0, cold: int = 0) -> Figures:
@@ -316,9 +318,9 @@ def with_shares(label: str, rows: int, *, failed: int = 0, cold: int = 0) -> Fig
             "start": ["cold" if i < cold else "warm" for i in range(rows)],
         }
     )
-    found = record.conform(data, "invocations")
+    result = record.conform(data, "invocations")
     meta = {"experiments": {"e": {}}}
-    return comparison.figures(comparison.measured(found, meta, {}), label)
+    return comparison.figures(comparison.measured(result, meta, {}), label)
 
 
 @pytest.mark.parametrize(

@@ -35,15 +35,15 @@ def test_errors_that_differ_in_identifiers_are_one() -> None:
         failed("ValueError: at 0x7f00ab13", outcome="timeout"),
         {"outcome": "ok"},
     ]
-    found = errors.distinct(table(rows))
-    assert [error["count"] for error in found] == [2, 2, 1, 1]
-    assert {(e["type"], e["message"], e["count"], e["outcome"]) for e in found} == {
+    result = errors.distinct(table(rows))
+    assert [error["count"] for error in result] == [2, 2, 1, 1]
+    assert {(e["type"], e["message"], e["count"], e["outcome"]) for e in result} == {
         ("ValueError", "at <address>", 2, "function_error"),
         ("KeyError", "no <id>", 2, "function_error"),
         ("ValueError", "at <address>", 1, "timeout"),
         ("Runtime.ExitError", "exit status 1", 1, "function_error"),
     }
-    by_type = {(e["type"], e["outcome"]): e for e in found}
+    by_type = {(e["type"], e["outcome"]): e for e in result}
     assert by_type["KeyError", "function_error"]["functions"] == ["f", "g"]
     # A type that is none and a type called None are two.
     assert len(errors.distinct(table([failed("None: a"), failed("a")]))) == 2
@@ -51,18 +51,18 @@ def test_errors_that_differ_in_identifiers_are_one() -> None:
 
 def test_an_error_is_explained_by_its_first_explained_invocation() -> None:
     rows = [failed("ValueError: no"), failed("ValueError: no"), failed(None)]
-    told = [
+    message = [
         {"invocation": "i-1", "trace": ["line 1"], "output": "here"},
         {"invocation": "i-9", "trace": ["of none"], "output": None},
     ]
-    first, second = errors.distinct(table(rows), told)
+    first, second = errors.distinct(table(rows), message)
     assert (first["trace"], first["output"]) == (["line 1"], "here")
     assert (second["type"], second["message"], second["trace"]) == (None, "", [])
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ok", "timeout", "throttled"]), st.text(max_size=9))))
 def test_every_failed_row_is_counted_once(rows: list[tuple[str, str]]) -> None:
-    found = errors.distinct(table([{"outcome": o, "error": text} for o, text in rows]))
-    assert sum(error["count"] for error in found) == sum(o != "ok" for o, _ in rows)
-    keys = [(error["outcome"], error["type"], error["message"]) for error in found]
+    result = errors.distinct(table([{"outcome": o, "error": text} for o, text in rows]))
+    assert sum(error["count"] for error in result) == sum(o != "ok" for o, _ in rows)
+    keys = [(error["outcome"], error["type"], error["message"]) for error in result]
     assert len(set(keys)) == len(keys)

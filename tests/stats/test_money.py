@@ -20,7 +20,7 @@ def bill(rows: list[tuple[str | None, str, int, str | None]]) -> pa.Table:
 
 def test_costs_are_summed_exactly_by_experiment_and_tariff() -> None:
     tiny, huge = "0.000000000000000001", "99999999999999999999"
-    found = cost_per_million(
+    result = cost_per_million(
         bill(
             [
                 ("a", "x", 2, "0.000004"),
@@ -33,7 +33,7 @@ def test_costs_are_summed_exactly_by_experiment_and_tariff() -> None:
             ]
         )
     )
-    assert found == {
+    assert result == {
         "a": {
             "x": Fraction(Decimal("0.000004000000000001")) * 10**6 / 4,
             "y": Fraction(huge) * 10**6,

@@ -33,9 +33,9 @@ def coverage(n: int, p: Fraction, ranks: Ranks) -> Fraction:
 def test_a_quantile_is_the_least_value_that_enough_values_do_not_exceed(
     values: list[int], p: Fraction
 ) -> None:
-    found = quantile(np.sort(np.array(values, dtype=np.int64)), p)
+    result = quantile(np.sort(np.array(values, dtype=np.int64)), p)
     enough = [v for v in values if sum(other <= v for other in values) >= len(values) * p]
-    assert found == min(enough)
+    assert result == min(enough)
 
 
 @given(st.integers(1, 500), st.sampled_from([0.5, 0.25, 0.75, 0.875, 0.96875]))
@@ -68,24 +68,24 @@ def test_there_is_no_quantile_of_nothing() -> None:
 def test_an_interval_covers_as_promised_and_exists_whenever_it_can(
     n: int, p: Fraction, level: Fraction
 ) -> None:
-    found = confidence_ranks(n, p, level)
+    result = confidence_ranks(n, p, level)
     # From the smallest to the largest value is the widest there is.
     possible = 1 - p**n - (1 - p) ** n >= level
     if not possible:
-        assert found is None
+        assert result is None
         return
-    assert found is not None
-    assert 1 <= found.low < found.high <= n
-    assert coverage(n, p, found) >= level - Fraction(1, 10**12)
+    assert result is not None
+    assert 1 <= result.low < result.high <= n
+    assert coverage(n, p, result) >= level - Fraction(1, 10**12)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(6, 60), orders)
 def test_no_narrower_pair_of_ranks_covers_enough(n: int, p: Fraction) -> None:
-    found = confidence_ranks(n, p)
-    if found is None:
+    result = confidence_ranks(n, p)
+    if result is None:
         return
-    width = found.high - found.low - 1
+    width = result.high - result.low - 1
     if width == 0:
         return
     for low in range(1, n - width + 1):
@@ -111,16 +111,16 @@ def test_known_ranks() -> None:
 @pytest.mark.parametrize("p", [Fraction(1, 2), Fraction(1, 100), Fraction(99, 100)])
 def test_thebinomial_is_exact_for_small_n(n: int, p: Fraction) -> None:
     first, mass = binomial(n, p)
-    for place, probability in enumerate(mass):
-        k = first + place
+    for index, probability in enumerate(mass):
+        k = first + index
         exact = math.comb(n, k) * p**k * (1 - p) ** (n - k)
         assert probability == pytest.approx(float(exact), rel=1e-9, abs=1e-300)
 
 
 def test_intervals_of_large_samples_have_the_normal_width() -> None:
     n = 4_000_000
-    found = confidence_ranks(n, Fraction(1, 2))
-    assert found is not None
+    result = confidence_ranks(n, Fraction(1, 2))
+    assert result is not None
     half = 1.959964 * math.sqrt(n) / 2
-    assert found.high - found.low == pytest.approx(2 * half, rel=2e-3)
-    assert (found.high + found.low) / 2 == pytest.approx(n / 2, rel=1e-5)
+    assert result.high - result.low == pytest.approx(2 * half, rel=2e-3)
+    assert (result.high + result.low) / 2 == pytest.approx(n / 2, rel=1e-5)

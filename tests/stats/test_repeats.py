@@ -200,11 +200,11 @@ def test_one_run_beside_several_has_no_interval_even_by_rows() -> None:
     change = changed(runs(BASE[:1]), runs(SLOW), paired=False)
     assert change.interval is None
     for rows_only in (False, True):
-        found = verdicts.judge(
+        result = verdicts.judge(
             [gates.parse("p50>10%")], "b", [change], ["warm"], rows_only=rows_only
         )
-        assert [finding.verdict for finding in found] == ["not judged"]
-        assert "one run a side cannot show" in found[0].reason
+        assert [finding.verdict for finding in result] == ["not judged"]
+        assert "one run a side cannot show" in result[0].reason
 
 
 def test_a_value_that_a_run_lacks_cannot_be_judged() -> None:
@@ -257,10 +257,10 @@ def test_many_conditions_together_need_more_for_a_violation() -> None:
     change = changed(runs(BASE), runs([1.2, 1.23, 1.12, 1.27, 1.15]))
     assert verdict("p50>10%", change) == "violated"
     many = [gates.parse(f"p50>{bound}%") for bound in (10, *range(40, 59))]
-    found = verdicts.judge(many, "change", [change], ["warm"])
-    assert found[0].verdict == "not judged"
-    assert "of 20 metrics judged together, one may be so by chance" in found[0].reason
-    assert {finding.verdict for finding in found[1:]} == {"holds"}
+    result = verdicts.judge(many, "change", [change], ["warm"])
+    assert result[0].verdict == "not judged"
+    assert "of 20 metrics judged together, one may be so by chance" in result[0].reason
+    assert {finding.verdict for finding in result[1:]} == {"holds"}
 
 
 @pytest.mark.parametrize("paired", [True, False])

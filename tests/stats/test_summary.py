@@ -50,19 +50,19 @@ def test_quantiles_of_the_rows_that_went_well() -> None:
         {"scheduled": 0, "sent": 9, "outcome": "timeout"},
         {"scheduled": 0, "outcome": "transport_error"},
     ]
-    found = summary.summarise(table(rows), {})
-    assert found["invocations"] == 7
-    assert found["sent"] == 6
-    assert found["answered"] == 5
-    assert found["failed"] == 3
-    assert found["outcomes"] == {
+    result = summary.summarise(table(rows), {})
+    assert result["invocations"] == 7
+    assert result["sent"] == 6
+    assert result["answered"] == 5
+    assert result["failed"] == 3
+    assert result["outcomes"] == {
         "ok": 4,
         "function_error": 1,
         "timeout": 1,
         "transport_error": 1,
     }
-    assert found["latency_rows"] == 4
-    assert found["latency_ms"] == {
+    assert result["latency_rows"] == 4
+    assert result["latency_ms"] == {
         "p50": 2.0,
         "p90": 4.0,
         "p95": 4.0,
@@ -70,31 +70,31 @@ def test_quantiles_of_the_rows_that_went_well() -> None:
         "max": 4.0,
         "mean": 2.5,
     }
-    assert found["latency_answered_rows"] == 5
-    assert found["latency_answered_ms"]["max"] == 900.0
-    assert found["unsupported_quantiles"] == ["p50", "p90", "p95", "p99"]
-    assert found["lag_us"]["p50"] == 50.0
-    assert found["offered_rate"] == pytest.approx(6 / 0.03)
+    assert result["latency_answered_rows"] == 5
+    assert result["latency_answered_ms"]["max"] == 900.0
+    assert result["unsupported_quantiles"] == ["p50", "p90", "p95", "p99"]
+    assert result["lag_us"]["p50"] == 50.0
+    assert result["offered_rate"] == pytest.approx(6 / 0.03)
 
 
 def test_what_is_not_known_is_none_and_never_zero() -> None:
-    found = summary.summarise(table([{"outcome": "timeout", "scheduled": 0}]), {})
-    assert found["latency_rows"] == 0
-    assert set(found["latency_ms"].values()) == {None}
-    assert set(found["latency_ci95_ms"].values()) == {None}
-    assert set(found["lag_us"].values()) == {None}
-    assert found["mr"] is None
-    assert found["tmr"] is None
-    assert found["achieved_rate"] is None
-    assert found["offered_rate"] is None
+    result = summary.summarise(table([{"outcome": "timeout", "scheduled": 0}]), {})
+    assert result["latency_rows"] == 0
+    assert set(result["latency_ms"].values()) == {None}
+    assert set(result["latency_ci95_ms"].values()) == {None}
+    assert set(result["lag_us"].values()) == {None}
+    assert result["mr"] is None
+    assert result["tmr"] is None
+    assert result["achieved_rate"] is None
+    assert result["offered_rate"] is None
 
 
 def test_an_experiment_that_was_described_and_has_no_rows_is_told_of() -> None:
-    found = summary.experiments(table(answered([1.0] * 10)), meta(warm={}, cold={}))
-    assert list(found) == ["warm", "cold"]
-    assert found["cold"]["invocations"] == 0
-    assert found["cold"]["latency_ms"]["p50"] is None
-    assert "cold: no request was made." in summary.warnings(found)
+    result = summary.experiments(table(answered([1.0] * 10)), meta(warm={}, cold={}))
+    assert list(result) == ["warm", "cold"]
+    assert result["cold"]["invocations"] == 0
+    assert result["cold"]["latency_ms"]["p50"] is None
+    assert "cold: no request was made." in summary.warnings(result)
 
 
 def test_an_empty_table_without_any_description() -> None:
@@ -110,41 +110,41 @@ def test_rows_without_an_experiment_have_a_name_of_their_own() -> None:
 
 def test_ratios_are_to_the_median_of_warm() -> None:
     rows = answered([2.0] * 300) + answered([20.0] * 290 + [60.0] * 10, "cold")
-    found = summary.experiments(table(rows), meta(warm={}, cold={}))
-    assert found["cold"]["mr"] == 10.0
-    assert found["cold"]["tr"] == 30.0
-    assert found["cold"]["tmr"] == 3.0
-    assert found["cold"]["base"] == "warm"
-    assert found["warm"]["mr"] == 1.0
-    assert found["warm"]["mr_ci95"] == [1.0, 1.0]
-    low, high = found["cold"]["tr_ci95"]
+    result = summary.experiments(table(rows), meta(warm={}, cold={}))
+    assert result["cold"]["mr"] == 10.0
+    assert result["cold"]["tr"] == 30.0
+    assert result["cold"]["tmr"] == 3.0
+    assert result["cold"]["base"] == "warm"
+    assert result["warm"]["mr"] == 1.0
+    assert result["warm"]["mr_ci95"] == [1.0, 1.0]
+    low, high = result["cold"]["tr_ci95"]
     assert low <= 30.0 <= high
 
 
 def test_another_base_may_be_named() -> None:
     rows = answered([2.0] * 9, "plain") + answered([8.0] * 9, "other")
-    found = summary.experiments(table(rows), meta(plain={}, other={"base": "plain"}))
-    assert found["other"]["mr"] == 4.0
-    assert found["plain"]["mr"] is None
-    assert found["plain"]["tmr"] == 1.0
+    result = summary.experiments(table(rows), meta(plain={}, other={"base": "plain"}))
+    assert result["other"]["mr"] == 4.0
+    assert result["plain"]["mr"] is None
+    assert result["plain"]["tmr"] == 1.0
 
 
 def test_a_wait_is_subtracted_for_the_ratios_alone() -> None:
     rows = answered([2.0] * 9) + answered([1020.0] * 8 + [1060.0], "wait")
-    found = summary.experiments(table(rows), meta(warm={}, wait={"wait_ns": S}))["wait"]
-    assert found["latency_ms"]["p50"] == 1020.0
-    assert found["wait_ms"] == 1000.0
-    assert found["mr"] == 10.0
-    assert found["tr"] == 30.0
-    assert found["tmr"] == 3.0
+    result = summary.experiments(table(rows), meta(warm={}, wait={"wait_ns": S}))["wait"]
+    assert result["latency_ms"]["p50"] == 1020.0
+    assert result["wait_ms"] == 1000.0
+    assert result["mr"] == 10.0
+    assert result["tr"] == 30.0
+    assert result["tmr"] == 3.0
 
 
 def test_a_request_that_took_less_than_its_wait_leaves_no_ratio() -> None:
     rows = answered([2.0] * 9) + answered([900.0] * 9, "wait")
-    found = summary.experiments(table(rows), meta(warm={}, wait={"wait_ns": S}))
-    assert found["wait"]["mr"] is None
-    assert found["wait"]["latency_ms"]["p50"] == 900.0
-    assert any("less than the declared wait" in text for text in summary.warnings(found))
+    result = summary.experiments(table(rows), meta(warm={}, wait={"wait_ns": S}))
+    assert result["wait"]["mr"] is None
+    assert result["wait"]["latency_ms"]["p50"] == 900.0
+    assert any("less than the declared wait" in text for text in summary.warnings(result))
 
 
 @settings(max_examples=50, deadline=None)
@@ -153,11 +153,11 @@ def test_a_request_that_took_less_than_its_wait_leaves_no_ratio() -> None:
     st.lists(st.integers(1, 10**9), min_size=1, max_size=40),
 )
 def test_tmr_is_tr_over_mr(own: list[int], base: list[int]) -> None:
-    found = summary.stellar_ratios(np.sort(np.array(own)), np.sort(np.array(base)))
-    assert found["tmr"] == pytest.approx(found["tr"] / found["mr"])
-    assert (found["tr_ci95"] is None) == (len(own) < 299 or len(base) < 6)
-    assert (found["tmr_ci95"] is None) == (len(own) < 299)
-    assert (found["mr_ci95"] is None) == (len(own) < 6 or len(base) < 6)
+    result = summary.stellar_ratios(np.sort(np.array(own)), np.sort(np.array(base)))
+    assert result["tmr"] == pytest.approx(result["tr"] / result["mr"])
+    assert (result["tr_ci95"] is None) == (len(own) < 299 or len(base) < 6)
+    assert (result["tmr_ci95"] is None) == (len(own) < 299)
+    assert (result["mr_ci95"] is None) == (len(own) < 6 or len(base) < 6)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_a_burst_with_jitter_is_one_burst() -> None:
         for number, size in enumerate([4, 20, 4])
         for i in range(size)
     ]
-    found = summary.summarise(table(rows), {})["by_burst_size"]
-    assert [(item["size"], item["bursts"]) for item in found] == [(4, 2), (20, 1)]
+    result = summary.summarise(table(rows), {})["by_burst_size"]
+    assert [(item["size"], item["bursts"]) for item in result] == [(4, 2), (20, 1)]
 
 
 def test_streams_and_runs_count_their_bursts_apart() -> None:
@@ -201,8 +201,8 @@ def test_streams_and_runs_count_their_bursts_apart() -> None:
         for stream, size in enumerate([2, 5])
         for i in range(size)
     ]
-    found = summary.summarise(table(rows), {})["by_burst_size"]
-    assert [(item["size"], item["bursts"]) for item in found] == [(2, 2), (5, 2)]
+    result = summary.summarise(table(rows), {})["by_burst_size"]
+    assert [(item["size"], item["bursts"]) for item in result] == [(2, 2), (5, 2)]
 
 
 def test_bursts_are_told_apart_by_size() -> None:
@@ -218,12 +218,12 @@ def test_bursts_are_told_apart_by_size() -> None:
                     "outcome": "throttled" if number == 2 and i == 2 else "ok",
                 }
             )
-    found = summary.summarise(table(rows), {"expect": ["throttled"]})["by_burst_size"]
-    assert [item["size"] for item in found] == [1, 3]
-    assert [item["bursts"] for item in found] == [1, 2]
-    assert [item["invocations"] for item in found] == [1, 6]
-    assert [item["latency_rows"] for item in found] == [1, 5]
-    assert found[1]["latency_ms"]["p50"] == 4.0
+    result = summary.summarise(table(rows), {"expect": ["throttled"]})["by_burst_size"]
+    assert [item["size"] for item in result] == [1, 3]
+    assert [item["bursts"] for item in result] == [1, 2]
+    assert [item["invocations"] for item in result] == [1, 6]
+    assert [item["latency_rows"] for item in result] == [1, 5]
+    assert result[1]["latency_ms"]["p50"] == 4.0
     assert summary.summarise(table(answered([1.0])), {})["by_burst_size"] == []
 
 
@@ -231,27 +231,27 @@ def test_cold_starts_and_instances_are_counted() -> None:
     rows = answered([1.0, 2.0], start="cold", instance="a") + answered(
         [1.0], start="warm", instance="b"
     )
-    found = summary.summarise(table(rows), {})
-    assert found["cold"] == 2
-    assert found["starts"] == {"cold": 2, "warm": 1}
-    assert found["instances"] == 2
+    result = summary.summarise(table(rows), {})
+    assert result["cold"] == 2
+    assert result["starts"] == {"cold": 2, "warm": 1}
+    assert result["instances"] == 2
 
 
 def test_warnings_say_what_a_reader_must_know() -> None:
     rows = answered([1.0] * 20)
     rows += [{"outcome": "timeout", "scheduled": 0, "sent": 5 * MS}]
     rows += [{"outcome": "transport_error", "scheduled": 0}]
-    told = summary.warnings(summary.experiments(table(rows), meta(warm={})))
-    assert told[0] == "warm: 1 of 22 scheduled requests were never sent."
-    assert told[1].startswith("warm: 2 of 22 requests failed (1 timeout, 1 transport_error)")
-    assert any("generator was late" in text and "5.00 ms" in text for text in told)
-    assert any(text.startswith("p99 rests on fewer than the 299 rows") for text in told)
-    assert not any(text.startswith("p50 rests") for text in told)
+    answer = summary.warnings(summary.experiments(table(rows), meta(warm={})))
+    assert answer[0] == "warm: 1 of 22 scheduled requests were never sent."
+    assert answer[1].startswith("warm: 2 of 22 requests failed (1 timeout, 1 transport_error)")
+    assert any("generator was late" in text and "5.00 ms" in text for text in answer)
+    assert any(text.startswith("p99 rests on fewer than the 299 rows") for text in answer)
+    assert not any(text.startswith("p50 rests") for text in answer)
 
 
 def test_without_a_base_a_warning_says_so() -> None:
-    found = summary.experiments(table(answered([1.0] * 20, "other")), {})
-    assert any("no base" in text for text in summary.warnings(found))
+    result = summary.experiments(table(answered([1.0] * 20, "other")), {})
+    assert any("no base" in text for text in summary.warnings(result))
 
 
 def test_the_summary_is_plain_json() -> None:
@@ -271,10 +271,10 @@ def test_plain_text_columns_and_missing_columns_will_do() -> None:
             "received": [MS, MS + 1, MS + 2],
         }
     )
-    found = summary.summarise(data, {})
-    assert found["latency_ms"]["p50"] == 1.0
-    assert found["sent"] == 0
-    assert found["lag_us"]["p99"] is None
+    result = summary.summarise(data, {})
+    assert result["latency_ms"]["p50"] == 1.0
+    assert result["sent"] == 0
+    assert result["lag_us"]["p99"] is None
 
 
 def test_the_docs_name_every_key() -> None:

@@ -53,9 +53,9 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
     """Rows as an invocation table, text dictionary-encoded as in the record."""
     columns: dict[str, pa.Array] = {}
     for name in TEXTS:
-        text = pa.array([one[name] for one in rows], pa.utf8())
+        text = pa.array([item[name] for item in rows], pa.utf8())
         columns[name] = text if name == "invocation" else text.dictionary_encode()
     for name in INTEGERS:
-        columns[name] = pa.array([one[name] for one in rows], pa.int64())
-    columns["preemptible"] = pa.array([one["preemptible"] for one in rows], pa.bool_())
+        columns[name] = pa.array([item[name] for item in rows], pa.int64())
+    columns["preemptible"] = pa.array([item["preemptible"] for item in rows], pa.bool_())
     return pa.table(columns)

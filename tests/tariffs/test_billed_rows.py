@@ -206,8 +206,8 @@ def test_no_price_in_several_groups_counts_the_rows_of_all_and_each_tariff_once(
     tariffs = ("--tariff", "sim", "--tariff", "aws-lambda-x86")
     ran = invoke("bill", path, *tariffs, "--by", "experiment", "--strict")
     assert ran.exit_code == 1
-    said = "None of 5 rows (main; other) has a price under any of these 2 tariffs:"
-    assert f"{said} execution is null." in ran.output
+    message = "None of 5 rows (main; other) has a price under any of these 2 tariffs:"
+    assert f"{message} execution is null." in ran.output
 
 
 def test_strict_fails_without_rows_in_groups_as_well(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_strict_fails_without_rows_in_groups_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("user", "system"), [(7, 5), (7, None), (None, 5), (None, None)])
 def test_serve_prints_the_cost_of_the_bill(user: int | None, system: int | None) -> None:
-    one = WHOLE | {"cpu_user": user and user * MS, "cpu_system": system and system * MS}
-    columns = {name: [value] for name, value in one.items() if value is not None}
+    result = WHOLE | {"cpu_user": user and user * MS, "cpu_system": system and system * MS}
+    columns = {name: [value] for name, value in result.items() if value is not None}
     tariff = get("cloudflare-workers")
     (line,) = bill(pa.table(columns), [tariff])
-    assert Printer(tariff, as_json=True)._cost(one) == line.exact_cost
+    assert Printer(tariff, as_json=True)._cost(result) == line.exact_cost

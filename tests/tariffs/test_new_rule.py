@@ -138,9 +138,9 @@ def test_a_new_rule_is_one_file_and_shows_in_bills_analyses_and_reports(work: Pa
     (line,) = json.loads(parts)
     assert Fraction(line["cost_usd"]) == by_hand
     assert Fraction(line["minimum_usd"]) == -PRICE * (Fraction(3, 10) + Fraction(7, 10))
-    said = "100ms, the first 100ms free, half price beyond 1s"
-    assert said in rounding
-    assert said in (work / "page.html").read_text(encoding="utf-8")
+    message = "100ms, the first 100ms free, half price beyond 1s"
+    assert message in rounding
+    assert message in (work / "page.html").read_text(encoding="utf-8")
 
     (work / "test_half_beyond.py").write_text(test, encoding="utf-8")
     rules_of_all = ROOT / "tests" / "tariffs" / "test_tariff_rules.py"

@@ -130,17 +130,17 @@ def test_sizes_are_as_documented() -> None:
     google = get("gcp-run-request").sizes
     assert isinstance(google, Independent)
     assert google.cpu.step == 10_000
-    assert (512 * MIB, 333_000) in [(one.memory_up_to, one.cpu) for one in google.cpu_default]
+    assert (512 * MIB, 333_000) in [(item.memory_up_to, item.cpu) for item in google.cpu_default]
     ibm = get("ibm-code-engine").sizes
     assert isinstance(ibm, Combinations)
-    pairs = [(one.cpu, one.memory) for one in ibm.combinations]
+    pairs = [(item.cpu, item.memory) for item in ibm.combinations]
     assert pairs == [(250_000, GIB), (500_000, 2 * GIB), (1_000_000, 4 * GIB)]
 
 
 def test_huawei_pairs_are_those_seen_in_the_trace() -> None:
     sizes = get("huawei-functiongraph").sizes
     assert isinstance(sizes, Combinations)
-    pairs = {(one.cpu or 0) // 1000: one.memory // MIB for one in sizes.combinations}
+    pairs = {(item.cpu or 0) // 1000: item.memory // MIB for item in sizes.combinations}
     seen = {300: 128, 400: 256, 600: 512, 800: 768, 1000: 1024, 1800: 2048, 3400: 4096, 6600: 8192}
     assert seen.items() <= pairs.items()
     assert all(milli == 200 + 100 * memory // 128 for milli, memory in pairs.items())
@@ -164,10 +164,10 @@ def test_prices_of_machines_reproduce_the_papers_comparison() -> None:
             for charge in get(name).charges
         ) + Fraction(0)
 
-    one = Fraction(1)
-    machine = second("aws-ec2-c6g-medium", {"instance": one, "storage": one})
-    container = second("aws-fargate-arm", {"cpu": one, "memory": 2 * one, "storage": one})
-    function = second("aws-lambda-arm", {"cpu": one, "memory": Fraction(1769, 1024)})
+    result = Fraction(1)
+    machine = second("aws-ec2-c6g-medium", {"instance": result, "storage": result})
+    container = second("aws-fargate-arm", {"cpu": result, "memory": 2 * result, "storage": result})
+    function = second("aws-lambda-arm", {"cpu": result, "memory": Fraction(1769, 1024)})
     assert float(machine) == pytest.approx(9.475309e-6, rel=1e-7)
     assert float(container) == pytest.approx(1.1003056e-5, rel=1e-7)
     assert float(function) == pytest.approx(2.303397e-5, rel=1e-6)

@@ -100,7 +100,7 @@ def test_bill_by_experiment_and_function(command: Command, run: Path) -> None:
     _, out, _ = command(
         "bill", run, "-t", "slim", "--by", "experiment", "--by", "function", "--json"
     )
-    groups = [(one["experiment"], one["function"], one["rows"]) for one in json.loads(out)]
+    groups = [(item["experiment"], item["function"], item["rows"]) for item in json.loads(out)]
     assert groups == [("burst", "f", 0), ("burst", "spin", 1), ("warm", "hello", 2)]
     _, shown, _ = command("bill", run, "-t", "slim", "--by", "experiment")
     assert "experiment burst" in shown
@@ -169,9 +169,9 @@ def test_every_tariff_can_be_shown() -> None:
 
 def test_tariffs_show_yaml_can_be_changed_and_checked(command: Command, tmp_path: Path) -> None:
     _, text, _ = command("tariffs", "show", "npfu", "--yaml")
-    own = tmp_path / "npfu-mine.yaml"
-    own.write_text(text.replace("price: null", 'price: "0.000001"'), encoding="utf-8")
-    code, out, err = command("tariffs", "check", own)
+    selected = tmp_path / "npfu-mine.yaml"
+    selected.write_text(text.replace("price: null", 'price: "0.000001"'), encoding="utf-8")
+    code, out, err = command("tariffs", "check", selected)
     assert (code, err) == (0, "")
     assert "npfu is a well-formed tariff" in out
 

@@ -64,16 +64,16 @@ def cases() -> dict[str, list[dict[str, Any]]]:
     """Tables whose footers tell different things: all well, gaps, nonsense, limits, odd starts."""
     mixed = some_rows(9, 120)
     good = [
-        one | {"outcome": "ok", "start": "warm", "initialization": None}
-        for one in mixed
-        if None not in (one["execution"], one["memory_avg"], one["cpu_user"])
-        and min(one["memory_avg"], one["execution"], one["allocated_cpu"] or 0) >= 0
+        item | {"outcome": "ok", "start": "warm", "initialization": None}
+        for item in mixed
+        if None not in (item["execution"], item["memory_avg"], item["cpu_user"])
+        and min(item["memory_avg"], item["execution"], item["allocated_cpu"] or 0) >= 0
     ]
-    cold = [one | {"start": "cold"} for one in good]
+    cold = [item | {"start": "cold"} for item in good]
     waits = (7 * MS, 123_456_789, 2 * S, -1)
     waiting = [
-        one | {"start": "cold", "initialization": wait}
-        for one, wait in zip(good, waits, strict=False)
+        item | {"start": "cold", "initialization": wait}
+        for item, wait in zip(good, waits, strict=False)
     ]
     few_wait = [*waiting, good[0] | {"execution": None, "initialization": MS}]
     return {
@@ -81,13 +81,13 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         "mixed": mixed,
         "good": good,
         "cold, start not known": cold,
-        "cold, start known": [one | {"initialization": 7 * MS} for one in cold],
+        "cold, start known": [item | {"initialization": 7 * MS} for item in cold],
         "no use": [
-            one | {"memory_avg": None, "cpu_user": None, "cpu_system": None} for one in good
+            item | {"memory_avg": None, "cpu_user": None, "cpu_system": None} for item in good
         ],
-        "system only": [one | {"cpu_user": None, "cpu_system": one["cpu_user"]} for one in good],
-        "all throttled": [one | {"outcome": "throttled"} for one in good],
-        "never ran": [one | {"execution": None} for one in good],
+        "system only": [item | {"cpu_user": None, "cpu_system": item["cpu_user"]} for item in good],
+        "all throttled": [item | {"outcome": "throttled"} for item in good],
+        "never ran": [item | {"execution": None} for item in good],
         "beyond": [*good, row(execution=901 * S, memory_peak=33 * GB, memory_avg=2000 * MB)],
         "absurd": [*good, row(memory_avg=-1), row(execution=2**62), row(cpu_user=2**62)],
     }
@@ -96,7 +96,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
 def test_bills_are_the_same_whether_footers_tell_or_not(tmp_path: Path) -> None:
     tariffs = ["aws-lambda-x86", "azure-consumption", "cloudflare-workers", "spfu"]
     # In one table, of whose columns nothing is known.
-    every = [one | {"experiment": name} for name, rows in cases().items() for one in rows]
+    every = [item | {"experiment": name} for name, rows in cases().items() for item in rows]
     plain: dict[str | None, list[Line]] = {}
     for line in bill(table(every), tariffs, ["experiment"]):
         plain.setdefault(line.group["experiment"], []).append(replace(line, group={}))

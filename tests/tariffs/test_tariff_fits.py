@@ -64,40 +64,40 @@ def some_rows(seed: int, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def priceable(one: dict[str, Any]) -> bool:
+def priceable(row: dict[str, Any]) -> bool:
     """Whether a row ran, is billed by platforms, and holds no nonsense."""
-    nonsense = any(isinstance(value, int) and value < 0 for value in one.values())
-    return one["execution"] is not None and one["outcome"] != "throttled" and not nonsense
+    nonsense = any(isinstance(value, int) and value < 0 for value in row.values())
+    return row["execution"] is not None and row["outcome"] != "throttled" and not nonsense
 
 
 def peaks(rows: list[dict[str, Any]], keys: list[Any]) -> dict[Any, tuple[int | None, int | None]]:
     """What the most demanding row of each key needs, micro-vCPU and bytes, by plain arithmetic."""
-    found: dict[Any, tuple[int | None, int | None]] = {}
-    for one, key in zip(rows, keys, strict=True):
-        cpu, memory = found.get(key, (None, None))
-        if priceable(one):
-            size = one["memory_avg"] if one["memory_peak"] is None else one["memory_peak"]
+    result: dict[Any, tuple[int | None, int | None]] = {}
+    for item, key in zip(rows, keys, strict=True):
+        cpu, memory = result.get(key, (None, None))
+        if priceable(item):
+            size = item["memory_avg"] if item["memory_peak"] is None else item["memory_peak"]
             memory = max((value for value in (memory, size) if value is not None), default=None)
-            if one["execution"] and one["cpu_user"] is not None:
-                time = one["cpu_user"] + (one["cpu_system"] or 0)
-                share = -(-time * MICRO // one["execution"])
-                share = min(share, one["allocated_cpu"] or 1000 * MICRO, 1000 * MICRO)
+            if item["execution"] and item["cpu_user"] is not None:
+                time = item["cpu_user"] + (item["cpu_system"] or 0)
+                share = -(-time * MICRO // item["execution"])
+                share = min(share, item["allocated_cpu"] or 1000 * MICRO, 1000 * MICRO)
                 cpu = share if cpu is None else max(cpu, share)
-        found[key] = cpu, memory
-    return found
+        result[key] = cpu, memory
+    return result
 
 
 def test_used_peak_bills_the_size_of_the_functions_most_demanding_row() -> None:
     rows = some_rows(1, 400)
     platforms = [["here", "there", None][number % 3] for number in range(len(rows))]
-    keys = [(p, one["function"]) for p, one in zip(platforms, rows, strict=True)]
+    keys = [(p, item["function"]) for p, item in zip(platforms, rows, strict=True)]
     need = peaks(rows, keys)
     sized = {}
-    for one, key in zip(rows, keys, strict=True):
+    for item, key in zip(rows, keys, strict=True):
         cpu, memory = need[key]
-        nonsense = {"allocated_cpu": -1} if one["allocated_cpu"] == -1 else {}
-        sized[one["invocation"]] = one | {"allocated_cpu": cpu, "allocated_memory": memory}
-        sized[one["invocation"]] |= nonsense
+        nonsense = {"allocated_cpu": -1} if item["allocated_cpu"] == -1 else {}
+        sized[item["invocation"]] = item | {"allocated_cpu": cpu, "allocated_memory": memory}
+        sized[item["invocation"]] |= nonsense
     tariffs = ["aws-lambda-x86", "gcp-run-request", "huawei-functiongraph", "sim", "spfu"]
     lines = bill(with_platform(rows, platforms), tariffs, ["invocation"], fit="used-peak")
     assert len(lines) == len(tariffs) * len(rows)
@@ -122,12 +122,12 @@ def test_used_peak_keeps_functions_and_platforms_apart_and_counts_what_it_cannot
         row(memory_peak=300 * MB, cpu_user=S // 5, cpu_system=0),
     ]
     data = with_platform(rows, ["a", "a", "a", "b"])
-    found = used_peak(ibis.memtable(data)).to_pyarrow().to_pylist()
+    result = used_peak(ibis.memtable(data)).to_pyarrow().to_pylist()
     sizes = {
-        (one["platform"], one["function"]): (one["allocated_cpu"], one["allocated_memory"])
-        for one in found
+        (item["platform"], item["function"]): (item["allocated_cpu"], item["allocated_memory"])
+        for item in result
     }
-    assert len(found) == 4
+    assert len(result) == 4
     assert sizes == {
         ("a", "f"): (500_000, 200 * MB),
         ("a", "g"): (None, None),
@@ -154,9 +154,9 @@ def test_shares_are_exact_for_every_size_of_numerator_and_denominator() -> None:
     )
     rows = ibis.memtable(data)
     answer = rows.select("n", r=share_up(rows["a"], rows["b"])).order_by("n").to_pyarrow()["r"]
-    for (part, whole), found in zip(pairs, answer.to_pylist(), strict=True):
+    for (part, whole), item in zip(pairs, answer.to_pylist(), strict=True):
         exact = -(-part * MICRO // whole) if whole else None
-        assert found == exact, (part, whole)
+        assert item == exact, (part, whole)
     huge = pa.table({"a": pa.array([6 * 10**16], pa.int64()), "b": pa.array([1], pa.int64())})
     many = ibis.memtable(huge)
     assert many.select(r=share_up(many["a"], many["b"])).to_pyarrow()["r"][0].as_py() >= 10**9
@@ -170,17 +170,17 @@ def test_paper_bills_the_notebooks_first_requests_as_it_did() -> None:
     # The plan's vCPU, in the notebook, is that of the flavour of the trace.
     vcpu = {"azure-consumption": ("60", "100.5", "184", "60", "55.5")}
     for tariff, expected in BILLED.items():
-        for place, (line, (vcpu_ms, mb_ms)) in enumerate(
+        for index, (line, (vcpu_ms, mb_ms)) in enumerate(
             zip(by_tariff[tariff], expected, strict=True)
         ):
-            said = vcpu[tariff][place] if tariff in vcpu else vcpu_ms
-            assert line.billable_micro_vcpu_ns == Fraction(said) * MICRO * MS
+            message = vcpu[tariff][index] if tariff in vcpu else vcpu_ms
+            assert line.billable_micro_vcpu_ns == Fraction(message) * MICRO * MS
             assert line.billable_byte_ns == mb_ms * MB * MS
     flavours = [(600, 512), (300, 128), (1000, 1024)]
     ratio = sum((Fraction(milli, mb) for milli, mb in flavours), Fraction(0)) / 3
-    for line, one in zip(by_tariff["aws-lambda-x86"], requests(), strict=True):
-        time = ceil_to(one["execution"], MS)
-        milli, mb = one["allocated_cpu"] // 1000, one["allocated_memory"] // MB
+    for line, item in zip(by_tariff["aws-lambda-x86"], requests(), strict=True):
+        time = ceil_to(item["execution"], MS)
+        milli, mb = item["allocated_cpu"] // 1000, item["allocated_memory"] // MB
         assert line.billable_micro_vcpu_ns is not None
         assert line.billable_byte_ns is not None
         exact_cpu = max(ratio * mb, Fraction(milli)) * 1000 * time
@@ -189,17 +189,17 @@ def test_paper_bills_the_notebooks_first_requests_as_it_did() -> None:
         assert abs(line.billable_byte_ns - exact_memory) <= exact_memory / 10**11
 
 
-def as_published(tariff: str, one: dict[str, Any], ratio: Fraction) -> tuple[Any, Any] | None:
+def as_published(tariff: str, row: dict[str, Any], ratio: Fraction) -> tuple[Any, Any] | None:
     """Micro-vCPU x ns and bytes x ns by the notebook's formulas; None where it cannot be priced."""
-    cpu, memory, execution = one["allocated_cpu"], one["allocated_memory"], one["execution"]
-    if not priceable(one):
+    cpu, memory, execution = row["allocated_cpu"], row["allocated_memory"], row["execution"]
+    if not priceable(row):
         return None
     time = ceil_to(execution, MS)
     if tariff == "cloudflare-workers":
-        used = one["cpu_user"]
+        used = row["cpu_user"]
         return None if used is None else (ceil_to(used, MS) * MICRO, 0)
     if tariff == "azure-consumption":
-        used, time = one["memory_avg"], max(time, 100 * MS)
+        used, time = row["memory_avg"], max(time, 100 * MS)
         share = None if cpu is None else cpu * time
         return None if used is None else (share, ceil_to(used, 128 * MB) * time)
     if memory is None:
@@ -214,11 +214,11 @@ def as_published(tariff: str, one: dict[str, Any], ratio: Fraction) -> tuple[Any
     return (None if cpu is None else cpu * time), memory * time
 
 
-def kept(one: dict[str, Any], fit: str) -> bool:
+def kept(row: dict[str, Any], fit: str) -> bool:
     """Whether a row is comparable, written out once more."""
-    if not priceable(one) or not one["cpu_user"] or one["memory_avg"] is None:
+    if not priceable(row) or not row["cpu_user"] or row["memory_avg"] is None:
         return False
-    sizes = one["allocated_cpu"], one["allocated_memory"]
+    sizes = row["allocated_cpu"], row["allocated_memory"]
     if fit == "allocated":
         return sizes[1] is not None
     if fit == "used-peak":
@@ -227,29 +227,29 @@ def kept(one: dict[str, Any], fit: str) -> bool:
 
 
 def test_paper_agrees_with_the_formulas_row_by_row() -> None:
-    rows = {str(one["invocation"]): one for one in some_rows(2, 400)}
+    rows = {str(item["invocation"]): item for item in some_rows(2, 400)}
     flavours = {
-        (one["allocated_cpu"], one["allocated_memory"])
-        for one in rows.values()
-        if kept(one, "paper")
+        (item["allocated_cpu"], item["allocated_memory"])
+        for item in rows.values()
+        if kept(item, "paper")
     }
     ratio = sum((Fraction(*flavour) for flavour in flavours), Fraction(0)) / len(flavours)
     assert len(flavours) == 4
     lines = bill(table(list(rows.values())), list(PUBLISHED), ["invocation"], fit="paper")
     priced = dict.fromkeys(PUBLISHED, 0)
     for line in lines:
-        one = rows[str(line.group["invocation"])]
-        expected = as_published(line.tariff, one, ratio)
-        assert line.rows == (expected is not None), (line, one)
+        result = rows[str(line.group["invocation"])]
+        expected = as_published(line.tariff, result, ratio)
+        assert line.rows == (expected is not None), (line, result)
         if expected is None:
             continue
         priced[line.tariff] += 1
         pairs = zip(expected, (line.billable_micro_vcpu_ns, line.billable_byte_ns), strict=True)
-        for wanted, found in pairs:
+        for wanted, item in pairs:
             if line.tariff == "aws-lambda-x86":
-                assert abs(found - wanted) <= wanted / 10**11, (line, one)
+                assert abs(item - wanted) <= wanted / 10**11, (line, result)
             else:
-                assert found == wanted, (line, one)
+                assert item == wanted, (line, result)
     assert min(priced.values()) > 150
 
 
@@ -298,9 +298,11 @@ def test_comparable_and_left_out_divide_the_table(fit: str) -> None:
     stay = comparable(whole, fit)
     assert stay.columns == whole.columns
     names = set(stay["invocation"].to_pyarrow().to_pylist())
-    assert names == {one["invocation"] for one in rows if kept(one, fit)}
+    assert names == {item["invocation"] for item in rows if kept(item, fit)}
     assert names
-    counts = {one["reason"]: one["rows"] for one in left_out(whole, fit).to_pyarrow().to_pylist()}
+    counts = {
+        item["reason"]: item["rows"] for item in left_out(whole, fit).to_pyarrow().to_pylist()
+    }
     assert sum(counts.values()) + len(names) == len(rows)
 
 
@@ -317,9 +319,9 @@ def test_each_row_is_left_out_for_its_first_reason() -> None:
     }
     most = row(allocated_memory=10 * GB)
     data = table([*cases.values(), most])
-    found = left_out(ibis.memtable(data), "paper").to_pyarrow()
-    assert found["reason"].to_pylist() == list(cases)
-    assert found["rows"].to_pylist() == [1] * len(cases)
+    result = left_out(ibis.memtable(data), "paper").to_pyarrow()
+    assert result["reason"].to_pylist() == list(cases)
+    assert result["rows"].to_pylist() == [1] * len(cases)
     plain = left_out(ibis.memtable(data), "used-peak").to_pyarrow()["reason"].to_pylist()
     assert plain == list(cases)[:6]
 

@@ -13,7 +13,7 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "tariffs"
 GOOD = (DATA / "own-cloud.yaml").read_text(encoding="utf-8")
 
 
-def told(path: Path, old: str, new: str) -> str:
+def error_message(path: Path, old: str, new: str) -> str:
     assert GOOD.count(old) == 1, old
     file = path / "own.yaml"
     file.write_text(GOOD.replace(old, new), encoding="utf-8")
@@ -196,7 +196,7 @@ def test_the_good_file_is_good() -> None:
 def test_a_mistake_names_its_line_and_key(
     tmp_path: Path, old: str, new: str, key: str, message: str
 ) -> None:
-    text = told(tmp_path, old, new)
+    text = error_message(tmp_path, old, new)
     assert message in text
     first = line_of(old)
     last = first + max(old.count("\n"), new.count("\n")) + 1
@@ -207,14 +207,14 @@ def test_a_mistake_names_its_line_and_key(
 
 
 def test_a_missing_key_is_told(tmp_path: Path) -> None:
-    text = told(tmp_path, "provider: Us\n", "")
+    text = error_message(tmp_path, "provider: Us\n", "")
     assert text == "own.yaml:1: provider: the key provider is missing"
 
 
 def test_a_fixed_size_must_name_what_is_charged(tmp_path: Path) -> None:
     sizes = GOOD[GOOD.index("sizes:") : GOOD.index("free_tier:")]
     fixed = "sizes:\n  kind: fixed\n  cpu: null\n  memory: 1 GB\n  source: manual\n\n"
-    assert "allocated cpu is charged" in told(tmp_path, sizes, fixed)
+    assert "allocated cpu is charged" in error_message(tmp_path, sizes, fixed)
 
 
 def test_a_fixed_size_must_name_its_memory_too(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_fixed_size_must_name_its_memory_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_ratio_of_memory_to_vcpu_can_be_met(tmp_path: Path, more: str, message: str) -> None:
-    assert f": sizes: {message}" in told(tmp_path, "step: 64 MB", f"step: 64 MB\n{more}")
+    assert f": sizes: {message}" in error_message(tmp_path, "step: 64 MB", f"step: 64 MB\n{more}")
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_share_of_memory_is_one_that_can_be_computed(
         f"sizes:\n  kind: proportional\n  memory_per_vcpu: {ratio}\n"
         f"  memory:\n    step: {step}\n  source: manual\n\n"
     )
-    assert f": sizes.{key}: {message}" in told(tmp_path, sizes, proportional)
+    assert f": sizes.{key}: {message}" in error_message(tmp_path, sizes, proportional)
 
 
 def test_an_instance_is_billed_whole(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_an_instance_is_billed_whole(tmp_path: Path) -> None:
 
 def test_storage_is_only_billed_over_instance_time(tmp_path: Path) -> None:
     memory = "resource: memory\n    basis: used"
-    text = told(tmp_path, memory, "resource: storage\n    basis: allocated")
+    text = error_message(tmp_path, memory, "resource: storage\n    basis: allocated")
     line = line_of("charges:")
     assert text == f"own.yaml:{line}: charges: storage is only billed over instance time"
 
@@ -298,7 +298,7 @@ def test_storage_is_only_billed_over_instance_time(tmp_path: Path) -> None:
 def test_combinations_rise_and_are_of_a_kind(tmp_path: Path, pairs: str, message: str) -> None:
     sizes = GOOD[GOOD.index("sizes:") : GOOD.index("free_tier:")]
     combinations = f"sizes:\n  kind: combinations\n  combinations: {pairs}\n  source: manual\n\n"
-    text = told(tmp_path, sizes, combinations)
+    text = error_message(tmp_path, sizes, combinations)
     assert f"own.yaml:{line_of('sizes:') + 2}: sizes.combinations: " in text
     assert message in text
 
@@ -316,7 +316,7 @@ def test_over_cpu_time_rules_stand_under_time(tmp_path: Path) -> None:
 
 
 def test_cpu_time_can_only_bill_cpu_used(tmp_path: Path) -> None:
-    text = told(tmp_path, "kind: turnaround", "kind: cpu")
+    text = error_message(tmp_path, "kind: turnaround", "kind: cpu")
     assert "charges: over CPU time, only CPU used can be billed" in text
 
 

@@ -137,9 +137,9 @@ def test_invocation_fees_in_milliseconds() -> None:
         for n, (_, values, _) in zip(map(str, range(len(FEES))), FEES, strict=True)
     ]
     lines = bill(table(rows), sorted({tariff for tariff, _, _ in FEES}), ["invocation"])
-    found = {(line.tariff, line.group["invocation"]): line for line in lines}
-    for place, (tariff, values, expected) in enumerate(FEES):
-        line = found[tariff, str(place)]
+    result = {(line.tariff, line.group["invocation"]): line for line in lines}
+    for index, (tariff, values, expected) in enumerate(FEES):
+        line = result[tariff, str(index)]
         assert line.exact_cost is not None
         assert line.fee_usd is not None
         charges = line.exact_cost - Fraction(line.fee_usd)
@@ -170,7 +170,7 @@ def billed_ms(tariff: str, rows: list[dict[str, Any]], memory: int) -> list[Frac
     for line in lines:
         assert line.billable_byte_ns is not None
         times[str(line.group["invocation"])] = Fraction(line.billable_byte_ns, memory * MS)
-    return [times[str(one["invocation"])] for one in rows]
+    return [times[str(item["invocation"])] for item in rows]
 
 
 def test_durations_that_aws_billed() -> None:
@@ -187,24 +187,24 @@ def test_durations_that_aws_billed() -> None:
     assert len(records) == 620
     whole = 0
     for memory_mb in (1000, 1769):
-        mine = [one for one in records if int(one["memory_mb"]) == memory_mb]
+        mine = [record for record in records if int(record["memory_mb"]) == memory_mb]
         rows = [
             row(
                 invocation=str(number),
-                execution=int(Decimal(one["duration_ms"]) * MS),
+                execution=int(Decimal(item["duration_ms"]) * MS),
                 allocated_cpu=None,
                 allocated_memory=memory_mb * MB,
             )
-            for number, one in enumerate(mine)
+            for number, item in enumerate(mine)
         ]
-        for one, computed in zip(
+        for item, computed in zip(
             mine, billed_ms("aws-lambda-x86", rows, memory_mb * MB), strict=True
         ):
-            if Fraction(one["duration_ms"]).denominator == 1:
+            if Fraction(item["duration_ms"]).denominator == 1:
                 whole += 1
-                assert int(one["billed_ms"]) - computed in (0, 1)
+                assert int(item["billed_ms"]) - computed in (0, 1)
             else:
-                assert computed == int(one["billed_ms"])
+                assert computed == int(item["billed_ms"])
     assert whole == 2
 
 
@@ -236,9 +236,9 @@ def test_platforms_that_bill_execution_leave_initialization_out() -> None:
     seconds |= dict.fromkeys(("vercel-functions", "azure-flex", "slim"), 1)
     rows = [cold | {"function": "cold"}, row(function="warm")]
     lines = bill(table(rows), list(seconds), ["function"])
-    found = {(line.tariff, line.group["function"]): line.billable_byte_ns for line in lines}
+    result = {(line.tariff, line.group["function"]): line.billable_byte_ns for line in lines}
     for tariff, times in seconds.items():
-        assert found[tariff, "cold"] == times * (found[tariff, "warm"] or 0) > 0, tariff
+        assert result[tariff, "cold"] == times * (result[tariff, "warm"] or 0) > 0, tariff
 
 
 def test_the_durations_that_floats_round_wrongly() -> None:

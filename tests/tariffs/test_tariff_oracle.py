@@ -53,9 +53,9 @@ def test_every_tariff_agrees_with_the_rules_written_out_by_hand() -> None:
     assert len(lines) == len(rows) * len(PLATFORMS)
     priced = dict.fromkeys(PLATFORMS, 0)
     for line in lines:
-        one = rows[str(line.group["invocation"])]
-        expected = price(line.tariff, one)
-        where = f"{line.tariff}: {one}"
+        result = rows[str(line.group["invocation"])]
+        expected = price(line.tariff, result)
+        where = f"{line.tariff}: {result}"
         if expected is None:
             assert line.rows == 0, where
             assert line.cost_usd is None

@@ -115,8 +115,8 @@ def test_cells_add_up_to_the_same_without_the_engine(
         cells = planned.cells.to_pyarrow().to_pylist()
         of_engine = planned.aggregation().to_pyarrow().to_pylist()
 
-    def ordered(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        plain = [{name: value or 0 for name, value in one.items()} for one in found]
+    def ordered(result: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        plain = [{name: value or 0 for name, value in item.items()} for item in result]
         return sorted(plain, key=lambda one: str(one.get("g_function")))
 
     assert ordered(planned.add_up(cells)) == ordered(of_engine)
@@ -177,20 +177,20 @@ def test_more_never_costs_less(
     some: list[tuple[dict[str, Any], int, int, int]],
 ) -> None:
     """Monotone in time, allocation and use, as long as a size covers the larger one."""
-    smaller = [one | {"invocation": str(number)} for number, (one, *_) in enumerate(some)]
+    smaller = [item | {"invocation": str(number)} for number, (item, *_) in enumerate(some)]
     bigger = [
-        one
+        item
         | {
-            "execution": one["execution"] + time,
-            "cpu_user": one["cpu_user"] + time,
-            "allocated_cpu": one["allocated_cpu"] + share,
-            "allocated_memory": one["allocated_memory"] + size,
-            "memory_avg": one["memory_avg"] + size,
+            "execution": item["execution"] + time,
+            "cpu_user": item["cpu_user"] + time,
+            "allocated_cpu": item["allocated_cpu"] + share,
+            "allocated_memory": item["allocated_memory"] + size,
+            "memory_avg": item["memory_avg"] + size,
         }
-        for one, (_, time, share, size) in zip(smaller, some, strict=True)
+        for item, (_, time, share, size) in zip(smaller, some, strict=True)
     ]
-    both = [one | {"experiment": "before"} for one in smaller]
-    both += [one | {"experiment": "after"} for one in bigger]
+    both = [item | {"experiment": "before"} for item in smaller]
+    both += [item | {"experiment": "after"} for item in bigger]
     lines = {
         (line.tariff, line.group["invocation"], line.group["experiment"]): line
         for line in bill(table(both), group_by=["experiment", "invocation"])
@@ -218,14 +218,14 @@ def test_billable_covers_used_when_use_stays_within_the_allocation(
     some: list[dict[str, Any]],
 ) -> None:
     within = [
-        one
+        item
         | {
             "invocation": str(number),
-            "memory_avg": min(one["memory_avg"], one["allocated_memory"]),
-            "cpu_user": one["allocated_cpu"] * one["execution"] // 10**6,
+            "memory_avg": min(item["memory_avg"], item["allocated_memory"]),
+            "cpu_user": item["allocated_cpu"] * item["execution"] // 10**6,
             "cpu_system": 0,
         }
-        for number, one in enumerate(some)
+        for number, item in enumerate(some)
     ]
     for line in bill(table(within), group_by=["invocation"]):
         tariff = get(line.tariff)
@@ -251,9 +251,9 @@ def test_spfu_does_not_depend_on_limits(some: list[tuple[dict[str, Any], int, in
         "none": lambda share, size: {"allocated_cpu": None, "allocated_memory": None},
     }
     data = [
-        one | limit(share, size) | {"experiment": name, "invocation": str(number)}
+        item | limit(share, size) | {"experiment": name, "invocation": str(number)}
         for name, limit in limits.items()
-        for number, (one, share, size) in enumerate(some)
+        for number, (item, share, size) in enumerate(some)
     ]
     lines: dict[str, list[Line]] = {name: [] for name in limits}
     for line in bill(table(data), ["spfu"], ["experiment", "invocation"]):
@@ -269,10 +269,10 @@ def test_spfu_does_not_depend_on_limits(some: list[tuple[dict[str, Any], int, in
 def test_sim_with_proportional_caps_equals_slim(some: list[tuple[dict[str, Any], bool]]) -> None:
     """Whether the platform rounds its share of the vCPU down to a micro-vCPU, or up."""
     proportional = []
-    for one, up in some:
-        exact = one["allocated_memory"] * 10**6
+    for item, up in some:
+        exact = item["allocated_memory"] * 10**6
         share = -(-exact // (1769 * MB)) if up else exact // (1769 * MB)
-        proportional.append(one | {"allocated_cpu": share, "invocation": str(len(proportional))})
+        proportional.append(item | {"allocated_cpu": share, "invocation": str(len(proportional))})
     lines = bill(table(proportional), ["slim", "sim"], ["invocation"])
     assert len(lines) == 2 * len(some)
     for slim, sim in zip(lines[: len(some)], lines[len(some) :], strict=True):
@@ -297,10 +297,10 @@ def test_npfu_with_nothing_lent_and_proportional_caps_equals_slim(
     some: list[dict[str, Any]],
 ) -> None:
     reserved = []
-    for one in some:
-        share = one["allocated_memory"] * 10**6 // (1769 * MB)
+    for item in some:
+        share = item["allocated_memory"] * 10**6 // (1769 * MB)
         reserved.append(
-            one
+            item
             | {"allocated_cpu": share, "reserved_cpu": share, "preemptible": False}
             | {"borrowed_cpu_time": 0, "lent_cpu_time": 0, "lent_memory_avg": 0}
             | {"invocation": str(len(reserved))}
@@ -355,7 +355,7 @@ def fitted(tariff: str, pairs: Sequence[tuple[int | None, int | None]]) -> list[
     size = fit(get(tariff).sizes, columns, columns.base("cpu"), columns.base("memory"))
     full = columns.table()
     result = full.select("n", c=full[size.cpu.name], m=full[size.memory.name]).order_by("n")
-    return [Pair(one["c"], one["m"]) for one in result.to_pyarrow().to_pylist()]
+    return [Pair(item["c"], item["m"]) for item in result.to_pyarrow().to_pylist()]
 
 
 def test_every_lambda_size_is_its_own_fit() -> None:

@@ -70,13 +70,13 @@ def rows() -> list[dict[str, Any]]:
 
 
 def as_request(values: dict[str, Any]) -> dict[str, Any]:
-    parts = [one for one in (values["cpu_user"], values["cpu_system"]) if one is not None]
+    parts = [item for item in (values["cpu_user"], values["cpu_system"]) if item is not None]
     return values | {"cpu_time": sum(parts) if parts else None}
 
 
 @pytest.mark.parametrize("tariff", TARIFFS, ids=lambda tariff: tariff.id)
 def test_a_request_is_refused_for_the_reason_that_a_bill_gives(tariff: Any) -> None:
-    by_name = {one["invocation"]: as_request(one) for one in rows()}
+    by_name = {item["invocation"]: as_request(item) for item in rows()}
     lines = bill(table(rows()), [tariff], ["invocation"])
     assert len(lines) == len(ROWS)
     refused = set()

@@ -17,7 +17,7 @@ from uncia.errors import UnciaError
 from uncia.tariffs import Line, bill, bill_table, bill_with_total, summary, summary_entry
 
 
-def one(tariff: str, *rows: dict[str, Any]) -> Line:
+def only_row(tariff: str, *rows: dict[str, Any]) -> Line:
     (line,) = bill(table(list(rows)), [tariff])
     return line
 
@@ -68,7 +68,7 @@ UNPRICED: tuple[tuple[str, dict[str, Any], str], ...] = (
 
 def apart(rows: list[dict[str, Any]], tariffs: list[str]) -> dict[tuple[str, int], Line]:
     """Each row billed by itself, in one query: by tariff and the row's place."""
-    data = table([one | {"invocation": str(place)} for place, one in enumerate(rows)])
+    data = table([only_row | {"invocation": str(index)} for index, only_row in enumerate(rows)])
     lines = bill(data, tariffs, ["invocation"])
     assert len(lines) == len(rows) * len(tariffs)
     return {(line.tariff, int(str(line.group["invocation"]))): line for line in lines}
@@ -76,11 +76,11 @@ def apart(rows: list[dict[str, Any]], tariffs: list[str]) -> dict[tuple[str, int
 
 def test_rows_that_no_platform_bills_are_counted() -> None:
     lines = apart([row(**values) for values, _ in NOT_BILLED], ["aws-lambda-x86"])
-    for place, (values, reason) in enumerate(NOT_BILLED):
-        line = lines["aws-lambda-x86", place]
+    for index, (values, reason) in enumerate(NOT_BILLED):
+        line = lines["aws-lambda-x86", index]
         assert (line.total_rows, line.rows, line.unpriced_rows) == (1, 0, 0), values
         assert line.not_billable == {reason: 1}, values
-    whole = one("aws-lambda-x86", *(row(**values) for values, _ in NOT_BILLED), row())
+    whole = only_row("aws-lambda-x86", *(row(**values) for values, _ in NOT_BILLED), row())
     assert (whole.total_rows, whole.rows, whole.unpriced_rows) == (len(NOT_BILLED) + 1, 1, 0)
     assert sum(whole.not_billable.values()) == len(NOT_BILLED)
 
@@ -88,8 +88,8 @@ def test_rows_that_no_platform_bills_are_counted() -> None:
 def test_whatever_ran_is_billed() -> None:
     outcomes = ["ok", "function_error", "timeout", "transport_error"]
     lines = apart([row(outcome=outcome) for outcome in outcomes], ["aws-lambda-x86"])
-    for place, outcome in enumerate(outcomes):
-        line = lines["aws-lambda-x86", place]
+    for index, outcome in enumerate(outcomes):
+        line = lines["aws-lambda-x86", index]
         assert line.rows == 1, outcome
         assert line.cost_usd == lines["aws-lambda-x86", 0].cost_usd
 
@@ -97,20 +97,20 @@ def test_whatever_ran_is_billed() -> None:
 def test_rows_that_a_tariff_cannot_price_are_counted() -> None:
     tariffs = sorted({tariff for tariff, _, _ in UNPRICED})
     lines = apart([row(**values) for _, values, _ in UNPRICED] + [row()], tariffs)
-    for place, (tariff, values, reason) in enumerate(UNPRICED):
-        line = lines[tariff, place]
+    for index, (tariff, values, reason) in enumerate(UNPRICED):
+        line = lines[tariff, index]
         assert line.unpriced == {reason: 1}, (tariff, values)
         assert (line.rows, line.unpriced_rows, line.not_billable) == (0, 1, {})
         assert line.cost_usd is None
     for tariff in tariffs:
         assert lines[tariff, len(UNPRICED)].rows == 1, tariff
-    mixed = one("sim", row(allocated_cpu=None), row())
+    mixed = only_row("sim", row(allocated_cpu=None), row())
     assert (mixed.unpriced, mixed.rows) == ({"allocated_cpu is null": 1}, 1)
-    assert mixed.cost_usd == one("sim", row()).cost_usd
+    assert mixed.cost_usd == only_row("sim", row()).cost_usd
 
 
 def test_nothing_priced_is_null_not_zero() -> None:
-    line = one("azure-consumption", row(memory_avg=None))
+    line = only_row("azure-consumption", row(memory_avg=None))
     entry = summary_entry(line)
     assert entry["rows"] == 0
     assert entry["unpriced_rows"] == 1
@@ -122,14 +122,14 @@ def test_nothing_priced_is_null_not_zero() -> None:
 
 
 def test_an_empty_table_gives_lines_of_no_rows() -> None:
-    line = one("slim")
+    line = only_row("slim")
     assert (line.total_rows, line.rows, line.cost_usd) == (0, 0, None)
 
 
 def test_inflation_is_over_rows_whose_use_is_known() -> None:
     known = row(allocated_memory=GB, memory_avg=GB // 4, cpu_user=S // 2, cpu_system=0)
     unknown = row(allocated_memory=8 * GB, memory_avg=None, cpu_user=None, cpu_system=None)
-    line = one("sim", known, unknown)
+    line = only_row("sim", known, unknown)
     assert line.rows == 2
     assert (line.used_vcpu_rows, line.used_memory_rows) == (1, 1)
     assert line.inflation_memory == 4
@@ -139,27 +139,27 @@ def test_inflation_is_over_rows_whose_use_is_known() -> None:
 
 
 def test_inflation_is_null_where_nothing_was_used_or_measured() -> None:
-    assert one("sim", row(memory_avg=None)).inflation_memory is None
-    assert one("sim", row(memory_avg=0)).inflation_memory is None
-    assert one("sim", row(cpu_user=0, cpu_system=0)).inflation_vcpu is None
-    assert one("sim", row(memory_avg=None)).used_byte_ns is None
-    assert one("sim", row(memory_avg=0)).used_byte_ns == 0
+    assert only_row("sim", row(memory_avg=None)).inflation_memory is None
+    assert only_row("sim", row(memory_avg=0)).inflation_memory is None
+    assert only_row("sim", row(cpu_user=0, cpu_system=0)).inflation_vcpu is None
+    assert only_row("sim", row(memory_avg=None)).used_byte_ns is None
+    assert only_row("sim", row(memory_avg=0)).used_byte_ns == 0
 
 
 def test_cloudflare_bills_no_memory() -> None:
-    line = one("cloudflare-workers", row(allocated_cpu=None, allocated_memory=None))
+    line = only_row("cloudflare-workers", row(allocated_cpu=None, allocated_memory=None))
     assert line.billable_byte_ns == 0
     assert line.inflation_memory == 0
 
 
 def test_a_total_of_cpu_time_may_stand_in_one_column() -> None:
     for values in ({"cpu_system": None}, {"cpu_user": None, "cpu_system": S // 2 - 1000}):
-        line = one("cloudflare-workers", row(**values))
+        line = only_row("cloudflare-workers", row(**values))
         assert line.used_micro_vcpu_ns == (S // 2 - 1000) * 10**6
 
 
 def test_a_vcpu_share_that_is_not_documented_is_null_where_it_was_not_observed() -> None:
-    line = one("oracle-functions", row(allocated_cpu=None))
+    line = only_row("oracle-functions", row(allocated_cpu=None))
     assert line.rows == 1
     assert line.billable_micro_vcpu_ns is None
     assert line.inflation_vcpu is None
@@ -170,28 +170,28 @@ def test_rows_beyond_the_platforms_limits_are_priced_and_counted() -> None:
     within = row(memory_avg=100 * MB, memory_peak=100 * MB)
     large = row(memory_avg=100 * MB, memory_peak=2 * GB)
     slow = row(execution=601 * S, memory_peak=None)
-    line = one("azure-consumption", within, large, slow)
+    line = only_row("azure-consumption", within, large, slow)
     assert (line.rows, line.beyond_limits) == (3, 2)
-    assert one("azure-consumption", within).beyond_limits == 0
-    assert one("slim", large).beyond_limits == 0
+    assert only_row("azure-consumption", within).beyond_limits == 0
+    assert only_row("slim", large).beyond_limits == 0
 
 
 def test_azure_bills_no_more_memory_than_the_instance_has() -> None:
-    line = one("azure-consumption", row(memory_avg=3 * GB))
+    line = only_row("azure-consumption", row(memory_avg=3 * GB))
     assert line.billable_byte_ns == 1536 * MB * S
     assert line.rounding_usd == 0
-    least = one("azure-consumption", row(execution=1, memory_avg=0))
+    least = only_row("azure-consumption", row(execution=1, memory_avg=0))
     assert least.billable_byte_ns == 128 * MB * 100 * MS
     assert least.billable_micro_vcpu_ns == 10**6 * 100 * MS
     assert least.rounding_usd == Decimal("0.0000002")  # all of the 0.0125 GB-s
 
 
 def test_rounding_is_what_the_bill_would_be_less_without_it() -> None:
-    line = one("azure-flex", row(execution=150 * MS, allocated_memory=2 * GB))
+    line = only_row("azure-flex", row(execution=150 * MS, allocated_memory=2 * GB))
     assert line.billable_gb_s == 2
     assert line.cost_usd == Decimal("0.0000524")
     assert line.rounding_usd == Decimal("0.0000442")  # 0.85 of 2 GB-s
-    assert one("vercel-functions", row(execution=150 * MS)).rounding_usd == 0
+    assert only_row("vercel-functions", row(execution=150 * MS)).rounding_usd == 0
 
 
 def test_groups_are_billed_apart_and_sorted() -> None:
@@ -212,7 +212,7 @@ def test_groups_are_billed_apart_and_sorted() -> None:
 
 def test_the_total_is_the_bill_without_groups() -> None:
     odd = [*(values for values, _ in NOT_BILLED), *(values for _, values, _ in UNPRICED), {}]
-    data = table([row(**values, experiment=f"e{place % 3}") for place, values in enumerate(odd)])
+    data = table([row(**values, experiment=f"e{index % 3}") for index, values in enumerate(odd)])
     by = ("experiment", "function")
     some = ["aws-lambda-x86", "azure-consumption", "cloudflare-workers", "spfu"]
     assert bill_with_total(data, some, by) == (bill(data, some), bill(data, some, by))
@@ -249,17 +249,17 @@ def test_lines_become_the_bill_table_of_the_record(tmp_path: Path) -> None:
     path = record.write(written, tmp_path / "bill.parquet", "bill")
     back = record.read(path, "bill").to_pylist()
     assert len(back) == len(lines)
-    for line, found in zip(lines, back, strict=True):
-        assert found["tariff"] == line.tariff
-        assert found["function"] == line.group["function"]
-        assert found["invocation"] is None
-        assert found["billable_byte_ns"] == line.billable_byte_ns
-        assert found["cost_usd"] == line.cost_usd
+    for line, item in zip(lines, back, strict=True):
+        assert item["tariff"] == line.tariff
+        assert item["function"] == line.group["function"]
+        assert item["invocation"] is None
+        assert item["billable_byte_ns"] == line.billable_byte_ns
+        assert item["cost_usd"] == line.cost_usd
 
 
 def full(rows: list[dict[str, Any]]) -> pa.Table:
     """Rows as a complete invocation table of the record."""
-    data = table([one | {"experiment": "e"} for one in rows])
+    data = table([only_row | {"experiment": "e"} for only_row in rows])
     data = data.append_column("attempt", pa.array([1] * len(rows), pa.int64()))
     return record.conform(data, "invocations", epoch=0)
 

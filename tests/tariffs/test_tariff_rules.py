@@ -46,8 +46,8 @@ def as_column(rules: Rules, values: list[int | None]) -> list[int | None]:
     """What rules make of a column, a step for each, on DuckDB."""
     columns = Columns(ibis.memtable(pa.table({"a": pa.array(values, pa.int64())})))
     billed = rules.apply(columns, columns.base("a"))
-    found = columns.table().select(billed=billed.name)
-    return list(ibis.duckdb.connect().to_pyarrow(found)["billed"].to_pylist())
+    result = columns.table().select(billed=billed.name)
+    return list(ibis.duckdb.connect().to_pyarrow(result)["billed"].to_pylist())
 
 
 @few
@@ -60,9 +60,9 @@ def test_columns_numbers_and_integers_agree(
     figures: dict[str, int | None], values: list[int | None], level: Level
 ) -> None:
     rules = Rules.of(figures).at(level)
-    found = as_column(rules, values)
-    assert found == [rules(Number(value)).value for value in values]
-    assert found == [None if value is None else rules(value) for value in values]
+    result = as_column(rules, values)
+    assert result == [rules(Number(value)).value for value in values]
+    assert result == [None if value is None else rules(value) for value in values]
     known = sorted(value for value in values if value is not None)
     assert [rules(value) for value in known] == sorted(rules(value) for value in known)
 
@@ -113,13 +113,13 @@ def test_sizes_are_the_same_as_columns_and_as_integers(
     columns = Columns(ibis.memtable(data))
     tariffs = [get(name) for name in ids()]
     sizes = [
-        fit(one.sizes, columns, columns.base("cpu"), columns.base("memory")) for one in tariffs
+        fit(item.sizes, columns, columns.base("cpu"), columns.base("memory")) for item in tariffs
     ]
-    found = ibis.duckdb.connect().to_pyarrow(columns.table().order_by("n"))
+    result = ibis.duckdb.connect().to_pyarrow(columns.table().order_by("n"))
     for tariff, size in zip(tariffs, sizes, strict=True):
         expected = [fit_size(tariff.sizes, Size(*pair)) for pair in pairs]
-        assert found[size.cpu.name].to_pylist() == [one.cpu for one in expected], tariff.id
-        assert found[size.memory.name].to_pylist() == [one.memory for one in expected], tariff.id
+        assert result[size.cpu.name].to_pylist() == [item.cpu for item in expected], tariff.id
+        assert result[size.memory.name].to_pylist() == [item.memory for item in expected], tariff.id
 
 
 def some_rows(n: int = 400) -> list[dict[str, Any]]:
@@ -140,18 +140,18 @@ def some_rows(n: int = 400) -> list[dict[str, Any]]:
     ]
 
 
-def by_hand(one: dict[str, Any]) -> tuple[int, int]:
+def by_hand(row: dict[str, Any]) -> tuple[int, int]:
     """Billed time and CPU time of a row, ns, in plain Python."""
-    turnaround = one["execution"] + (one["initialization"] or 0)
-    used = one["cpu_user"] + one["cpu_system"]
+    turnaround = row["execution"] + (row["initialization"] or 0)
+    used = row["cpu_user"] + row["cpu_system"]
     billed = max(-(-turnaround // (10 * MS)) * 10 * MS, 50 * MS)
     return max(billed - 100 * MS, 0), max(-(-used // MS) * MS - 20 * MS, 0)
 
 
 def test_a_rule_shows_in_every_analysis() -> None:
     rows = some_rows()
-    billed = [by_hand(one) for one in rows]
-    memory = [one["allocated_memory"] * time for one, (time, _) in zip(rows, billed, strict=True)]
+    billed = [by_hand(item) for item in rows]
+    memory = [item["allocated_memory"] * time for item, (time, _) in zip(rows, billed, strict=True)]
     cpu = [time for _, time in billed]
     expected = GIB_S * sum(memory) + VCPU_S * sum(cpu) + Fraction("0.0000002") * len(rows)
     assert 0 < cpu.count(0) < len(rows)
@@ -163,17 +163,17 @@ def test_a_rule_shows_in_every_analysis() -> None:
     assert line.billable_micro_vcpu_ns == 10**6 * sum(cpu)
     unrounded = sum(
         GIB_S
-        * one["allocated_memory"]
-        * max(one["execution"] + (one["initialization"] or 0) - 100 * MS, 0)
-        + VCPU_S * max(one["cpu_user"] + one["cpu_system"] - 20 * MS, 0)
-        for one in rows
+        * item["allocated_memory"]
+        * max(item["execution"] + (item["initialization"] or 0) - 100 * MS, 0)
+        + VCPU_S * max(item["cpu_user"] + item["cpu_system"] - 20 * MS, 0)
+        for item in rows
     )
     fees = len(rows) * Fraction("0.0000002")
     assert line.rounding_usd is not None
     assert abs(Fraction(line.rounding_usd) - (expected - fees - unrounded)) < Fraction(1, 10**17)
 
     apart = bill(data, [FREE], ["invocation"])
-    assert sum(one.exact_cost or 0 for one in apart) == expected
+    assert sum(item.exact_cost or 0 for item in apart) == expected
 
     (parts,) = decompositions(data, [FREE])
     assert parts.total == expected
@@ -183,21 +183,21 @@ def test_a_rule_shows_in_every_analysis() -> None:
     mine = curves[curves["tariff"] == "first-free"]
     comparable = [
         (size, time)
-        for one, size, time in zip(rows, memory, cpu, strict=True)
-        if one["cpu_user"] + one["cpu_system"]
+        for item, size, time in zip(rows, memory, cpu, strict=True)
+        if item["cpu_user"] + item["cpu_system"]
     ]
     for resource, index, unit in (("memory", 0, GB * S), ("vcpu", 1, S)):
         values = sorted(pair[index] / unit for pair in comparable)
         for value, share in mine[mine["resource"] == resource][["value", "share"]].to_numpy():
-            below = sum(one <= value * (1 + 1e-9) for one in values) / len(values)
-            lower = sum(one <= value / 1.011 for one in values) / len(values)
+            below = sum(item <= value * (1 + 1e-9) for item in values) / len(values)
+            lower = sum(item <= value / 1.011 for item in values) / len(values)
             assert lower - 1e-9 <= share <= below + 1e-9, resource
 
     added = measure(data, [FREE], at_least=0).frame
     (rule,) = added.to_dict("records")
     assert rule["rule"] == "10ms, at least 50ms, the first 100ms free"
-    executions = [one["execution"] for one in rows]
-    more = sum(FREE.time.rules(one) - max(one - 100 * MS, 0) for one in executions)
+    executions = [item["execution"] for item in rows]
+    more = sum(FREE.time.rules(item) - max(item - 100 * MS, 0) for item in executions)
     assert int(rule["added"]) == more
 
     (pair,) = break_even(data, [FREE], ["aws-fargate-arm"]).to_dict("records")
@@ -208,10 +208,10 @@ def test_a_bill_of_a_table_is_the_bill_of_its_requests() -> None:
     rows = some_rows()
     chosen = [FREE, *(get(name) for name in billable())]
     for line in bill(table(rows), chosen, ["invocation"]):
-        (one,) = (row for row in rows if row["invocation"] == line.group["invocation"])
+        (result,) = (row for row in rows if row["invocation"] == line.group["invocation"])
         (tariff,) = (tariff for tariff in chosen if tariff.id == line.tariff)
-        request = one | {"cpu_time": one["cpu_user"] + one["cpu_system"]}
-        assert line.exact_cost == cost(tariff, request), (line.tariff, one)
+        request = result | {"cpu_time": result["cpu_user"] + result["cpu_system"]}
+        assert line.exact_cost == cost(tariff, request), (line.tariff, result)
 
 
 durations = st.none() | st.sampled_from([0, 1, MS, 100 * MS]) | st.integers(0, S)
@@ -243,18 +243,18 @@ shares = st.none() | st.sampled_from([0, 250_000, 250_001, 5 * 10**6]) | st.inte
     )
 )
 def test_every_basis_and_rule_bills_a_table_as_its_requests(rows: list[dict[str, Any]]) -> None:
-    rows = [one | {"invocation": f"i{index:02}"} for index, one in enumerate(rows)]
+    rows = [item | {"invocation": f"i{index:02}"} for index, item in enumerate(rows)]
     tariff = read(FILE.with_name("every-basis.yaml"))
     lines = bill(table(rows), [tariff, FREE], ["invocation"])
-    for chosen, found in ((tariff, lines[: len(rows)]), (FREE, lines[len(rows) :])):
-        for one, line in zip(rows, found, strict=True):
-            usd = cost(chosen, one | {"cpu_time": one["cpu_user"]})
-            assert line.exact_cost == usd, one
+    for chosen, item in ((tariff, lines[: len(rows)]), (FREE, lines[len(rows) :])):
+        for entry, line in zip(rows, item, strict=True):
+            usd = cost(chosen, entry | {"cpu_time": entry["cpu_user"]})
+            assert line.exact_cost == usd, entry
             assert line.rows == (usd is not None)
     for parts, chosen in zip(
         decompositions(table(rows), [tariff, FREE]), (tariff, FREE), strict=True
     ):
-        costs = [cost(chosen, one | {"cpu_time": one["cpu_user"]}) for one in rows]
+        costs = [cost(chosen, item | {"cpu_time": item["cpu_user"]}) for item in rows]
         assert parts.total == sum((usd for usd in costs if usd is not None), Fraction(0))
 
 
@@ -277,13 +277,13 @@ def test_instances_have_the_rule_too() -> None:
             "allocated_memory": [GB] * 2,
         }
     )
-    (found,) = instances(life, [Tariff.model_validate(document)]).to_dict("records")
-    assert int(found["billed_ns"]) == 150 * S + 100 * MS
-    assert int(found["instance_ns"]) == 300 * S + 1
+    (result,) = instances(life, [Tariff.model_validate(document)]).to_dict("records")
+    assert int(result["billed_ns"]) == 150 * S + 100 * MS
+    assert int(result["instance_ns"]) == 300 * S + 1
     second = price_per_second(get("gcp-run-instance"), Size(10**6, GB)) or 0
     rounded = second * (100 * MS - 1) / S  # what is free is no negative rounding
-    assert Fraction(found["rounding_usd"]) == pytest.approx(rounded)
-    assert Fraction(found["rounding_usd"]) >= 0
+    assert Fraction(result["rounding_usd"]) == pytest.approx(rounded)
+    assert Fraction(result["rounding_usd"]) >= 0
 
 
 def with_storage(**rules: str) -> Tariff:
@@ -316,11 +316,11 @@ def test_storage_has_the_rules_too(rules: dict[str, str], unrounded: int, billed
     life = pa.table(
         {"started": [0], "ended": [HOUR], "allocated_cpu": [10**6], "allocated_memory": [GB]}
     )
-    (found,) = instances(life, [tariff]).to_dict("records")
-    assert int(found["storage_byte_ns"]) == billed * GB * HOUR
-    assert Fraction(found["cost_usd"]) == pytest.approx(second * 3600)
+    (result,) = instances(life, [tariff]).to_dict("records")
+    assert int(result["storage_byte_ns"]) == billed * GB * HOUR
+    assert Fraction(result["cost_usd"]) == pytest.approx(second * 3600)
     stepped = unit * HOUR * (billed - unrounded)
-    assert Fraction(found["rounding_usd"]) == pytest.approx(stepped)
+    assert Fraction(result["rounding_usd"]) == pytest.approx(stepped)
 
     rows = table([row(allocated_cpu=10**6, allocated_memory=GB)])
     (pair,) = break_even(rows, ["aws-lambda-x86"], [tariff]).to_dict("records")
@@ -336,6 +336,6 @@ def test_the_commands_say_the_rule(tmp_path: Path) -> None:
     assert "turnaround, in steps of 10ms, at least 50ms, the first 100ms free" in shown.output
     assert "in steps of 1 ms, the first 20 ms free" in shown.output
     command = ["cost", "decompose", str(tmp_path / "rows.parquet"), "-t", str(FILE), "--json"]
-    found = CliRunner().invoke(build(), command)
-    (record,) = json.loads(found.stdout)
+    result = CliRunner().invoke(build(), command)
+    (record,) = json.loads(result.stdout)
     assert Fraction(record["minimum_usd"]) < 0

@@ -38,7 +38,7 @@ class Plan(Form):
     named: dict[str, Step] = Field(default_factory=dict)
 
 
-def told(text: str) -> str:
+def error_message(text: str) -> str:
     with pytest.raises(UnciaError) as caught:
         validate(Plan, load(text, "plan.yaml"))
     assert caught.value.exit_code == 2
@@ -150,12 +150,12 @@ def test_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) ->
     ],
 )
 def test_each_mistake_is_told_with_its_line_and_key(text: str, message: str) -> None:
-    assert message in told(text)
+    assert message in error_message(text)
 
 
 def test_the_members_of_a_plain_union_are_told_once() -> None:
     text = "steps:\n- name: x\n  arrivals: {kind: constant, rate: 1}\n  size: abc\n"
-    assert told(text) == (
+    assert error_message(text) == (
         "plan.yaml:4: steps[0].size: must be a valid integer, not 'abc',"
         " or must be a list, not 'abc': write [\"abc\"]"
     )
@@ -166,7 +166,7 @@ def test_an_alias_bomb_ends_in_an_error() -> None:
     for level in range(1, 10):
         inner = ", ".join([f"*a{level - 1}"] * 10)
         text += f"a{level}: &a{level} [{inner}]\n"
-    assert f"more than {MAX_NODES} values" in told(text)
+    assert f"more than {MAX_NODES} values" in error_message(text)
 
 
 def test_files_that_cannot_be_read_are_told_by_name(tmp_path: Path) -> None:

@@ -116,12 +116,12 @@ def request_id(number: int) -> str:
 
 def as_events(invocations: list[Invocation]) -> list[dict[str, Any]]:
     events = []
-    for one in invocations:
-        for place, (time, message) in enumerate(one.messages()):
-            identifier = f"{one.start_ms}{one.request}{place}"
+    for item in invocations:
+        for index, (time, message) in enumerate(item.messages()):
+            identifier = f"{item.start_ms}{item.request}{index}"
             events.append(
                 {
-                    "logStreamName": one.stream,
+                    "logStreamName": item.stream,
                     "timestamp": time,
                     "message": message,
                     "ingestionTime": time + 9,
@@ -136,8 +136,8 @@ OTHER = "some line of the function's own: REPORT of the day\n"
 
 def write(folder: Path, form: str, events: list[dict[str, Any]]) -> Path:
     """The events in one of the forms, in the order given."""
-    own = {"logStreamName": "x", "timestamp": EPOCH_MS, "message": OTHER, "eventId": "own"}
-    events = [*events, own]
+    selected = {"logStreamName": "x", "timestamp": EPOCH_MS, "message": OTHER, "eventId": "own"}
+    events = [*events, selected]
     stream = [{"id": e["eventId"], **{k: e[k] for k in ("timestamp", "message")}} for e in events]
     group = "/aws/lambda/fn"
     if form == "pages":
@@ -153,11 +153,11 @@ def write(folder: Path, form: str, events: list[dict[str, Any]]) -> Path:
         named = [{**event, "logGroupName": group} for event in events]
         return text(folder / "x.jsonl", "\n".join(map(json.dumps, named)) + "\r\n")
     if form == "subscription":  # one object behind the other, each of a stream
-        found = ""
+        result = ""
         for event, short in zip(events, stream, strict=True):
             around = {"logGroup": group, "logStream": event["logStreamName"]}
-            found += json.dumps({"messageType": "DATA_MESSAGE", **around, "logEvents": [short]})
-        return text(folder / "x.gz", found)
+            result += json.dumps({"messageType": "DATA_MESSAGE", **around, "logEvents": [short]})
+        return text(folder / "x.gz", result)
     if form == "insights":
         rows = [
             [
@@ -212,11 +212,11 @@ FORMS = ["pages", "list", "lines", "subscription", "insights", "csv", "tail", "e
 @st.composite
 def invocations(draw: st.DrawFn) -> list[Invocation]:
     """Requests on several streams; a retry of a request comes after what it retries."""
-    found = []
+    result = []
     for number in range(draw(st.integers(1, 5))):
         at = EPOCH_MS + draw(st.integers(0, 10_000))
         for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
-            one = Invocation(
+            case = Invocation(
                 request_id(number),
                 STREAM.format(draw(st.integers(0, 2))),
                 at,
@@ -227,9 +227,9 @@ def invocations(draw: st.DrawFn) -> list[Invocation]:
                 restore=draw(st.none() | st.none() | st.integers(0, 100_000)),
                 status=draw(st.sampled_from(["", "", "timeout", "error"])),
             )
-            found.append(one)
-            at = one.end_ms + draw(st.integers(1, 100_000))
-    return found
+            result.append(case)
+            at = case.end_ms + draw(st.integers(1, 100_000))
+    return result
 
 
 def rows_of(all_of: list[Invocation]) -> list[dict[str, object]]:
@@ -266,9 +266,9 @@ def test_every_form_gives_the_same_rows(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_lines, "CHUNK_BYTES", chunk)
         done = aws_logs.convert([source], folder / "out")
-    found = imported(folder / "out")
-    assert by_key(found) == by_key(rows_of(all_of))
-    starts = [row["started"] for row in found]
+    result = imported(folder / "out")
+    assert by_key(result) == by_key(rows_of(all_of))
+    starts = [row["started"] for row in result]
     assert starts == sorted(starts)  # type: ignore[type-var]
     assert done.rows == {"invocations": len(all_of)}
     assert done.skipped == 0
@@ -285,12 +285,12 @@ def test_the_forms_are_recognised(tmp_path: Path) -> None:
 
 
 def test_an_event_that_two_pages_hold_counts_once(tmp_path: Path) -> None:
-    one = Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 15_551, 1769, 40)
-    events = as_events([one])
+    result = Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 15_551, 1769, 40)
+    events = as_events([result])
     write(tmp_path / "a", "list", events)
     write(tmp_path / "b", "list", events[1:])
     done = aws_logs.convert([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
-    assert imported(tmp_path / "out") == [one.row(1)]
+    assert imported(tmp_path / "out") == [result.row(1)]
     assert "2 events occurred again, and counts once" in done.warnings
 
 
@@ -298,26 +298,26 @@ def test_what_the_log_does_not_say_is_null_and_counted(tmp_path: Path) -> None:
     first, second, third = (
         Invocation(request_id(n), STREAM.format(1), EPOCH_MS + n, 1234, 512, 40) for n in (1, 2, 3)
     )
-    messages = [message for one in (first, second) for _, message in one.messages()]
+    messages = [message for item in (first, second) for _, message in item.messages()]
     messages.pop(0)  # the log begins behind the START of the first
     messages.append(third.messages()[0][1])  # and ends before the REPORT of the third
     log = text(tmp_path / "my-function.txt", "".join(messages))
     done = aws_logs.convert([log], tmp_path / "out")
     expected = []
-    for one in (first, second):
-        row = one.row(1) | {"function": "my-function"}
+    for item in (first, second):
+        row = item.row(1) | {"function": "my-function"}
         expected.append({k: v for k, v in row.items() if k not in ("instance", "started", "ended")})
     assert imported(tmp_path / "out") == expected
-    told = "\n".join(done.warnings)
-    assert "2 REPORTs in a log that names no function: it is named after its file" in told
-    assert "1 invocation without a REPORT" in told
-    assert "1 REPORT without a START: started is null" in told
-    assert "2 REPORTs in a log without times" in told
-    assert "2 REPORTs in a log that names no stream" in told
+    output = "\n".join(done.warnings)
+    assert "2 REPORTs in a log that names no function: it is named after its file" in output
+    assert "1 invocation without a REPORT" in output
+    assert "1 REPORT without a START: started is null" in output
+    assert "2 REPORTs in a log without times" in output
+    assert "2 REPORTs in a log that names no stream" in output
 
 
 def test_a_failure_belongs_to_its_attempt(tmp_path: Path) -> None:
-    one, two, stream = request_id(1), request_id(2), STREAM.format(1)
+    case, two, stream = request_id(1), request_id(2), STREAM.format(1)
     killed = "RequestId: {} Error: Runtime exited with error: signal: killed\nRuntime.ExitError\n"
     events = []
 
@@ -326,24 +326,24 @@ def test_a_failure_belongs_to_its_attempt(tmp_path: Path) -> None:
         events.append({**event, "eventId": str(len(events))})
 
     report = "REPORT RequestId: {}\tDuration: {} ms\tBilled Duration: {} ms\tMemory Size: 128 MB\t"
-    add(0, f"START RequestId: {one} Version: 1")
-    add(3000, f"END RequestId: {one}")
-    add(3000, report.format(one, "3000.00", "3000"))
-    add(3000, f"2025-05-12T20:24:09.000Z {one} Task timed out after 3.00 seconds\n\n")
-    add(4000, f"START RequestId: {one} Version: 1")
-    add(4010, f"END RequestId: {one}")
-    add(4010, report.format(one, "9.50", "10"))
+    add(0, f"START RequestId: {case} Version: 1")
+    add(3000, f"END RequestId: {case}")
+    add(3000, report.format(case, "3000.00", "3000"))
+    add(3000, f"2025-05-12T20:24:09.000Z {case} Task timed out after 3.00 seconds\n\n")
+    add(4000, f"START RequestId: {case} Version: 1")
+    add(4010, f"END RequestId: {case}")
+    add(4010, report.format(case, "9.50", "10"))
     add(5000, f"START RequestId: {two} Version: 1")
     add(5001, killed.format(two))
     add(5001, f"END RequestId: {two}")
     add(5001, report.format(two, "1.00", "1"))
     log = text(tmp_path / "f.json", json.dumps({"events": events[::-1]}))
     aws_logs.convert([log], tmp_path / "out")
-    found = [
+    result = [
         (row["attempt"], row["outcome"], row.get("error"), row["execution"])
         for row in imported(tmp_path / "out")
     ]
-    assert found == [
+    assert result == [
         (1, "timeout", "Task timed out after 3.00 seconds", 3000 * MS),
         (2, "ok", None, 9_500_000),
         (1, "function_error", "Error: Runtime exited with error: signal: killed", MS),
@@ -354,7 +354,7 @@ def test_a_failure_belongs_to_its_attempt(tmp_path: Path) -> None:
 def test_the_json_format_of_lambda(wrapped: bool, tmp_path: Path) -> None:
     request = request_id(7)
     arn = "arn:aws:lambda:eu-west-1:123456789012:function:thumbnails"
-    told = [
+    message = [
         {"time": "2025-05-12T20:24:06.154Z", "type": "platform.start",
          "record": {"requestId": request, "functionArn": arn, "version": "$LATEST"}},
         {"time": "2025-05-12T20:24:06.200Z", "level": "INFO", "message": "hello"},
@@ -364,7 +364,7 @@ def test_the_json_format_of_lambda(wrapped: bool, tmp_path: Path) -> None:
                                 "memorySizeMB": 256, "maxMemoryUsedMB": 118,
                                 "initDurationMs": 145.399}}},
     ]  # fmt: skip
-    lines = [json.dumps(one) for one in told]
+    lines = [json.dumps(item) for item in message]
     if wrapped:
         lines = [
             json.dumps({"timestamp": 1, "message": line, "logGroupName": "/aws/lambda/thumbnails"})
@@ -451,14 +451,14 @@ def test_bad_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     events.insert(3, {"timestamp": "soon", "message": f"START RequestId: {request_id(4)}"})
     log = text(tmp_path / "fn.jsonl", "\n".join(map(json.dumps, events)) + "\nno JSON\n[1]\n")
     done = aws_logs.convert([log], tmp_path / "out", strict=False)
-    assert by_key(imported(tmp_path / "out")) == by_key([one.row(1) for one in good])
+    assert by_key(imported(tmp_path / "out")) == by_key([item.row(1) for item in good])
     assert done.skipped == len(bad) + 1 + 2 - 1  # "no JSON" is the function's own line
     for number, (_, column, expected) in enumerate(bad):
-        one = tmp_path / f"{number}.jsonl"
+        result = tmp_path / f"{number}.jsonl"
         line = 2 + number + (number >= 2)
-        text(one, "\n".join(map(json.dumps, [*events[:1], events[line - 1]])))
+        text(result, "\n".join(map(json.dumps, [*events[:1], events[line - 1]])))
         with pytest.raises(UnciaError, match=f"line 2, column {column}: .* is not {expected}"):
-            aws_logs.convert([one], tmp_path / "none", strict=True)
+            aws_logs.convert([result], tmp_path / "none", strict=True)
     assert not (tmp_path / "none").exists()
 
 
@@ -510,9 +510,9 @@ def test_any_damage_is_an_error_or_counted(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
-    one = Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 155, 128, 1, init=7)
+    result = Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 155, 128, 1, init=7)
     source = write(folder, data.draw(st.sampled_from(["pages", "lines", "csv", "tail"])),
-                   as_events([one]))  # fmt: skip
+                   as_events([result]))  # fmt: skip
     content = bytearray(source.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(content) - 1))
@@ -528,8 +528,8 @@ def test_any_damage_is_an_error_or_counted(
 
 
 def test_a_row_that_is_no_csv_is_counted(tmp_path: Path) -> None:
-    one = Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 155, 128, 1, init=7)
-    source = write(tmp_path, "csv", as_events([one]))
+    result = Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 155, 128, 1, init=7)
+    source = write(tmp_path, "csv", as_events([result]))
     content = source.read_bytes()
     source.write_bytes(content + b'2025-05-12 00:00:00.000,"a"\rb\n')
     done = aws_logs.convert([source], tmp_path / "row", strict=False)

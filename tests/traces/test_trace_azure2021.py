@@ -105,14 +105,14 @@ def test_a_bad_cell_is_told_with_its_place_and_can_be_skipped(
     with pytest.raises(UnciaError) as raised:
         azure2021.convert([file], tmp_path / "out", strict=True)
     text = cells[AZURE2021.index(column)]
-    place = f"{file}, line 5, column {column}: {text!r} is not"
-    assert raised.value.message.startswith(place)
+    index = f"{file}, line 5, column {column}: {text!r} is not"
+    assert raised.value.message.startswith(index)
     assert expected in raised.value.message
     assert left_over(tmp_path) == []
     done = azure2021.convert([file], tmp_path / "out")
     assert (done.read, done.skipped, done.rows) == (6, 1, {"invocations": 5})
     assert [reason.startswith(f"{column}: not ") for reason in done.rejected] == [True]
-    assert place in done.warnings[0]
+    assert index in done.warnings[0]
     assert imported(tmp_path / "out") == oracle.azure2021([file])
 
 

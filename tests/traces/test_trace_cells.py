@@ -88,8 +88,8 @@ def test_names_are_the_same_by_their_least_and_most_letters(texts: list[str]) ->
 @example(cores=[1], time=500_000_000)
 def test_cpu_time_is_the_exact_product(cores: list[int], time: int) -> None:
     execution = np.full(len(cores), time, dtype=np.int64)
-    used, believed = huawei2025._cpu_time(np.array(cores, dtype=np.int64), execution)
-    for core, number, ok in zip(cores, used.tolist(), believed.tolist(), strict=True):
+    used, trusted = huawei2025._cpu_time(np.array(cores, dtype=np.int64), execution)
+    for core, number, ok in zip(cores, used.tolist(), trusted.tolist(), strict=True):
         exact = (2 * core * time + 10**9) // (2 * 10**9)
         assert ok == (exact <= huawei2025.MAX_TIME) or exact == huawei2025.MAX_TIME
         assert number == exact or not ok
@@ -105,9 +105,9 @@ PODS = st.one_of(
 @given(pods=st.lists(PODS, min_size=1, max_size=8))
 @example(pods=["pool22-300-128-1", "a-300-400-128-1-x", "pool-1-2-3-4", "-1-2-3", "p-1-2-"])
 def test_the_flavours_of_pods_are_those_of_the_pattern(pods: list[str]) -> None:
-    found = huawei_pods.Pods.of(pa.array(pods), np.ones(len(pods), dtype=bool))
+    result = huawei_pods.Pods.of(pa.array(pods), np.ones(len(pods), dtype=bool))
     rows = zip(
-        *(found.each(part).to_pylist() for part in (found.pool, found.cpu, found.memory)),
+        *(result.each(part).to_pylist() for part in (result.pool, result.cpu, result.memory)),
         strict=True,
     )
     for pod, row in zip(pods, rows, strict=True):
@@ -135,13 +135,13 @@ def test_cold_starts_are_found_as_by_a_dictionary(
 ) -> None:
     starts.append((region, "aaaaaaaaaa", "b", 7))
     requests.append(("aaaaaaaaaa", "b"))
-    found = [
+    result = [
         huawei_starts.keys(
             where, pa.array([request]), pa.array([pod]), np.array([cost], dtype=np.int64)
         )
         for where, request, pod, cost in starts
     ]
-    rows, costs, elsewhere = huawei_starts.Starts(found).of(
+    rows, costs, elsewhere = huawei_starts.Starts(result).of(
         region,
         pa.array([request for request, _ in requests]),
         pa.array([pod for _, pod in requests], pa.utf8()),
@@ -150,10 +150,10 @@ def test_cold_starts_are_found_as_by_a_dictionary(
     others = 0
     for row, (request, pod) in enumerate(requests):
         caused = [start for start in starts if start[:2] == (region, request)]
-        own = [cost for _, _, started, cost in caused if started == pod]
-        if own:
-            expected[row] = max(own)
-        others += bool(caused and not own)
+        selected = [cost for _, _, started, cost in caused if started == pod]
+        if selected:
+            expected[row] = max(selected)
+        others += bool(caused and not selected)
     assert dict(zip(rows.tolist(), costs.tolist(), strict=True)) == expected
     assert elsewhere == others
 

@@ -101,15 +101,17 @@ def test_options_of_huawei_2025(run: Run, tmp_path: Path) -> None:
     pods = ("p-6600-16384-1", "p-300-128-1")
     file = write(tmp_path / "R1" / "part.csv", REQUESTS, [request(podID=pod) for pod in pods])
     out = tmp_path / "out"
-    code, said, _ = run("import", "Huawei-2025", file, "--out", out, "--json")
+    code, message, _ = run("import", "Huawei-2025", file, "--out", out, "--json")
     assert code == 0
-    assert json.loads(said)["rejected"] == {"memory above 10240 MB": 1}
-    code, said, _ = run(
+    assert json.loads(message)["rejected"] == {"memory above 10240 MB": 1}
+    code, message, _ = run(
         *("import", "huawei2025", file, "--out", tmp_path / "all", "--max-memory", "none"),
         *("--unsorted", "--partition-by", "platform", "--json"),
     )
-    assert (json.loads(said)["read"], json.loads(said)["rejected"]) == (2, {})
-    assert json.loads(said)["tables"] == {"invocations": str(tmp_path / "all/invocations.parquet")}
+    assert (json.loads(message)["read"], json.loads(message)["rejected"]) == (2, {})
+    assert json.loads(message)["tables"] == {
+        "invocations": str(tmp_path / "all/invocations.parquet")
+    }
     assert (tmp_path / "all/invocations.parquet/platform=huawei-R1/part-0.parquet").is_file()
     code, _, err = run("import", "huawei2025", file, "--out", out, "--max-memory", "10240")
     assert code == 2
@@ -121,12 +123,12 @@ def test_the_format_can_be_named_and_the_outcome_printed_as_json(run: Run, tmp_p
     target = tmp_path / "x.parquet"
     code, out, _ = run("import", "azure-2021", file, "--out", target, "--json")
     assert code == 0
-    said = json.loads(out)
-    assert said["rows"] == {"invocations": 1}
-    assert said["tables"] == {"invocations": str(target)}
-    assert (said["read"], said["kept"]) == (2, 1)
-    assert said["rejected"] == {"duration: not seconds, 0 or more": 1}
-    assert said["rejected_file"] == str(tmp_path / "x.rejected.csv")
+    answer = json.loads(out)
+    assert answer["rows"] == {"invocations": 1}
+    assert answer["tables"] == {"invocations": str(target)}
+    assert (answer["read"], answer["kept"]) == (2, 1)
+    assert answer["rejected"] == {"duration: not seconds, 0 or more": 1}
+    assert answer["rejected_file"] == str(tmp_path / "x.rejected.csv")
     kept = csv_rows(tmp_path / "x.rejected.csv")
     reason = "duration: not seconds, 0 or more"
     assert kept == [

@@ -73,8 +73,8 @@ def test_a_day_is_placed_by_the_name_of_its_file(tmp_path: Path) -> None:
 def test_a_function_that_is_there_twice_a_day_is_summed_and_said(tmp_path: Path) -> None:
     rows = [("o", "a", "f", "http", {1: 5, 2: 1}), ("o", "a", "f", "timer", {1: 7})]
     done = azure2019.convert([invocations(tmp_path, 1, rows)], tmp_path / "out")
-    found = arrivals(tmp_path / "out")
-    assert [(row["count"], row["trigger"]) for row in found.values()] == [(12, None), (1, "http")]
+    result = arrivals(tmp_path / "out")
+    assert [(row["count"], row["trigger"]) for row in result.values()] == [(12, None), (1, "http")]
     assert done.warnings == ["1 row repeated a function within a day; their counts were summed"]
 
 
@@ -84,8 +84,8 @@ def test_a_bad_count_is_told_with_its_minute(cell: str, tmp_path: Path) -> None:
     file = invocations(tmp_path, 1, rows)
     with pytest.raises(UnciaError) as raised:
         azure2019.convert([file], tmp_path / "out", strict=True)
-    place = f"{file}, line 3" + (", column 700" if cell.isascii() else "")
-    assert raised.value.message.startswith(place)
+    index = f"{file}, line 3" + (", column 700" if cell.isascii() else "")
+    assert raised.value.message.startswith(index)
     assert left_over(tmp_path) == []
     done = azure2019.convert([file], tmp_path / "out")
     assert done.skipped == 1
@@ -94,11 +94,11 @@ def test_a_bad_count_is_told_with_its_minute(cell: str, tmp_path: Path) -> None:
 
 def test_two_files_of_a_day_and_a_name_without_one_are_refused(tmp_path: Path) -> None:
     rows: list[tuple[object, ...]] = [("o", "a", "f", "http", {1: 5})]
-    one = invocations(tmp_path / "x", 1, rows)
+    result = invocations(tmp_path / "x", 1, rows)
     two = invocations(tmp_path / "y", 1, rows)
     with pytest.raises(UnciaError, match="both of day 1"):
-        azure2019.convert([one, two], tmp_path / "out")
-    one.rename(tmp_path / "counts.csv")
+        azure2019.convert([result, two], tmp_path / "out")
+    result.rename(tmp_path / "counts.csv")
     with pytest.raises(UnciaError, match="does not say which day"):
         azure2019.convert([tmp_path / "counts.csv"], tmp_path / "out")
 
@@ -145,8 +145,8 @@ def test_profiles_are_exact(
         statistic = row["statistic"]
         if statistic == "quantile":
             statistic = Fraction(Decimal(repr(row["quantile"])))
-        found = (row["duration"], row["memory"], row["minute"], row["count"])
-        assert found == expected[row["function"], row["app"], statistic]
+        result = (row["duration"], row["memory"], row["minute"], row["count"])
+        assert result == expected[row["function"], row["app"], statistic]
         assert (row["owner"], row["minutes"]) == ("o", 1440)
 
 
@@ -204,8 +204,8 @@ def test_huawei_requests_are_those_of_plain_python(
                 huawei2023.convert([file], folder / "out")
             return
         done = huawei2023.convert([file], folder / "out")
-    found = {key: row["count"] for key, row in arrivals(folder / "out").items()}
-    assert found == expected
+    result = {key: row["count"] for key, row in arrivals(folder / "out").items()}
+    assert result == expected
     assert any("without data" in warning for warning in done.warnings) == (without > 0)
     assert all(str(without) in warning for warning in done.warnings)
 
@@ -223,12 +223,12 @@ def test_what_has_no_place_in_the_tables_is_left_out_and_said(tmp_path: Path) ->
     huawei(folder, "requests_minute", 0, [60], [["7"]])
     done = huawei2023.convert([folder], tmp_path / "out")
     assert {key: row["count"] for key, row in arrivals(tmp_path / "out").items()} == {("0", 1): 7}
-    said = "\n".join(done.warnings)
+    message = "\n".join(done.warnings)
     for metric in metrics:
-        assert f"1 file of {metric} not read: no table has a place for it" in said
-    assert "1 file of requests_second not read: requests_minute counts the same" in said
-    assert "1 file of function_delay not read: profiles are of minutes" in said
-    assert "1 file of function_delay not read: the release does not say its unit" in said
+        assert f"1 file of {metric} not read: no table has a place for it" in message
+    assert "1 file of requests_second not read: requests_minute counts the same" in message
+    assert "1 file of function_delay not read: profiles are of minutes" in message
+    assert "1 file of function_delay not read: the release does not say its unit" in message
     with pytest.raises(UnciaError, match="--delay-unit is s or ms"):
         huawei2023.convert([folder], tmp_path / "more", delay_unit="us")
     huawei2023.convert([folder], tmp_path / "more", delay_unit="ms")
@@ -281,5 +281,5 @@ def test_a_time_that_is_twice_or_of_another_day_is_refused(
         huawei2023.convert([file], tmp_path / "out", strict=True)
     done = huawei2023.convert([file], tmp_path / "out")
     assert done.skipped == 1
-    found = {key: row["count"] for key, row in arrivals(tmp_path / "out").items()}
-    assert found == {("7", 0): 1, ("7", 1): 2}
+    result = {key: row["count"] for key, row in arrivals(tmp_path / "out").items()}
+    assert result == {("7", 0): 1, ("7", 1): 2}

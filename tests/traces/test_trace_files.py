@@ -159,7 +159,7 @@ def damaged(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"", "is empty"),
         (b"\n\n", "is empty"),
@@ -185,9 +185,9 @@ def damaged(data: bytes) -> bytes:
     ],
 )
 def test_a_file_that_cannot_be_believed_is_refused_and_leaves_nothing(
-    data: bytes, said: str, tmp_path: Path
+    data: bytes, message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UnciaError, match=said):
+    with pytest.raises(UnciaError, match=message):
         converted(data, tmp_path, strict=True)
     assert left_over(tmp_path) == []
 
@@ -239,8 +239,8 @@ def test_line_ends_may_be_of_all_kinds(
 def test_columns_may_be_further_but_not_missing(tmp_path: Path) -> None:
     names = [name if name != "runtimeCost" else "run_time_cost" for name in REQUESTS]
     file = write(tmp_path / "renamed.csv", names, [request()])
-    said = "missing column 'runtimeCost' .'run_time_cost' is nearest to 'runtimeCost'"
-    with pytest.raises(UnciaError, match=said) as raised:
+    message = "missing column 'runtimeCost' .'run_time_cost' is nearest to 'runtimeCost'"
+    with pytest.raises(UnciaError, match=message) as raised:
         traces.load([file], tmp_path / "out", trace="Huawei-2025")
     assert "A file of requests has: time_worker" in str(raised.value.hint)
     file = write(tmp_path / "less.csv", REQUESTS[:-1], [request()[:-1]])
@@ -466,8 +466,8 @@ def test_a_mutated_file_is_imported_or_refused_whole(
             return
         expected = [(row["started"], row["function"]) for row in oracle.azure2021([text])]
         table = record.read(done.tables["invocations"])
-        found = zip(table["started"].to_pylist(), table["function"].to_pylist(), strict=True)
-        assert list(found) == expected
+        result = zip(table["started"].to_pylist(), table["function"].to_pylist(), strict=True)
+        assert list(result) == expected
 
 
 @settings(deadline=None, max_examples=60)

@@ -56,7 +56,7 @@ def request(number: int, latency: str, status: int = 200, **other: Any) -> dict[
     return entry | other
 
 
-def told(second: int, text: str, execution: str = "grcug3cacqj4") -> dict[str, Any]:
+def error_message(second: int, text: str, execution: str = "grcug3cacqj4") -> dict[str, Any]:
     """An entry of Cloud Functions of the first generation."""
     return {
         "insertId": f"000000-{second}-{execution}",
@@ -129,8 +129,8 @@ def test_statuses_are_outcomes(tmp_path: Path) -> None:
     entries = [request(n, "1.5s", status) for n, status in enumerate(statuses)]
     refused = request(9, "0s", 403, labels={})
     gcp_logs.convert([save(tmp_path / "a.json", *entries, refused)], tmp_path / "out")
-    found = imported(tmp_path / "out")
-    assert [(row["status"], row["outcome"], row.get("error")) for row in found] == [
+    result = imported(tmp_path / "out")
+    assert [(row["status"], row["outcome"], row.get("error")) for row in result] == [
         (200, "ok", None),
         (302, "ok", None),
         (404, "transport_error", "HTTP 404"),
@@ -140,22 +140,24 @@ def test_statuses_are_outcomes(tmp_path: Path) -> None:
         (504, "timeout", "HTTP 504"),
         (403, "transport_error", "HTTP 403"),
     ]
-    assert [row.get("execution") for row in found] == [1_500 * MS] * 7 + [None]
+    assert [row.get("execution") for row in result] == [1_500 * MS] * 7 + [None]
 
 
 def test_functions_of_the_first_generation(tmp_path: Path) -> None:
     entries = [
-        told(9, "Function execution took 426 ms, finished with status code: 200"),
-        told(3, "Function execution started"),
-        told(5, "a line of the function's own"),
-        told(7, "Function execution took 60002.5 ms, finished with status: 'timeout'", "second"),
-        told(8, "Function execution took 7 ms, finished with status: 'crash'", "third"),
-        told(8, "Function execution took 8 ms. Finished with status: ok", "fourth"),
-        told(9, "Function execution started", "open"),
+        error_message(9, "Function execution took 426 ms, finished with status code: 200"),
+        error_message(3, "Function execution started"),
+        error_message(5, "a line of the function's own"),
+        error_message(
+            7, "Function execution took 60002.5 ms, finished with status: 'timeout'", "second"
+        ),
+        error_message(8, "Function execution took 7 ms, finished with status: 'crash'", "third"),
+        error_message(8, "Function execution took 8 ms. Finished with status: ok", "fourth"),
+        error_message(9, "Function execution started", "open"),
     ]
     done = gcp_logs.convert([save(tmp_path / "a.json", *entries)], tmp_path / "out")
-    found = {row["invocation"]: row for row in imported(tmp_path / "out")}
-    assert found["grcug3cacqj4"] == {
+    result = {row["invocation"]: row for row in imported(tmp_path / "out")}
+    assert result["grcug3cacqj4"] == {
         "platform": "gcp-europe-west1",
         "function": "fn",
         "invocation": "grcug3cacqj4",
@@ -167,10 +169,10 @@ def test_functions_of_the_first_generation(tmp_path: Path) -> None:
         "ended": START + 9_500 * MS,
         "execution": 426 * MS,
     }
-    others = [(found[name]["outcome"], found[name]["execution"]) for name in ("second", "third")]
+    others = [(result[name]["outcome"], result[name]["execution"]) for name in ("second", "third")]
     assert others == [("timeout", 60_002_500_000), ("function_error", 7 * MS)]
-    assert (found["fourth"]["outcome"], found["third"]["error"]) == ("ok", "crash")
-    assert "open" not in found
+    assert (result["fourth"]["outcome"], result["third"]["error"]) == ("ok", "crash")
+    assert "open" not in result
     assert "3 executions logged at its end only: started is null" in done.warnings
     assert "1 execution started without an end in the log: no row" in done.warnings
 
@@ -190,11 +192,11 @@ def test_descriptions_beside_the_log_give_the_allocation(tmp_path: Path) -> None
     (tmp_path / "log" / "service.json").write_text(json.dumps(service(cpu="1000m", memory="512Mi")))
     save(tmp_path / "log" / "z" / "revisions.json", revision)
     gcp_logs.convert([tmp_path / "log"], tmp_path / "out")
-    found = [
+    result = [
         (row["allocated_cpu"], row["allocated_memory"], row.get("shared"))
         for row in imported(tmp_path / "out")
     ]
-    assert found == [(500_000, 10**9, False), (1_000_000, 512 << 20, None)]
+    assert result == [(500_000, 10**9, False), (1_000_000, 512 << 20, None)]
 
 
 def test_google_bills_steps_of_100_ms(tmp_path: Path) -> None:
@@ -235,12 +237,15 @@ def test_bad_entries_are_left_out_and_counted(tmp_path: Path) -> None:
         (request(1, "1s", timestamp="2025-13-10T10:00:00Z"), "timestamp: .* is not a time"),
         (request(1, "1s", httpRequest=None), "httpRequest: '' is not an object"),
         (request(1, "1s", resource={}), r"resource\.labels\.service_name: '' is not a name"),
-        (told(1, "Function execution took long"), "textPayload"),
-        (told(1, "Function execution took -5 ms, finished with status: 'ok'"), "textPayload"),
+        (error_message(1, "Function execution took long"), "textPayload"),
+        (
+            error_message(1, "Function execution took -5 ms, finished with status: 'ok'"),
+            "textPayload",
+        ),
         ([1], "an entry of a log"),
     ]
     good = [request(n, f"{n}.5s") for n in range(3)]
-    log = save(tmp_path / "a.json", *good[:2], *(one for one, _ in bad), good[2])
+    log = save(tmp_path / "a.json", *good[:2], *(item for item, _ in bad), good[2])
     done = gcp_logs.convert([log], tmp_path / "out", strict=False)
     assert done.skipped == len(bad)
     assert [row["execution"] for row in imported(tmp_path / "out")] == [
@@ -248,11 +253,11 @@ def test_bad_entries_are_left_out_and_counted(tmp_path: Path) -> None:
         1500 * MS,
         2500 * MS,
     ]
-    for number, (one, said) in enumerate(bad):
-        file = save(tmp_path / f"{number}.jsonl", good[0], one, lines=True)
-        if isinstance(one, list):
-            file = save(tmp_path / f"{number}.json", good[0], one)
-        with pytest.raises(UnciaError, match=said):
+    for number, (item, entry) in enumerate(bad):
+        file = save(tmp_path / f"{number}.jsonl", good[0], item, lines=True)
+        if isinstance(item, list):
+            file = save(tmp_path / f"{number}.json", good[0], item)
+        with pytest.raises(UnciaError, match=entry):
             gcp_logs.convert([file], tmp_path / "none", strict=True)
     assert not (tmp_path / "none").exists()
 
@@ -284,7 +289,10 @@ def test_any_damage_is_an_error_or_counted(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
-    entries = [request(1, "0.5s"), told(2, "Function execution took 5 ms, finished with status: 1")]
+    entries = [
+        request(1, "0.5s"),
+        error_message(2, "Function execution took 5 ms, finished with status: 1"),
+    ]
     log = save(folder / "a.json", *entries, lines=data.draw(st.booleans()))
     content = bytearray(log.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):

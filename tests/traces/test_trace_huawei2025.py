@@ -66,10 +66,10 @@ def test_the_table_is_what_plain_python_computes(
     cold = [write(folder / "cold.csv", COLD_STARTS, starts)] if starts else []
     huawei2025.convert([file, *cold], folder / "out")
     expected = oracle.huawei2025([file], cold)
-    found = [
+    result = [
         {key: row[key] for key in expected[0]} for row in record.read(folder / "out").to_pylist()
     ]
-    assert found == expected
+    assert result == expected
 
 
 def test_a_request_of_the_release_is_read_as_documented(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_cold_starts_alone_become_instances_and_spans(tmp_path: Path) -> None:
         ("scheduling", 1_713_000_000),
     ]
     assert mine[0]["start"] == began
-    assert all(one["end"] == two["start"] for one, two in itertools.pairwise(mine))
+    assert all(item["end"] == two["start"] for item, two in itertools.pairwise(mine))
     assert {span["invocation"] for span in mine} == {"a"}
 
 
@@ -197,8 +197,8 @@ def test_the_same_pod_and_request_in_two_regions_are_two(tmp_path: Path) -> None
     lines = bill(tmp_path / "out", ["aws-lambda-x86"])
     assert [line.rows for line in lines] == [2]
     with connect("duckdb") as backend:
-        found = backend.collect(backend.table(tmp_path / "out").group_by("platform").agg())
-    assert sorted(found["platform"].to_pylist()) == ["huawei-R1", "huawei-R2"]
+        result = backend.collect(backend.table(tmp_path / "out").group_by("platform").agg())
+    assert sorted(result["platform"].to_pylist()) == ["huawei-R1", "huawei-R2"]
 
 
 PLANTED = {
@@ -336,9 +336,9 @@ def test_many_rows_are_sorted_if_asked_for(
     done = huawei2025.convert(
         [write(tmp_path / "part.csv", REQUESTS, rows)], tmp_path / "out", sort=sort
     )
-    found = record.read(tmp_path / "out")["request_id"].to_pylist()
+    result = record.read(tmp_path / "out")["request_id"].to_pylist()
     order = [f"r{time}" for time in sorted(times) if time != times[3]] + [f"r{times[3]}"]
-    assert found == (order if sort else [f"r{time}" for time in times])
+    assert result == (order if sort else [f"r{time}" for time in times])
     assert any("not sorted" in warning for warning in done.warnings) == (not sort)
     metadata = pq.read_metadata(done.tables["invocations"])
     groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]

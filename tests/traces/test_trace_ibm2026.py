@@ -68,13 +68,13 @@ def test_frames_of_every_pandas(version: str, tmp_path: Path) -> None:
     assert ibm2026.detect(files)
     done = ibm2026.convert(files, tmp_path / "out")
     common = {"platform": "ibm", "attempt": 1, "outcome": "ok"}
-    one = {"function": "n1/a1", "allocated_cpu": 1_000_000, "allocated_memory": 4 * GIB}
+    row = {"function": "n1/a1", "allocated_cpu": 1_000_000, "allocated_memory": 4 * GIB}
     two = {"function": "n1/a2", "allocated_cpu": 125_000, "allocated_memory": GIB // 4}
     rows = [
-        ("1", "p1", 1_000_000, 12_500_000, one),
-        ("2", "p2", 1_250_000_000, 3_000_000, one),
+        ("1", "p1", 1_000_000, 12_500_000, row),
+        ("2", "p2", 1_250_000_000, 3_000_000, row),
         ("4", "p3", 2_500_000_000, 7_000_000, two | {"shared": False}),
-        ("3", "p1", 86_400_500_000_000, 1_000_000, one),
+        ("3", "p1", 86_400_500_000_000, 1_000_000, row),
     ]
     assert imported(tmp_path / "out") == [
         common
@@ -139,11 +139,11 @@ def test_the_table_is_what_plain_python_computes(
         patch.setattr(ibm2026, "BATCH_ROWS", data.draw(st.sampled_from([1, 7, 1 << 18])))
         patch.setattr(unpickle, "CHUNK_BYTES", data.draw(st.sampled_from([3, 1000, 1 << 20])))
         ibm2026.convert([file], folder / "out")
-    found = imported(folder / "out")
-    for row in found:
+    result = imported(folder / "out")
+    for row in result:
         assert (row.pop("platform"), row.pop("outcome"), row.pop("attempt")) == ("ibm", "ok", 1)
-    assert sorted(found, key=lambda row: int(str(row["invocation"]))) == expected
-    starts = [row["started"] for row in found]
+    assert sorted(result, key=lambda row: int(str(row["invocation"]))) == expected
+    starts = [row["started"] for row in result]
     assert starts == sorted(starts)  # type: ignore[type-var]
 
 
@@ -157,8 +157,8 @@ def test_the_table_is_what_plain_python_computes(
 def test_floats_become_the_decimal_numbers_that_they_stand_for(
     values: list[float], places: int
 ) -> None:
-    found = ibm_lists.scaled(np.array(values), 10**places)
-    assert found.tolist() == [exact(value, 10**places) for value in values]
+    result = ibm_lists.scaled(np.array(values), 10**places)
+    assert result.tolist() == [exact(value, 10**places) for value in values]
 
 
 def test_long_lists_wait_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +183,9 @@ def test_long_lists_wait_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         numbers, ok = ibm_lists.Cell(cell).numbers(0, n)
         assert ok.all()
         assert numbers.tolist() == expected
-    found = frames.cell(columns["PodHash"][0])
-    assert found is not None
-    assert ibm_lists.Cell(found).texts(1000, 29_000)[0].to_pylist() == pods[1000:29_000]
+    result = frames.cell(columns["PodHash"][0])
+    assert result is not None
+    assert ibm_lists.Cell(result).texts(1000, 29_000)[0].to_pylist() == pods[1000:29_000]
     spill.close()
     assert not (tmp_path / "spill").exists()
     ibm2026.convert([file], tmp_path / "out")
@@ -240,8 +240,8 @@ def test_bad_requests_are_left_out_and_counted(tmp_path: Path) -> None:
     frame.loc[7, "NumEvents"] = 1
     file = save(tmp_path / "week_1.pickle", frame)
     done = ibm2026.convert([file], tmp_path / "out", strict=False)
-    found = [(row["function"], row["started"]) for row in imported(tmp_path / "out")]
-    assert found == [
+    result = [(row["function"], row["started"]) for row in imported(tmp_path / "out")]
+    assert result == [
         ("n/good", 1 * 10**9),
         ("n/good", 2 * 10**9),
         ("n/negative", 3 * 10**9),

@@ -38,7 +38,7 @@ def read(text: str | bytes, chunk: int = 1 << 20) -> list[Record | Broken]:
 
 
 def values(text: str, chunk: int = 1 << 20) -> list[Any]:
-    return [found.value if isinstance(found, Record) else found for found in read(text, chunk)]
+    return [item.value if isinstance(item, Record) else item for item in read(text, chunk)]
 
 
 @settings(deadline=None, max_examples=40)
@@ -57,11 +57,13 @@ def test_every_shape_gives_the_same_records(
         "\ufeff" + " ".join(json.dumps({"events": [record]}) for record in records),
     ][form]
     exact = json.loads(json.dumps(records), parse_float=Decimal)
-    found = read(text, chunk)
-    assert [one.value for one in found if isinstance(one, Record)] == exact
-    assert [one.index for one in found] == list(range(1, len(records) + 1))
+    result = read(text, chunk)
+    assert [item.value for item in result if isinstance(item, Record)] == exact
+    assert [item.index for item in result] == list(range(1, len(records) + 1))
     if form == 4:
-        assert all(one.around == {"a": [1], "logGroup": "g"} for one in cast(list[Record], found))
+        assert all(
+            item.around == {"a": [1], "logGroup": "g"} for item in cast(list[Record], result)
+        )
 
 
 def test_numbers_stay_decimal_text() -> None:
@@ -78,16 +80,16 @@ def test_numbers_stay_decimal_text() -> None:
 @pytest.mark.parametrize("chunk", [1, 6, 1 << 20])
 def test_a_line_that_is_no_json_is_one_broken_record(chunk: int) -> None:
     text = '{"a": 1}\n{"a": 2,\n{"a": "q\n{"a" 3}\nplain text\n\n{"a": 4}\n{"a": [1, }\n{"a": 5}'
-    found = read(text, chunk)
-    good = [(one.value["a"], one.line) for one in found if isinstance(one, Record)]
+    result = read(text, chunk)
+    good = [(item.value["a"], item.line) for item in result if isinstance(item, Record)]
     assert good == [(1, 1), (4, 7), (5, 9)]
-    assert [one.line for one in found if isinstance(one, Broken)] == [2, 3, 4, 5, 8]
-    assert [one.index for one in found] == list(range(1, 9))
+    assert [item.line for item in result if isinstance(item, Broken)] == [2, 3, 4, 5, 8]
+    assert [item.index for item in result] == list(range(1, 9))
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 20])
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('[{"a": 1}, {"b"', "cut off: its JSON ends within record 2, in line 1"),
         ('[{"a": 1},\n', "cut off: its JSON ends within record 2, in line 2"),
@@ -100,17 +102,17 @@ def test_a_line_that_is_no_json_is_one_broken_record(chunk: int) -> None:
         ('{\n  "a": 1,\n  x\n}\n                 ', "line 3, record 1 is no JSON: a key"),
     ],
 )
-def test_malformed_json_is_an_error_that_says_where(text: str, said: str, chunk: int) -> None:
+def test_malformed_json_is_an_error_that_says_where(text: str, message: str, chunk: int) -> None:
     with pytest.raises(UnciaError) as error:
         read(text, chunk)
-    assert said in error.value.message
+    assert message in error.value.message
 
 
 def test_deep_nesting_is_no_crash() -> None:
     with pytest.raises(UnciaError, match="record 1"):
         read("[" + "[" * 100_000)
-    (found,) = read('{"a": ' * 100_000 + "\n")
-    assert isinstance(found, Broken)
+    (result,) = read('{"a": ' * 100_000 + "\n")
+    assert isinstance(result, Broken)
 
 
 class Endless(io.RawIOBase):
@@ -147,9 +149,9 @@ def test_a_file_of_one_line_fills_no_memory(
     monkeypatch.setattr(json_lines, "CHUNK_BYTES", 1 << 14)
     tracemalloc.start()
     count = 0
-    found = json_lines.records(file, ("events",))
+    result = json_lines.records(file, ("events",))
     with pytest.raises(UnciaError) if head else _nothing():  # it is cut off at the end
-        for _ in found:
+        for _ in result:
             count += 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -187,7 +189,7 @@ def _nothing() -> Any:
     factor=st.sampled_from([1, 10**6, 10**9, 1 << 20]),
 )
 def test_quantities_of_logs_are_exact(text: str | Decimal, factor: int) -> None:
-    found = log_values.quantity(text, factor, "ms")
+    result = log_values.quantity(text, factor, "ms")
     plain = str(text).strip().removesuffix("ms").rstrip()
     number = cells.scaled(plain, factor)
-    assert found == (number if number is not None and number >= 0 else None)
+    assert result == (number if number is not None and number >= 0 else None)

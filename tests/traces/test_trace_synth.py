@@ -291,7 +291,7 @@ def test_an_import_leaves_out_the_spoiled_rows_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"rows": 0}, "--rows 0"),
         ({"rows": 5, "malformed": 1.5}, "--malformed 1.5"),
@@ -301,9 +301,9 @@ def test_an_import_leaves_out_the_spoiled_rows_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_made_is_said(
-    arguments: dict[str, object], said: str, tmp_path: Path
+    arguments: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UnciaError, match=said):
+    with pytest.raises(UnciaError, match=message):
         synth.make("huawei2025", out=tmp_path / "x", **arguments)  # type: ignore[arg-type]
     assert not (tmp_path / "x").exists()
 

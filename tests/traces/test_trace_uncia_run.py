@@ -141,19 +141,19 @@ def test_instances_spans_and_counters_come_along(tmp_path: Path) -> None:
 
 
 def test_single_files_and_a_file_as_result(tmp_path: Path) -> None:
-    one = tmp_path / "one.parquet"
-    record.write(table(rows("a", 3)), one)
+    case = tmp_path / "one.parquet"
+    record.write(table(rows("a", 3)), case)
     two = stream(tmp_path / "two.arrows", table(rows("b", 3), epoch=0))
     foreign = tmp_path / "three.parquet"  # of another tool: no metadata, some of the columns
     pa.parquet.write_table(
         pa.table({"function": ["f"], "invocation": ["i"], "attempt": [1], "outcome": ["ok"]}),
         foreign,
     )
-    assert uncia_run.detect([one, two, foreign])
-    uncia_run.convert([one, two, foreign], tmp_path / "all.parquet")
-    found = read(tmp_path / "all.parquet")
-    assert found[:6] == [*moved(rows("a", 3), EPOCH), *moved(rows("b", 3), 0)]
-    assert found[6] == {"function": "f", "invocation": "i", "attempt": 1, "outcome": "ok"}
+    assert uncia_run.detect([case, two, foreign])
+    uncia_run.convert([case, two, foreign], tmp_path / "all.parquet")
+    result = read(tmp_path / "all.parquet")
+    assert result[:6] == [*moved(rows("a", 3), EPOCH), *moved(rows("b", 3), 0)]
+    assert result[6] == {"function": "f", "invocation": "i", "attempt": 1, "outcome": "ok"}
 
 
 def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -224,15 +224,15 @@ def test_values_without_a_sign_beyond_64_bits_are_bad_rows(tmp_path: Path) -> No
         values = pa.array([5, 2**64 - 1], pa.uint64())
         at = good.schema.get_field_index(name)
         pyarrow.parquet.write_table(good.set_column(at, name, values), tmp_path / "big.parquet")
-        found = uncia_run.convert([tmp_path / "big.parquet"], tmp_path / name)
-        assert found.rows == {"invocations": 1}
+        result = uncia_run.convert([tmp_path / "big.parquet"], tmp_path / name)
+        assert result.rows == {"invocations": 1}
         with pytest.raises(UnciaError, match=rf"{name}.*64 bits"):
             uncia_run.convert([tmp_path / "big.parquet"], tmp_path / f"s-{name}", strict=True)
 
 
 def test_a_column_that_stands_twice_is_an_error(tmp_path: Path) -> None:
-    one = table(rows("a", 2))
-    twice = one.append_column("execution", one.column("execution"))
+    result = table(rows("a", 2))
+    twice = result.append_column("execution", result.column("execution"))
     pyarrow.parquet.write_table(twice, tmp_path / "twice.parquet")
     with pytest.raises(UnciaError, match=r"twice.parquet has the column execution more than once"):
         uncia_run.convert([tmp_path / "twice.parquet"], tmp_path / "out")
@@ -240,11 +240,11 @@ def test_a_column_that_stands_twice_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("epoch", ["9223372036854775808", "-1" + "0" * 5000, "noon", "1_0", ""])
 def test_an_epoch_that_is_none_is_an_error(tmp_path: Path, epoch: str) -> None:
-    one = table(rows("a", 2))
-    told = one.replace_schema_metadata(
-        {**one.schema.metadata, b"uncia.epoch_unix_ns": epoch.encode()}
+    result = table(rows("a", 2))
+    message = result.replace_schema_metadata(
+        {**result.schema.metadata, b"uncia.epoch_unix_ns": epoch.encode()}
     )
-    pyarrow.parquet.write_table(told, tmp_path / "far.parquet")
+    pyarrow.parquet.write_table(message, tmp_path / "far.parquet")
     with pytest.raises(UnciaError, match=r"far.parquet: the table's epoch is .* no Unix time"):
         uncia_run.convert([tmp_path / "far.parquet"], tmp_path / "out")
 

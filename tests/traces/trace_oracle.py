@@ -106,7 +106,7 @@ def azure2021(paths: Iterable[Path]) -> list[Row]:
 
 
 def azure2019_arrivals(days: dict[int, Path]) -> dict[tuple[str, int], Row]:
-    found: dict[tuple[str, int], Row] = {}
+    result: dict[tuple[str, int], Row] = {}
     for day, path in days.items():
         for _, cell in cells(path):
             try:
@@ -119,20 +119,20 @@ def azure2019_arrivals(days: dict[int, Path]) -> dict[tuple[str, int], Row]:
             for index, count in enumerate(counts):
                 if count:
                     key = (function, (day - 1) * 1440 + index)
-                    row = found.setdefault(
+                    row = result.setdefault(
                         key, {"count": 0, "owner": owner, "app": app, "triggers": set()}
                     )
                     row["count"] += count
                     row["triggers"].add(trigger)
-    for row in found.values():
+    for row in result.values():
         triggers = row.pop("triggers")
         only = next(iter(triggers)) if len(triggers) == 1 else None
         row["trigger"] = None if only in NOTHING else only
-    return found
+    return result
 
 
 def huawei2023(paths: Iterable[Path], step: int) -> tuple[dict[tuple[str, int], int], int]:
-    found: dict[tuple[str, int], int] = {}
+    result: dict[tuple[str, int], int] = {}
     without = 0
     seen: set[int] = set()
     for path in paths:
@@ -154,8 +154,8 @@ def huawei2023(paths: Iterable[Path], step: int) -> tuple[dict[tuple[str, int], 
                 without += count is None
                 if count:
                     key = (function, time // 60)
-                    found[key] = found.get(key, 0) + count
-    return found, without
+                    result[key] = result.get(key, 0) + count
+    return result, without
 
 
 def huawei2025(paths: Iterable[Path], starts: Iterable[Path] = ()) -> list[Row]:

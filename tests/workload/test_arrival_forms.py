@@ -29,7 +29,7 @@ def read(text: str) -> ArrivalProcess:
     return yamlio.validate(Holder, document).arrivals
 
 
-def told(text: str) -> str:
+def error_message(text: str) -> str:
     with pytest.raises(UnciaError) as caught:
         read(text)
     return caught.value.message
@@ -270,9 +270,9 @@ def test_every_kind_is_tried_here() -> None:
 @pytest.mark.parametrize("text", [form[0] for form in FORMS])
 def test_expected_requests_add_up_over_time(text: str) -> None:
     process = read(text)
-    found = [process.expected_before(process.span_ns() * step // 16) for step in range(17)]
-    assert found[0] == 0
-    assert found == sorted(found)
+    result = [process.expected_before(process.span_ns() * step // 16) for step in range(17)]
+    assert result[0] == 0
+    assert result == sorted(result)
     assert process.expected_before(process.span_ns() + 1) == pytest.approx(
         process.expected_requests(), abs=0.5
     )
@@ -413,7 +413,7 @@ def test_sentences_are_for_people() -> None:
     ],
 )
 def test_mistakes_are_told_with_their_place(text: str, message: str) -> None:
-    assert message in told(text)
+    assert message in error_message(text)
 
 
 def test_the_schema_of_the_experiment_file_has_nested_processes() -> None:

@@ -100,7 +100,7 @@ def test_the_resolved_file_reads_back_as_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "words"),
     [
         (
             "after: split,",
@@ -204,13 +204,13 @@ def test_the_resolved_file_reads_back_as_the_same() -> None:
         ("requests: 10}", "requests: 10, think: long}", "clients.closed.think: 'long'"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(before: str, after: str, told: str) -> None:
+def test_what_is_wrong_is_told_with_its_place(before: str, after: str, words: str) -> None:
     assert before in FILE
     with pytest.raises(UnciaError) as caught:
         planned(FILE.replace(before, after, 1))
     message = str(caught.value)
     assert message.startswith("sample.yaml:")
-    assert told in message
+    assert words in message
 
 
 def test_a_parameter_that_a_catalogue_function_does_not_have() -> None:
@@ -281,17 +281,17 @@ def test_a_stage_with_a_body_of_its_own_has_the_fields_that_it_mentions() -> Non
 def test_a_workload_file_has_the_same_chains() -> None:
     workload = workload_model.check(yamlio.load(WORKLOAD, "load.yaml"))
     prepared = prepare(workload, Path(), dry_run=True)
-    told = [stream.engine() for stream in prepared.load.streams]
-    assert [stream.get("stage") for stream in told] == ["one", "two", "three", None]
-    assert [stream.get("after") for stream in told] == [
+    answer = [stream.engine() for stream in prepared.load.streams]
+    assert [stream.get("stage") for stream in answer] == ["one", "two", "three", None]
+    assert [stream.get("after") for stream in answer] == [
         None,
         {"streams": [0], "think_ns": 1_000_000, "after_failures": True},
         {"streams": [0, 1], "think_ns": 0},
         None,
     ]
-    assert [stream["start_ns"] for stream in told] == [5_000_000, 0, 0, 0]
-    assert told[2]["body"] == {"template": "{{answers.one}}"}
-    assert told[3]["closed"]["together"]
+    assert [stream["start_ns"] for stream in answer] == [5_000_000, 0, 0, 0]
+    assert answer[2]["body"] == {"template": "{{answers.one}}"}
+    assert answer[3]["closed"]["together"]
     assert prepared.expected == 64
     assert prepared.sentences == [
         "chain two (one > two > three (after one and two)): evenly at 20/s for 1s",
@@ -300,7 +300,7 @@ def test_a_workload_file_has_the_same_chains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         ("answers.one", "answers.none", "stages.three.body: {{answers.none}}"),
         ("one: {function: f}", "one: {function: g}", "stages.one.function: {{answer.n}}: no stage"),
@@ -312,11 +312,11 @@ def test_a_workload_file_has_the_same_chains() -> None:
         ("chain: two,", "function: f,", "kind is of a chain"),
     ],
 )
-def test_what_is_wrong_in_a_workload_file(before: str, after: str, told: str) -> None:
+def test_what_is_wrong_in_a_workload_file(before: str, after: str, message: str) -> None:
     assert before in WORKLOAD
     with pytest.raises(UnciaError) as caught:
         workload_model.check(yamlio.load(WORKLOAD.replace(before, after, 1), "load.yaml"))
-    assert told in str(caught.value), str(caught.value)
+    assert message in str(caught.value), str(caught.value)
 
 
 def test_thinking_is_a_duration_or_drawn_between_two() -> None:
@@ -329,8 +329,8 @@ def test_thinking_is_a_duration_or_drawn_between_two() -> None:
     assert (chained.streams[2].think.min, chained.streams[2].think.most_ns) == (20 * MS, 40 * MS)
     loop = clients.streams[0].arrivals
     assert isinstance(loop, Closed)
-    told = ClosedLoop.of(loop).engine()
-    assert (told["think_ns"], told["think_max_ns"]) == (0, 5 * MS)
+    answer = ClosedLoop.of(loop).engine()
+    assert (answer["think_ns"], answer["think_max_ns"]) == (0, 5 * MS)
     assert loop.sentence() == "closed loop of 2 clients, thinking 0ns to 5ms, at most 10 requests"
     assert checks.check(yamlio.load(json.dumps(model.resolved(file)), "again")) == file
 

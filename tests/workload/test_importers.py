@@ -183,9 +183,9 @@ def test_what_stellar_ignored_is_told(write: Callable[..., Path]) -> None:
         DesiredServiceTimes=["0ms", "100ms"],
     )
     imported = importers.convert(write(STELLAR, SubExperiments=changed))
-    told = "\n".join(imported.warnings)
+    message = "\n".join(imported.warnings)
     for key in ("FunctionMemoryMB", "PackageType", "BusySpinIncrements", "IATSeconds", "Desired"):
-        assert f"SubExperiments[0].{key}" in told, key
+        assert f"SubExperiments[0].{key}" in message, key
     mix = read(imported).experiments["warm"].mix
     # Odd and even rounds take turns: sizes and service times go together.
     assert [stream.arrivals.engine()["sizes"] for stream in mix] == [[1], [10]]
@@ -215,7 +215,7 @@ def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "changes", "said"),
+    ("base", "changes", "message"),
     [
         (PROFILER, {"tset": 1}, "tset"),
         (PROFILER, {"instances": instance(rat=5)}, "instances.one.rat"),
@@ -255,9 +255,9 @@ def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
     ],
 )
 def test_bad_files_name_the_key(
-    write: Callable[..., Path], base: dict[str, Any], changes: dict[str, Any], said: str
+    write: Callable[..., Path], base: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UnciaError, match=said):
+    with pytest.raises(UnciaError, match=message):
         importers.convert(write(base, **changes))
 
 
@@ -319,7 +319,7 @@ def test_without_an_interval_bursts_are_back_to_back(write: Callable[..., Path])
         {"BurstSizes": [4], "Bursts": 3},
         {"BurstSizes": [1], "Bursts": 3, "Parallelism": 2},
     )
-    found = []
+    result = []
     for change in changes:
         entry = sub(**change)[0]
         if "IATSeconds" not in change:
@@ -327,9 +327,9 @@ def test_without_an_interval_bursts_are_back_to_back(write: Callable[..., Path])
         imported = importers.convert(write(STELLAR, SubExperiments=[entry]))
         warm = read(imported).experiments["warm"]
         replicas = read(imported).functions[warm.function].replicas
-        found.append((warm.arrivals, warm.closed.model_dump(exclude_defaults=True), replicas))
+        result.append((warm.arrivals, warm.closed.model_dump(exclude_defaults=True), replicas))
         assert any("each burst is sent when the one before is" in w for w in imported.warnings)
-    assert found == [
+    assert result == [
         (None, {"clients": 4, "requests": 12, "together": True, "one_replica": True}, 2),
         (None, {"clients": 4, "requests": 12, "together": True}, 1),
         (None, {"clients": 1, "requests": 3}, 2),
@@ -357,9 +357,9 @@ def test_of_a_key_that_is_there_twice_the_last_counts(tmp_path: Path) -> None:
 def test_equal_warnings_are_told_once_with_their_number(write: Callable[..., Path]) -> None:
     subs = [{**sub()[0], "Title": title, "Handler": "main.x"} for title in ("a", "b", "c")]
     imported = importers.convert(write(STELLAR, SubExperiments=subs))
-    told = imported.distinct_warnings()
-    assert "SubExperiments[0].Handler: Uncia has its own; left out (3 times)" in told
-    assert len(told) == len(set(told)) == len(imported.warnings) - 2
+    message = imported.distinct_warnings()
+    assert "SubExperiments[0].Handler: Uncia has its own; left out (3 times)" in message
+    assert len(message) == len(set(message)) == len(imported.warnings) - 2
 
 
 def test_what_would_be_refused_is_not_suggested(write: Callable[..., Path], tmp_path: Path) -> None:
@@ -503,14 +503,14 @@ def test_any_value_anywhere_is_read_or_refused(tmp_path: Path, data: st.DataObje
     """With one value replaced it is still a file that Uncia reads, or an error of ours."""
     base = data.draw(st.sampled_from([PROFILER, STELLAR]))
     changed = json.loads(json.dumps(base))
-    place: Any = changed
+    index: Any = changed
     while True:
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        keys = list(index) if isinstance(index, dict) else list(range(len(index)))
         key = data.draw(st.sampled_from(keys))
-        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+        if not isinstance(index[key], dict | list) or not index[key] or data.draw(st.booleans()):
             break
-        place = place[key]
-    place[key] = data.draw(JSON)
+        index = index[key]
+    index[key] = data.draw(JSON)
     path = tmp_path / "changed.json"
     path.write_text(json.dumps(changed))
     with contextlib.suppress(UnciaError):
@@ -520,9 +520,9 @@ def test_any_value_anywhere_is_read_or_refused(tmp_path: Path, data: st.DataObje
 def test_json_may_hold_characters_that_yaml_may_not(tmp_path: Path) -> None:
     path = tmp_path / "workload.json"
     path.write_text('{"test_name": "a\x7fb\x9f\ufffe",\n "test_duration_in_seconds": "x"}')
-    found, _ = importers.read(path)
-    assert found.data["test_name"] == "a\x7fb\x9f\ufffe"
-    assert found.line(("test_duration_in_seconds",)) == 2
+    result, _ = importers.read(path)
+    assert result.data["test_name"] == "a\x7fb\x9f\ufffe"
+    assert result.line(("test_duration_in_seconds",)) == 2
     path.write_text('{"test_name": "a\x01b"}')
     with pytest.raises(UnciaError, match="not valid JSON"):
         importers.read(path)

@@ -65,11 +65,11 @@ def write_arrivals(path: Path, rows: list[tuple[Any, Any, Any]]) -> Path:
 
 
 def times(replay: Replay, seed: int = 1) -> dict[str, list[int]]:
-    return {one.function: one.arrivals.engine()["times_ns"] for one in expand(replay, seed)}
+    return {item.function: item.arrivals.engine()["times_ns"] for item in expand(replay, seed)}
 
 
 def counts(replay: Replay, seed: int = 1) -> dict[str, list[int]]:
-    return {one.function: one.arrivals.engine()["counts"] for one in expand(replay, seed)}
+    return {item.function: item.arrivals.engine()["counts"] for item in expand(replay, seed)}
 
 
 def refused(**given: Any) -> str:
@@ -96,11 +96,11 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_times_are_those_of_the_rows_from_the_first_on(trace: Path) -> None:
-    found = expansion(read(table=str(trace)), 1)
-    assert [one.function for one in found.replayed] == ["a", "b", "c"]
-    assert found.retries == 1
+    result = expansion(read(table=str(trace)), 1)
+    assert [item.function for item in result.replayed] == ["a", "b", "c"]
+    assert result.retries == 1
     assert times(read(table=str(trace))) == {"a": [0, S + 1], "b": [2 * S, 3 * S, 3 * S], "c": [0]}
-    a, b, _ = (one.arrivals for one in found.replayed)
+    a, b, _ = (item.arrivals for item in result.replayed)
     assert a.engine()["kind"] == "times"
     assert (a.expected_requests(), b.expected_requests()) == (2, 3)
     assert (b.expected_before(3 * S), b.span_ns()) == (1, 3 * S)
@@ -176,7 +176,7 @@ def test_a_sample_is_the_seed_s_and_grows(tmp_path: Path) -> None:
     )
 
     def drawn(seed: int, sample: int) -> list[str]:
-        return [one.function for one in expand(read(table=str(path), sample=sample), seed)]
+        return [item.function for item in expand(read(table=str(path), sample=sample), seed)]
 
     def lot(name: str) -> bytes:
         return hashlib.sha256(struct.pack("<Q", 7) + b"sample/" + name.encode()).digest()
@@ -198,8 +198,8 @@ def test_counts_of_minutes_are_kept(tmp_path: Path) -> None:
         "b": [0, 0, 6],
         "c": [0, 0, 0, 0, 9],
     }
-    found = expand(read(table=str(path), window=["12min", "14min"], speed=2.5), 1)
-    assert [(one.function, one.arrivals.engine()) for one in found] == [
+    result = expand(read(table=str(path), window=["12min", "14min"], speed=2.5), 1)
+    assert [(item.function, item.arrivals.engine()) for item in result] == [
         (
             name,
             {
@@ -278,7 +278,7 @@ def test_files_that_are_no_tables_of_ours_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         (("a", 1, -3), "row 3 has the count -3 (allowed: 0 to 1,000,000,000)"),
         (("a", -1, 3), "row 3 has the minute -1 (allowed: 0 to 5,270,400)"),
@@ -290,10 +290,10 @@ def test_files_that_are_no_tables_of_ours_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_number_is_told_with_its_row(
-    tmp_path: Path, row: tuple[Any, Any, Any], told: str
+    tmp_path: Path, row: tuple[Any, Any, Any], message: str
 ) -> None:
     path = write_arrivals(tmp_path / "t.parquet", [("a", 1, 1), ("b", 1, 1), row])
-    assert told in refused(table=str(path))
+    assert message in refused(table=str(path))
 
 
 def test_a_row_without_a_time_is_told_with_its_number(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_row_without_a_time_is_told_with_its_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"speed": 0}, "w.yaml:1: replay.speed: must be greater than 0, not 0"),
         ({"speed": "2"}, "replay.speed: must be a valid number"),
@@ -325,10 +325,12 @@ def test_a_row_without_a_time_is_told_with_its_number(tmp_path: Path) -> None:
         ({"table": 5}, "replay.table: "),
     ],
 )
-def test_mistakes_in_the_form_are_told_with_their_place(given: dict[str, Any], told: str) -> None:
+def test_mistakes_in_the_form_are_told_with_their_place(
+    given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UnciaError) as caught:
         read(**{"table": "trace.parquet", **given})
-    assert told in caught.value.message
+    assert message in caught.value.message
 
 
 def test_nan_is_no_speed() -> None:
@@ -380,7 +382,7 @@ def test_every_first_attempt_in_the_window_is_replayed_once(
     assert expansion(replay, 1).retries == sum(attempt == 2 for _, _, attempt in rows)
     sampled = times(replay.model_copy(update={"sample": 1}), seed=3)
     assert len(sampled) == 1
-    assert all(expected[function] == found for function, found in sampled.items())
+    assert all(expected[function] == item for function, item in sampled.items())
 
 
 @settings(
@@ -407,16 +409,16 @@ def test_every_minute_in_the_window_keeps_its_count(
         with pytest.raises(UnciaError):
             expand(replay, 1)
         return
-    found = expand(replay, 1)
-    assert [one.function for one in found] == sorted({function for function, _ in expected})
+    result = expand(replay, 1)
+    assert [item.function for item in result] == sorted({function for function, _ in expected})
     assert {
-        (one.function, bucket): count
-        for one in found
-        for bucket, count in enumerate(one.arrivals.engine()["counts"])
+        (item.function, bucket): count
+        for item in result
+        for bucket, count in enumerate(item.arrivals.engine()["counts"])
         if count
     } == expected
-    for one in found:
-        bucket = Fraction(one.arrivals.engine()["bucket_ns"])
+    for item in result:
+        bucket = Fraction(item.arrivals.engine()["bucket_ns"])
         assert abs(bucket - NS_PER_MIN / Fraction(str(speed))) <= Fraction(1, 2)
 
 
@@ -432,18 +434,18 @@ def test_the_engine_sends_what_was_recorded(
         engine_binary,
         tmp_path,
         5,
-        [{"function": one.function, "arrivals": one.arrivals.engine()} for one in replayed],
+        [{"function": item.function, "arrivals": item.arrivals.engine()} for item in replayed],
     )
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     for row in table.to_pylist():
-        found.setdefault(row["function"], []).append(row["scheduled"])
-    assert {name: found[name] for name in "abc"} == {
+        result.setdefault(row["function"], []).append(row["scheduled"])
+    assert {name: result[name] for name in "abc"} == {
         "a": [0, (S + 1) // 2],
         "b": [S, 3 * S // 2, 3 * S // 2],
         "c": [0],
     }
-    assert [time // S for time in found["d"]] == [0, 0, 0]
-    assert [time // S for time in found["e"]] == [1, 1]
+    assert [time // S for time in result["d"]] == [0, 0, 0]
+    assert [time // S for time in result["e"]] == [1, 1]
 
 
 def test_a_trace_of_many_rows_stays_in_columns(tmp_path: Path) -> None:
@@ -468,10 +470,10 @@ def test_a_trace_of_many_rows_stays_in_columns(tmp_path: Path) -> None:
     record.write(pa.table({name: given[name] for name in names}), path, "invocations")
     replayed = expand(read(table=str(path)), 1)
     assert len(replayed) == functions
-    assert sum(one.arrivals.expected_requests() for one in replayed) == size
-    one = replayed[17]
+    assert sum(item.arrivals.expected_requests() for item in replayed) == size
+    result = replayed[17]
     expected = np.sort(moments[codes == 17] - moments.min())
-    assert one.arrivals.engine()["times_ns"] == expected.tolist()
+    assert result.arrivals.engine()["times_ns"] == expected.tolist()
 
 
 def test_times_too_far_apart_are_told(tmp_path: Path) -> None:
@@ -509,14 +511,14 @@ def test_a_damaged_file_is_read_or_told(
     kept: float,
 ) -> None:
     content = bytearray(whole_files[name])
-    for place, byte in changes:
-        content[int(place * len(content))] = byte
+    for index, byte in changes:
+        content[int(index * len(content))] = byte
     path = tmp_path / name
     path.write_bytes(content[: int(kept * len(content))])
     try:
         replayed = expand(read(table=str(path)), 1)
     except UnciaError:
         return
-    for one in replayed:
-        engine = one.arrivals.engine()
+    for item in replayed:
+        engine = item.arrivals.engine()
         assert all(number >= 0 for number in engine.get("times_ns") or engine["counts"])

@@ -125,14 +125,14 @@ def constant(given: dict[str, Any], phase: Fraction) -> Iterator[Arrival]:
 def burst(numbers: Numbers, given: dict[str, Any]) -> list[Arrival]:
     gap = given.get("gap") or {"distribution": "fixed", "ns": given["interval_ns"]}
     jitter = given["jitter_ns"]
-    start, found = 0, []
+    start, result = 0, []
     for number in range(given["bursts"]):
         if number > 0:
             start += draw(numbers, gap)
         for _ in range(given["sizes"][number % len(given["sizes"])]):
             late = math.floor(numbers.exact() * jitter) if jitter else 0
-            found.append((start + late, number))
-    return sorted(found)
+            result.append((start + late, number))
+    return sorted(result)
 
 
 def counts(numbers: Numbers, given: dict[str, Any]) -> Iterator[Arrival]:

@@ -143,8 +143,8 @@ def _enforcer(platform: EmbeddedPlatform) -> dict[str, int]:
     server = platform._server
     assert server is not None, "it is started"
     with urllib.request.urlopen(f"http://{server.address}/uncia/v1/health") as answer:
-        found: dict[str, int] = json.load(answer)["enforcer"]
-    return found
+        result: dict[str, int] = json.load(answer)["enforcer"]
+    return result
 
 
 def show(figures: list[Figures]) -> None:

@@ -180,10 +180,10 @@ def calibrated(cases: Iterable[tuple[Truth, Trace]]) -> None:
     seen: dict[str, list[tuple[float, bool]]] = {key: [] for key in KEYS}
     nulls: Counter[str] = Counter()
     for truth, trace in cases:
-        found = infer_trace(trace)
-        answers = found.as_json()
+        result = infer_trace(trace)
+        answers = result.as_json()
         for key in KEYS:
-            sure = found.confidence[key]
+            sure = result.confidence[key]
             if sure is None:
                 nulls[key] += 1
                 continue
@@ -191,10 +191,10 @@ def calibrated(cases: Iterable[tuple[Truth, Trace]]) -> None:
             seen[key].append((sure, right))
             if not right:
                 print(f"  {truth['name']}: {key} {answers[key]} with {sure}")
-    for key, told in seen.items():
-        print(f"{key}: {len(told)} told, {nulls[key]} null")
+    for key, item in seen.items():
+        print(f"{key}: {len(item)} told, {nulls[key]} null")
         for low, high in pairwise(CONFIDENCES):
-            inside = [(sure, right) for sure, right in told if low <= sure < high]
+            inside = [(sure, right) for sure, right in item if low <= sure < high]
             if inside:
                 sure, right = np.mean(inside, axis=0)
                 print(
@@ -231,15 +231,15 @@ def tell(name: str, cases: Iterable[tuple[Truth, Trace]]) -> None:
     """Print how many answers are right, wrong and null."""
     counts: dict[str, Counter[str]] = {key: Counter() for key in KEYS}
     for truth, trace in cases:
-        found = infer_trace(trace).as_json()
+        result = infer_trace(trace).as_json()
         for key in KEYS:
             right = truth[key]
-            if right is None and found["period_us"] is not None:
-                right = found["share"] * found["period_us"]
-            said = judged(key, found[key], right)
-            counts[key][said] += 1
-            if said == "wrong":
-                print(f"  {truth.get('name', truth)}: {key} {found[key]}")
+            if right is None and result["period_us"] is not None:
+                right = result["share"] * result["period_us"]
+            message = judged(key, result[key], right)
+            counts[key][message] += 1
+            if message == "wrong":
+                print(f"  {truth.get('name', truth)}: {key} {result[key]}")
     for key, counted in counts.items():
         figures = ", ".join(f"{counted[word]} {word}" for word in ("right", "wrong", "null"))
         print(f"{name}: {key}: {figures}")

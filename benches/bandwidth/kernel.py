@@ -75,11 +75,11 @@ def quiet(measured: Callable[[], T]) -> tuple[T, bool]:
     """What was measured, once more if the host took time meanwhile; and whether it did at last."""
     for _ in range(TRIES):
         before, begun = steal(), time.monotonic()
-        found = measured()
+        result = measured()
         taken = (steal() - before) / (time.monotonic() - begun)
         if taken <= MOST_STEAL:
-            return found, False
-    return found, True
+            return result, False
+    return result, True
 
 
 def config(setting: dict[str, int], extra: dict[str, Any], folder: str) -> dict[str, Any]:
@@ -151,9 +151,9 @@ def compare(setting: dict[str, int], groups: int, seconds: float) -> dict[str, A
     simulated = Setting(**made, runs=100, work=Probe(duration_ns=PROBE_NS))
     far = []
     for group in range(PROBES):
-        one, noisy = quiet(partial(apart, setting, simulated, group))
+        result, noisy = quiet(partial(apart, setting, simulated, group))
         disturbed += noisy
-        far += [] if one is None else [one]
+        far += [] if result is None else [result]
     return judge(setting, made, durations, far) | {"disturbed_groups": disturbed}
 
 
@@ -184,20 +184,20 @@ def by_chance(setting: dict[str, int], made: dict[str, Any]) -> dict[str, float 
     """
     names = ("w1_by_chance", "w1_by_chance_p95")
     work = Probe(duration_ns=PROBE_NS)
-    found = []
+    result = []
     for seed in range(CHANCES):
         timer = {"offset": random.Random(seed).randrange(setting["period"])}
         base = Setting(**{**made, "timer": timer}, runs=PROBE_REPEATS, work=work)
         many = base.model_copy(update={"runs": 100})
         few, all_ = (
-            simulated_match.throttles(simulate([one], number).spans)["interval"]
-            for number, one in ((seed + 1, base), (0, many))
+            simulated_match.throttles(simulate([item], number).spans)["interval"]
+            for number, item in ((seed + 1, base), (0, many))
         )
         if len(few):
-            found.append(simulated_match.distance(few, all_) / setting["period"])
-    if not found:
+            result.append(simulated_match.distance(few, all_) / setting["period"])
+    if not result:
         return dict.fromkeys(names)
-    return dict(zip(names, (float(np.mean(found)), float(np.quantile(found, 0.95))), strict=True))
+    return dict(zip(names, (float(np.mean(result)), float(np.quantile(result, 0.95))), strict=True))
 
 
 def main() -> int:
@@ -214,11 +214,11 @@ def main() -> int:
         done = json.loads(given.json.read_text())
     wanted = draw(given.seed, given.settings)[len(done) :]
     for setting in wanted[: given.most]:
-        found = compare(setting, given.groups, given.seconds)
-        done.append(found)
+        comparison = compare(setting, given.groups, given.seconds)
+        done.append(comparison)
         if given.json is not None:
             given.json.write_text(json.dumps(done, indent=1))
-        print(line(found), flush=True)
+        print(line(comparison), flush=True)
     print(verdict(done))
     return 0
 
@@ -236,12 +236,12 @@ def line(found: dict[str, Any]) -> str:
 
 
 def verdict(done: list[dict[str, Any]]) -> str:
-    errors = [abs(one["error"]) for one in done]
-    far = [one["w1_periods"] for one in done if one["w1_periods"] is not None]
+    errors = [abs(item["error"]) for item in done]
+    far = [item["w1_periods"] for item in done if item["w1_periods"] is not None]
     within = sum(
-        abs(one["model_ms"] - one["measured_ms"])
-        <= max(0.03 * one["measured_ms"], 2 * one["standard_error_ms"])
-        for one in done
+        abs(item["model_ms"] - item["measured_ms"])
+        <= max(0.03 * item["measured_ms"], 2 * item["standard_error_ms"])
+        for item in done
     )
     lines = [
         f"{len(done)} settings: mean absolute error of the mean duration {np.mean(errors):.2%}"

@@ -47,9 +47,9 @@ def main() -> None:
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here:
-        found = run(asked.only, asked.table, asked.memory_limit)
+        result = run(asked.only, asked.table, asked.memory_limit)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps(found | {"peak_bytes": peak}))
+        print(json.dumps(result | {"peak_bytes": peak}))
         return
     results = []
     for name in (asked.only,) if asked.only else ANALYSES:
@@ -59,12 +59,12 @@ def main() -> None:
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         results.append(json.loads(done.stdout.splitlines()[-1]))
         if not asked.json:
-            one = results[-1]
-            rows = "" if one["rows"] is None else f"{one['rows']:,} rows"
+            case = results[-1]
+            rows = "" if case["rows"] is None else f"{case['rows']:,} rows"
             print(
-                f"{name:14} {one['seconds']:8.1f} s  {one['peak_bytes'] / 2**30:6.2f} GiB  {rows}"
+                f"{name:14} {case['seconds']:8.1f} s  {case['peak_bytes'] / 2**30:6.2f} GiB  {rows}"
             )
-    total = sum(one["seconds"] for one in results)
+    total = sum(result["seconds"] for result in results)
     if asked.json:
         print(json.dumps(results, indent=2))
     else:

@@ -213,9 +213,9 @@ def weighted_correlation(x, y, w):
 
 
 def ranks(order, w):
-    found = np.empty(len(order))
-    found[order] = np.cumsum(w[order]) - w[order] / 2
-    return found
+    result = np.empty(len(order))
+    result[order] = np.cumsum(w[order]) - w[order] / 2
+    return result
 
 
 def statistics(logits, simulated):

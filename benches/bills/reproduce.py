@@ -99,12 +99,12 @@ def numbers(table: str) -> list[Number]:
     of_two = ("-t", "gcp-run-request", "-t", "azure-consumption", "--fit", "paper")
     long = ("cost", "rounding", table, *of_two)
     every = ("cost", "rounding", table, "--at-least", "0ms", *of_two)
-    found = [
+    result = [
         Number(f"Figure 2: {tariff}, {what}", values[place], inflation, _cell(tariff, what))
         for tariff, values in INFLATION.items()
         for place, what in enumerate(("vcpu", "memory"))
     ]
-    found += [
+    result += [
         Number(
             "Section 2.3: rows with CPU time, of all rows read",
             USED_ROWS / RAW_ROWS,
@@ -159,7 +159,7 @@ def numbers(table: str) -> list[Number]:
             _of("resource", "memory", "plain_mean"),
         ),
     ]
-    found += [
+    result += [
         Number(
             f"Figure 5: fee of {tariff} at {size}, ms",
             value,
@@ -169,7 +169,7 @@ def numbers(table: str) -> list[Number]:
         )
         for (tariff, size), value in FEES.items()
     ]
-    found += [
+    result += [
         Number(
             f"Figure 1, sections 1 and 2.2: {tariff}, {column}",
             value,
@@ -179,7 +179,7 @@ def numbers(table: str) -> list[Number]:
         )
         for (tariff, column), value in PRICES.items()
     ]
-    return found
+    return result
 
 
 def _cell(tariff: str, column: str) -> Callable[[Answer], float | None]:

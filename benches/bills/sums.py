@@ -65,7 +65,7 @@ def measure(kind: str, folder: Path, memory_limit: str | None) -> dict[str, Any]
             from uncia.tariffs import bill, equation  # noqa: F401  (Ibis is loaded before)
         wall, cpu = time.perf_counter(), time.process_time()
         if kind == "scan":
-            answer: Any = [str(one) for one in connection.sql(SCAN.format(folder)).fetchall()[0]]
+            answer: Any = [str(item) for item in connection.sql(SCAN.format(folder)).fetchall()[0]]
         else:
             lines = bill(folder, [ONE] if kind == "one" else list(TWELVE), backend=backend)
             answer = {line.tariff: [line.rows, str(line.cost_usd)] for line in lines}
@@ -110,14 +110,14 @@ def main() -> None:
     print(
         f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f} at the start"
     )
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     for _ in range(options.repeat):
         for kind in KINDS:
-            found[kind].append(apart(kind, folder, options.memory_limit))
-    for kind, results in found.items():
-        assert all(one["answer"] == results[0]["answer"] for one in results), kind
-    bare = {name: _median(found["scan"], name) for name in ("wall_s", "cpu_s")}
-    for kind, results in found.items():
+            runs[kind].append(apart(kind, folder, options.memory_limit))
+    for kind, results in runs.items():
+        assert all(result["answer"] == results[0]["answer"] for result in results), kind
+    bare = {name: _median(runs["scan"], name) for name in ("wall_s", "cpu_s")}
+    for kind, results in runs.items():
         wall, cpu = (_median(results, name) for name in ("wall_s", "cpu_s"))
         print(
             f"{kind:7} {wall:8.2f} s ({wall / bare['wall_s']:5.2f} x the scan)"
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def _median(results: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(float(one[name]) for one in results)
+    return statistics.median(float(result[name]) for result in results)
 
 
 if __name__ == "__main__":

@@ -92,12 +92,12 @@ def attempt(contender: measures.Contender, work: Path | None) -> dict[str, Any]:
     record["quiet"] = quiet.is_quiet
     with tempfile.TemporaryDirectory(prefix="uncia-bench-", dir=work) as folder:
         try:
-            ran, found = contender.measure(Path(folder))
+            ran, result = contender.measure(Path(folder))
         except (servers.Missing, Failed) as error:
             return {**record, "unable": str(error)}
     during = {"idle": ran.idle, "steal": ran.steal}
     used = {"cpu_s": ran.cpu_s, "elapsed_s": ran.elapsed_s, "peak_bytes": ran.peak_bytes}
-    return {**record, "during": during, "process": used, "figures": found}
+    return {**record, "during": during, "process": used, "figures": result}
 
 
 def report(record: dict[str, Any], place: str) -> None:
@@ -106,23 +106,23 @@ def report(record: dict[str, Any], place: str) -> None:
     noise = f"idle before {before['idle']:.0%}, stolen {before['steal']:.0%}"
     if not record["quiet"]:
         noise += " (NOT QUIET)"
-    said = record.get("unable")
-    if said is None:
-        said = ", ".join(
+    message = record.get("unable")
+    if message is None:
+        message = ", ".join(
             f"{name} {value:,.6g}" for name, value in record["figures"].items() if value is not None
         )
-    print(f"{place} {record['contender']}: {noise}: {said}", file=sys.stderr, flush=True)
+    print(f"{place} {record['contender']}: {noise}: {message}", file=sys.stderr, flush=True)
 
 
 def versions(uncia: Uncia, peers: Sequence[Peer]) -> dict[str, str]:
     """A line for each generator; of one that is missing, that it is."""
-    found = {"uncia": uncia.version()}
+    result = {"uncia": uncia.version()}
     for peer in peers:
         try:
-            found[peer.name] = peer.version()
+            result[peer.name] = peer.version()
         except servers.Missing as error:
-            found[peer.name] = str(error)
-    return found
+            result[peer.name] = str(error)
+    return result
 
 
 def main() -> None:

@@ -95,8 +95,8 @@ def execute(
     """Runs a generator to its end; an exit code other than 0 raises ``Failed``."""
     ran = run(command, folder, seconds + GRACE_S, stdin, env)
     if ran.code != 0:
-        said = (ran.stderr.strip() or ran.stdout.strip() or "nothing").splitlines()[-1]
-        raise Failed(f"{Path(command[0]).name} ended with code {ran.code}, and said: {said}")
+        message = (ran.stderr.strip() or ran.stdout.strip() or "nothing").splitlines()[-1]
+        raise Failed(f"{Path(command[0]).name} ended with code {ran.code}, and said: {message}")
     return ran
 
 
@@ -118,10 +118,10 @@ class Peer(Generator):
         """Raises ``Missing`` if it is not here."""
         if self.folder is not None and (self.folder / "bin" / self.name).exists():
             return self.folder / "bin" / self.name
-        found = shutil.which(self.name)
-        if found is None:
+        result = shutil.which(self.name)
+        if result is None:
             raise Missing(f"{self.name} is not installed (peers.sh installs it)")
-        return Path(found)
+        return Path(result)
 
     def version(self) -> str:
         self.binary()

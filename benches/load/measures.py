@@ -67,7 +67,7 @@ def timing(setting: Setting, realtime: bool) -> list[Contender]:
             with servers.wire(setting.wire, ["record", "--out", log]) as server:
                 ran, _ = generator.load(setting.asked(server.url, setting.rate), folder)
             judged = wire.timing(wire.read_log(log), schedule(folder))
-            found: Found = {
+            result: Found = {
                 "asked": judged.asked,
                 "arrived": judged.arrived,
                 "missing": judged.missing,
@@ -76,10 +76,10 @@ def timing(setting: Setting, realtime: bool) -> list[Contender]:
                 "clock_step_us": server.summary["clock_step_ns"] / 1e3,
             }
             for clock, errors in judged.errors_us.items():
-                found |= {f"{clock}_{name}_us": value for name, value in errors.items()}
+                result |= {f"{clock}_{name}_us": value for name, value in errors.items()}
             if isinstance(generator, Uncia):
-                found |= _lag(folder)
-            return ran, found
+                result |= _lag(folder)
+            return ran, result
 
         return Contender(generator.name, measure)
 
@@ -93,14 +93,14 @@ def timing(setting: Setting, realtime: bool) -> list[Contender]:
 
     uncia = setting.uncia
     poisson = replace(uncia, arrivals="poisson")
-    found = [contender(replace(uncia, name="uncia, constant"), even)]
-    found.append(random(replace(poisson, name="uncia, Poisson")))
+    result = [contender(replace(uncia, name="uncia, constant"), even)]
+    result.append(random(replace(poisson, name="uncia, Poisson")))
     if realtime:
-        found.append(
+        result.append(
             contender(uncia.with_settings("uncia, constant, realtime", realtime=True), even)
         )
-        found.append(random(poisson.with_settings("uncia, Poisson, realtime", realtime=True)))
-    return [*found, *(contender(peer, even) for peer in setting.peers)]
+        result.append(random(poisson.with_settings("uncia, Poisson, realtime", realtime=True)))
+    return [*result, *(contender(peer, even) for peer in setting.peers)]
 
 
 def throughput(setting: Setting, nginx: bool, open_rate: int) -> list[Contender]:
@@ -204,7 +204,7 @@ def stall(setting: Setting, after_s: int, length_s: int) -> list[Contender]:
             arrivals = wire.read_log(log)
             times = arrivals.read if arrivals.kernel is None else arrivals.kernel
             within = _within(times, after_s, length_s)
-            found: Found = {
+            result: Found = {
                 "arrived": float(times.size),
                 "failed": figures.failed,
                 "p99_ms": figures.p99_ms,
@@ -214,12 +214,12 @@ def stall(setting: Setting, after_s: int, length_s: int) -> list[Contender]:
             if rate is not None:
                 judged = wire.timing(arrivals, schedule)
                 errors = judged.errors_us.get("kernel", judged.errors_us.get("read", {}))
-                found["asked"] = judged.asked
-                found["asked_stalled"] = float(_within(schedule, after_s, length_s))
-                found["error_p99_us"] = errors.get("p99")
+                result["asked"] = judged.asked
+                result["asked_stalled"] = float(_within(schedule, after_s, length_s))
+                result["error_p99_us"] = errors.get("p99")
             if isinstance(generator, Uncia):
-                found |= _lag(folder)
-            return ran, found
+                result |= _lag(folder)
+            return ran, result
 
         return Contender(label, measure)
 
@@ -250,8 +250,8 @@ def _lag(folder: Path) -> Found:
     """Quantiles of ``sent - scheduled`` in microseconds, of the rows in ``folder``."""
     rows = read_rows(folder, ["scheduled", "sent"])
     lag = np.sort(pc.subtract(rows["sent"], rows["scheduled"]).drop_null().to_numpy())
-    found = {"lag_p99_us": quantile(lag, P99), "lag_max_us": quantile(lag, Fraction(1))}
-    return {name: None if value is None else value / 1e3 for name, value in found.items()}
+    result = {"lag_p99_us": quantile(lag, P99), "lag_max_us": quantile(lag, Fraction(1))}
+    return {name: None if value is None else value / 1e3 for name, value in result.items()}
 
 
 def _within(times: npt.NDArray[np.int64], after_s: int, length_s: int) -> int:

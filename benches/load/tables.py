@@ -126,9 +126,9 @@ def render(
         lines.append(_row(cells))
     lines.append("")
     for label in labels:
-        said = [r["unable"] for r in records if r["contender"] == label and "unable" in r]
-        if said:
-            lines.append(f"* {label}: {len(said)} runs without figures: {said[0]}")
+        answer = [r["unable"] for r in records if r["contender"] == label and "unable" in r]
+        if answer:
+            lines.append(f"* {label}: {len(answer)} runs without figures: {answer[0]}")
     busy = sum(not record["quiet"] for record in records)
     lines.append(f"* {busy} of {len(records)} runs began on a machine that was not quiet.")
     gib = machine["memory_bytes"] / 2**30
@@ -145,7 +145,7 @@ def _row(cells: list[str]) -> str:
 
 
 def _values(figures: list[dict[str, float | None]], key: str) -> list[float]:
-    return [value for found in figures if (value := found.get(key)) is not None]
+    return [value for item in figures if (value := item.get(key)) is not None]
 
 
 def _cell(figures: list[dict[str, float | None]], column: Column) -> str:
@@ -167,8 +167,8 @@ def _ratio(
 ) -> str:
     if reference is None or table.ratio is None:
         return ""
-    own, others = (_values(figures[name], table.ratio) for name in (reference, label))
-    if not own or not others:
+    selected, others = (_values(figures[name], table.ratio) for name in (reference, label))
+    if not selected or not others:
         return ""
-    ratio = statistics.median(others) / statistics.median(own)
+    ratio = statistics.median(others) / statistics.median(selected)
     return f"{1 / ratio if table.inverse else ratio:.2f}"

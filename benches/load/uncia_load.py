@@ -97,8 +97,8 @@ class Uncia(Generator):
         events = [json.loads(line) for line in ran.stderr.splitlines() if line.startswith("{")]
         last: dict[str, Any] = events[-1] if events else {}
         if ran.code != 0 or last.get("event") != "done":
-            said = last.get("message") or ran.stderr.strip() or "nothing"
-            raise Failed(f"the engine ended with code {ran.code}, and said: {said}")
+            message = last.get("message") or ran.stderr.strip() or "nothing"
+            raise Failed(f"the engine ended with code {ran.code}, and said: {message}")
         return ran, last
 
 

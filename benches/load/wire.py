@@ -144,13 +144,13 @@ def errors(arrivals: Times, schedule: Times) -> Times | None:
 
 def timing(log: Log, schedule: Times) -> Timing:
     """Judges a log by the schedule that was asked for."""
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     for clock, arrivals in (("kernel", log.kernel), ("read", log.read)):
         distances = None if arrivals is None else errors(arrivals, schedule)
         if distances is not None:
             ordered = np.sort(distances)
             values = {name: quantile(ordered, p) for name, p in QUANTILES.items()}
-            found[clock] = {name: ns / 1e3 for name, ns in values.items() if ns is not None}
+            result[clock] = {name: ns / 1e3 for name, ns in values.items() if ns is not None}
     asked, arrived = schedule.size, log.read.size
     return Timing(
         asked=asked,
@@ -159,7 +159,7 @@ def timing(log: Log, schedule: Times) -> Timing:
         extra=max(0, arrived - asked),
         asked_rate=_rate(schedule),
         rate=_rate(log.read if log.kernel is None else log.kernel),
-        errors_us=found,
+        errors_us=result,
     )
 
 
@@ -197,10 +197,10 @@ def _pair(short: Times, long: Times) -> Times:
     gap = _median(np.diff(long))
     for _ in range(MOST_STEPS):
         centre = _median(short - long[indices])
-        found = _best(short, long, {centre, centre - gap, centre + gap}, block)
-        if found[0] >= total:
+        result = _best(short, long, {centre, centre - gap, centre + gap}, block)
+        if result[0] >= total:
             break
-        total, indices = found
+        total, indices = result
     return _align(short - _median(short - long[indices]), long, 1)[1]
 
 
@@ -277,12 +277,12 @@ def main() -> None:
         schedule = constant(options.rate, int(options.seconds * NS_PER_S))
     else:
         parser.error("give either --rate and --seconds, or --schedule")
-    found = timing(read_log(options.log), schedule)
+    result = timing(read_log(options.log), schedule)
     if options.json:
-        json.dump(asdict(found), sys.stdout, indent=2)
+        json.dump(asdict(result), sys.stdout, indent=2)
         print()
     else:
-        print("\n".join(lines(found)))
+        print("\n".join(lines(result)))
 
 
 if __name__ == "__main__":

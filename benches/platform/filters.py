@@ -40,7 +40,7 @@ def main() -> None:
     repeat = parser.parse_args().repeat
     command = ["cargo", "run", "--quiet", "--release", "-p", "uncia-worker", "--example", "filters"]
     subprocess.run(command, cwd=REPOSITORY, check=True)
-    found: dict[str, list[Figures]] = {"with": [], "without": []}
+    result: dict[str, list[Figures]] = {"with": [], "without": []}
     with tempfile.TemporaryDirectory() as folder:
         engines = {"with": engine.binary(), "without": wrapper(Path(folder))}
         for repetition in range(repeat):
@@ -48,8 +48,8 @@ def main() -> None:
                 os.environ["UNCIA_ENGINE"] = str(binary)
                 work = Path(folder) / f"{name}-{repetition}"
                 work.mkdir()
-                found[name].append(measure_uncia(work))
-    for name, runs in found.items():
+                result[name].append(measure_uncia(work))
+    for name, runs in result.items():
         for key in runs[0]:
             values = [run[key] for run in runs]
             middle, least, most = statistics.median(values), min(values), max(values)

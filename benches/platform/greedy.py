@@ -265,11 +265,11 @@ def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:
 
 def figures(alone: Samples, beside: Samples, more_bytes: int) -> dict[str, float]:
     """Of the calm function's latencies in all rounds, and of the worker's memory."""
-    found = {"worker_mib": more_bytes / MIB}
+    result = {"worker_mib": more_bytes / MIB}
     for name, samples in (("alone", alone), ("beside", beside)):
         together = np.concatenate(samples)
-        found[f"{name}_p50_ms"], found[f"{name}_p99_ms"] = np.quantile(together, [0.5, 0.99])
-    return {key: float(value) for key, value in found.items()}
+        result[f"{name}_p50_ms"], result[f"{name}_p99_ms"] = np.quantile(together, [0.5, 0.99])
+    return {key: float(value) for key, value in result.items()}
 
 
 def main() -> None:
@@ -295,11 +295,11 @@ def compare(
     unknown = set(options.kinds) - set(kinds)
     if unknown:
         parser.error(f"no such kind: {', '.join(sorted(unknown))}")
-    found = {}
+    result = {}
     print(f"| {what} | p50 alone | beside | p99 alone | beside | ratio | worker's memory |")
     print("|---|---|---|---|---|---|---|")
     for kind in options.kinds or kinds:
-        found[kind] = it = measure(kind, options)
+        result[kind] = it = measure(kind, options)
         print(
             f"| {kind} | {it['alone_p50_ms']:.2f} | {it['beside_p50_ms']:.2f} "
             f"| {it['alone_p99_ms']:.2f} | {it['beside_p99_ms']:.2f} "
@@ -307,7 +307,7 @@ def compare(
             flush=True,
         )
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
     print(f"load of the machine: {os.getloadavg()[0]:.1f}", file=sys.stderr)
 
 

@@ -58,8 +58,8 @@ Figures = dict[str, float]
 def quantiles(name: str, values: np.ndarray) -> Figures:
     """Quantiles of ``values`` (ns) in milliseconds, under ``name_p50_ms`` and so on."""
     ordered = np.sort(values)
-    found = {key: quantile(ordered, p) for key, p in QUANTILES.items()}
-    return {f"{name}_{key}_ms": value / 1e6 for key, value in found.items() if value is not None}
+    result = {key: quantile(ordered, p) for key, p in QUANTILES.items()}
+    return {f"{name}_{key}_ms": value / 1e6 for key, value in result.items() if value is not None}
 
 
 def overhead(folder: Path, experiment: str | None = None) -> np.ndarray:
@@ -78,14 +78,14 @@ def overhead(folder: Path, experiment: str | None = None) -> np.ndarray:
         )
     )
     latency = pc.subtract(rows["received"], rows["scheduled"]).to_pylist()
-    found = [
+    result = [
         value - inside[invocation]
         for invocation, value in zip(rows["invocation"].to_pylist(), latency, strict=True)
         if invocation in inside
     ]
-    if len(found) < rows.num_rows or not found:
-        raise SystemExit(f"{folder}: {rows.num_rows - len(found)} rows lack the handler's time")
-    return np.array(found, dtype=np.int64)
+    if len(result) < rows.num_rows or not result:
+        raise SystemExit(f"{folder}: {rows.num_rows - len(result)} rows lack the handler's time")
+    return np.array(result, dtype=np.int64)
 
 
 def measure_uncia(work: Path) -> Figures:
@@ -150,20 +150,20 @@ def main() -> None:
         peers = options.peers.resolve()
         functions_framework.install(peers)
         contenders["functions-framework"] = lambda work: measure_functions_framework(work, peers)
-    found: dict[str, list[Figures]] = {name: [] for name in contenders}
+    result: dict[str, list[Figures]] = {name: [] for name in contenders}
     for repetition in range(options.repeat):
         for name, measure in contenders.items():
             with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
-                found[name].append(measure(Path(work)))
-            print(f"{repetition + 1}/{options.repeat} {name}: {found[name][-1]}", file=sys.stderr)
+                result[name].append(measure(Path(work)))
+            print(f"{repetition + 1}/{options.repeat} {name}: {result[name][-1]}", file=sys.stderr)
     print("| platform | figure | median | least | most |\n|---|---|---|---|---|")
-    for name, runs in found.items():
+    for name, runs in result.items():
         for key in runs[0]:
             values = [run[key] for run in runs]
             median, least, most = statistics.median(values), min(values), max(values)
             print(f"| {name} | {key} | {median:.3f} | {least:.3f} | {most:.3f} |")
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

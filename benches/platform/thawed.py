@@ -46,16 +46,16 @@ def one(connection: http.client.HTTPConnection, name: str) -> float | None:
 
 
 def measure(address: str, requests: int) -> dict[str, float]:
-    found: dict[str, list[float]] = {name: [] for name in STARTS}
+    result: dict[str, list[float]] = {name: [] for name in STARTS}
     connection = http.client.HTTPConnection(address)
     for _ in range(requests):
         for name in STARTS:
             latency = one(connection, name)
             if latency is not None:
-                found[name].append(latency)
+                result[name].append(latency)
     connection.close()
     figures = {}
-    for name, latencies in found.items():
+    for name, latencies in result.items():
         if len(latencies) < requests // 2:
             raise SystemExit(f"only {len(latencies)} of {requests} requests were {name}")
         for percentile in PERCENTILES:

@@ -129,7 +129,7 @@ def segments(address: str, count: int) -> np.ndarray:
         f"POST {FUNCTIONS}/clock/invocations HTTP/1.1\r\nHost: {address}\r\n"
         "Content-Length: 2\r\n\r\n{}"
     ).encode()
-    found = []
+    result = []
     with socket.create_connection((host, int(port))) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(count):
@@ -145,22 +145,22 @@ def segments(address: str, count: int) -> np.ndarray:
             accepted = started - int(headers[b"x-uncia-queued-ns"])
             first, last = json.loads(body)
             times = (sent, accepted, started, first, last, ended, received)
-            found.append(np.diff(times)[[0, 1, 2, 4, 5]])
-    return np.array(found)
+            result.append(np.diff(times)[[0, 1, 2, 4, 5]])
+    return np.array(result)
 
 
 def stdlib(address: str, path: str, count: int) -> np.ndarray:
     connection = http.client.HTTPConnection(address)
-    found = []
+    result = []
     for _ in range(count):
         began = time.perf_counter_ns()
         connection.request("POST", path, b"{}", HEADERS)
         answer = connection.getresponse()
         answer.read()
-        found.append(time.perf_counter_ns() - began)
+        result.append(time.perf_counter_ns() - began)
         assert answer.status == 200
     connection.close()
-    return np.array(found)
+    return np.array(result)
 
 
 def generated(stream: Stream) -> np.ndarray:
@@ -178,8 +178,8 @@ def generated(stream: Stream) -> np.ndarray:
 
 def quantiles(name: str, values: np.ndarray) -> Figures:
     ordered = np.sort(values)
-    found = {key: quantile(ordered, p) for key, p in QUANTILES.items()}
-    return {f"{name} {key}": value / 1e3 for key, value in found.items() if value is not None}
+    result = {key: quantile(ordered, p) for key, p in QUANTILES.items()}
+    return {f"{name} {key}": value / 1e3 for key, value in result.items() if value is not None}
 
 
 def by_client(address: str, path: str, options: argparse.Namespace) -> Figures:
@@ -187,12 +187,12 @@ def by_client(address: str, path: str, options: argparse.Namespace) -> Figures:
     check_hello(address, path)
     stdlib(address, path, WARM_UP)
     target = [("hello", f"http://{address}{path}")]
-    one = ClosedLoop(1, requests=options.requests)
+    result = ClosedLoop(1, requests=options.requests)
     arrivals = constant.Process.model_validate(
         {"kind": "constant", "rate": f"{RATE_PER_S}/s", "duration": f"{options.seconds}s"}
     )
     measures: tuple[Callable[[], np.ndarray], ...] = (
-        lambda: generated(Stream("hello", target, closed=one, headers=HEADERS, body=b"{}")),
+        lambda: generated(Stream("hello", target, closed=result, headers=HEADERS, body=b"{}")),
         lambda: stdlib(address, path, options.requests),
         lambda: generated(Stream("hello", target, arrivals, headers=HEADERS, body=b"{}")),
     )
@@ -224,17 +224,17 @@ def measure_peer(peer: Peer, installed: Path, options: argparse.Namespace) -> Fi
 def contenders(options: argparse.Namespace) -> dict[str, Callable[[], Figures]]:
     """What is measured, engines first; peers that are missing are installed."""
     named = options.engine or [f"uncia={engine.binary()}"]
-    found: dict[str, Callable[[], Figures]] = {}
+    result: dict[str, Callable[[], Figures]] = {}
     for name, _, binary in (text.partition("=") for text in named):
-        found[name] = partial(measure_engine, binary, 0, options)
+        result[name] = partial(measure_engine, binary, 0, options)
         if options.awake:
-            found[f"{name}, awake"] = partial(measure_engine, binary, STAY_AWAKE_MS, options)
+            result[f"{name}, awake"] = partial(measure_engine, binary, STAY_AWAKE_MS, options)
     for peer in PEERS:
         if not options.no_peers and (not options.peer or peer.NAME in options.peer):
             folder = options.cache / peer.__name__.rpartition(".")[2]
             peer.install(folder)
-            found[peer.NAME] = partial(measure_peer, peer, folder, options)
-    return found
+            result[peer.NAME] = partial(measure_peer, peer, folder, options)
+    return result
 
 
 def print_segments(medians: dict[str, Figures]) -> None:
@@ -276,22 +276,22 @@ def main() -> None:
     options = parser.parse_args()
     options.cache = options.cache.resolve()
     measures = contenders(options)
-    found: dict[str, list[Figures]] = {name: [] for name in measures}
+    result: dict[str, list[Figures]] = {name: [] for name in measures}
     names = list(measures)
     for repetition in range(options.repeat):
         turn = repetition % len(names)
         for name in names[turn:] + names[:turn]:
-            found[name].append(measures[name]())
+            result[name].append(measures[name]())
             print(f"{repetition + 1}/{options.repeat} {name}", file=sys.stderr)
     medians = {
         name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-        for name, runs in found.items()
+        for name, runs in result.items()
     }
     print_segments(medians)
     print_clients(medians)
     print(f"load of the machine: {os.getloadavg()[0]:.1f}", file=sys.stderr)
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

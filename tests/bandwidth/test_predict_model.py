@@ -58,12 +58,12 @@ def test_several_cpu_times_are_predicted_at_once_as_each_alone():
     cpus = [cpu_time.constant(item * MS) for item in (3, 16, 40)]
     for arrivals in (model.RANDOM, model.Arrivals(preset("aws").think, "closed")):
         each = model.predict_each(selected, cpus, sizes, arrivals, samples=120)
-        for cpu, item in zip(cpus, each, strict=True):
+        for cpu, together in zip(cpus, each, strict=True):
             alone = model.predict(selected, cpu, sizes, arrivals, samples=120)
-            assert [item.size for item in item] == sizes
-            for entry, other in zip(item, alone, strict=True):
+            assert [item.size for item in together] == sizes
+            for entry, other in zip(together, alone, strict=True):
                 assert np.array_equal(entry.durations, other.durations)
-            assert set(item[1].durations.tolist()) == {cpu.points[0][0] + selected.outside_ns}
+            assert set(together[1].durations.tolist()) == {cpu.points[0][0] + selected.outside_ns}
     assert model.predict_each(selected, cpus, []) == [[], [], []]
 
 

@@ -136,8 +136,8 @@ def write_run(
 
 def judged(suite_folder: Path, folder: Path) -> Results:
     """The results in a folder, of which runs were written by hand."""
-    found = catalogue.find(str(suite_folder))
+    result = catalogue.find(str(suite_folder))
     if not (folder / perform.STATE).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        perform.State(folder, found.source).write()
-    return results.read(perform.State.read(folder), found)
+        perform.State(folder, result.source).write()
+    return results.read(perform.State.read(folder), result)

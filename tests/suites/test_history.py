@@ -30,22 +30,22 @@ def test_a_planted_regression_is_found_and_does_not_become_the_norm(tmp_path: Pa
     _, history = make(tmp_path)
     for latency in (*LEVEL, 15.0, 15.1, 12.0):
         add(history, rows(latency))
-    found = judged(history)
-    assert [bool(item.violated) for item in found] == [False] * 6 + [True, True, False]
-    assert {finding.subject for finding in found[6].violated} >= {"fig1.slow.p50"}
+    result = judged(history)
+    assert [bool(item.violated) for item in result] == [False] * 6 + [True, True, False]
+    assert {finding.subject for finding in result[6].violated} >= {"fig1.slow.p50"}
     # Too few before them: that is said, and is no verdict.
-    assert {finding.verdict for finding in found[3].findings} == {"not judged"}
-    assert found[6].compared == {"fig1/only": [item.time.name for item in found[:6]]}
+    assert {finding.verdict for finding in result[3].findings} == {"not judged"}
+    assert result[6].compared == {"fig1/only": [item.time.name for item in result[:6]]}
     # The regression is not among what later times are compared with.
-    assert found[8].compared == {"fig1/only": [item.time.name for item in found[:6]]}
+    assert result[8].compared == {"fig1/only": [item.time.name for item in result[:6]]}
 
 
 def test_a_change_that_stays_becomes_the_level(tmp_path: Path) -> None:
     _, history = make(tmp_path)
     for latency in (*LEVEL, *(value + 3 for value in LEVEL), 18.9):
         add(history, rows(latency), conditions=["p50>10%"])
-    found = judged(history)
-    assert [bool(item.violated) for item in found[6:]] == [True] * 4 + [False, False, True]
+    result = judged(history)
+    assert [bool(item.violated) for item in result[6:]] == [True] * 4 + [False, False, True]
 
 
 def test_a_time_with_too_few_rows_neither_silences_nor_ends_violations(tmp_path: Path) -> None:
@@ -58,12 +58,12 @@ def test_a_time_with_too_few_rows_neither_silences_nor_ends_violations(tmp_path:
     add(history, rows(15.0, count=3), conditions=["p50>10%"])
     for latency in (15.05, 15.0):
         add(history, rows(latency), conditions=["p50>10%"])
-    found = judged(history)
-    assert found[6].time.name == few.name
-    assert [bool(item.violated) for item in found[7:]] == [True] * 3 + [False, True, False]
-    assert {it.verdict for it in found[10].findings} == {"not judged"}
+    result = judged(history)
+    assert result[6].time.name == few.name
+    assert [bool(item.violated) for item in result[7:]] == [True] * 3 + [False, True, False]
+    assert {it.verdict for it in result[10].findings} == {"not judged"}
     # The fourth violation, beyond the time that was not judged, made it the level.
-    assert {it.verdict for it in found[12].findings} == {"holds"}
+    assert {it.verdict for it in result[12].findings} == {"holds"}
 
 
 def test_what_failed_is_never_a_number(tmp_path: Path) -> None:
@@ -78,15 +78,15 @@ def test_what_failed_is_never_a_number(tmp_path: Path) -> None:
     killed = add(history, rows(66.6))
     shutil.rmtree(killed / "fig1")
     add(history, rows(12.0))
-    found = judged(history)
-    assert [item.time.status for item in found[6:]] == ["failed"] * 4 + ["whole"]
-    assert "9 of 320 timeout" in found[6].time.reason
-    assert "no rows" in found[7].time.reason
-    assert "invocations.parquet" in found[8].time.reason
-    assert "was ended before this was run" in found[9].time.reason
-    assert not any(item.time.entries or item.findings for item in found[6:10])
-    assert found[10].compared == {"fig1/only": [item.time.name for item in found[:6]]}
-    html = pages.html(dashboard.page(catalogue.find(str(mine)), found, "../history/"))
+    result = judged(history)
+    assert [item.time.status for item in result[6:]] == ["failed"] * 4 + ["whole"]
+    assert "9 of 320 timeout" in result[6].time.reason
+    assert "no rows" in result[7].time.reason
+    assert "invocations.parquet" in result[8].time.reason
+    assert "was ended before this was run" in result[9].time.reason
+    assert not any(item.time.entries or item.findings for item in result[6:10])
+    assert result[10].compared == {"fig1/only": [item.time.name for item in result[:6]]}
+    html = pages.html(dashboard.page(catalogue.find(str(mine)), result, "../history/"))
     assert "9 of 320 timeout" in html
     for number in ("77.", "88.", "99.9", "66."):
         assert f",{number}" not in html
@@ -103,11 +103,11 @@ def test_a_foreign_folder_is_a_sentence_and_keeps_nothing_from_being_read(tmp_pa
     (other / folders.REPEAT).write_text(text.replace(folders.suite_of(history), "cost-paper"))
     broken = add(history, rows(12.0))
     (broken / folders.REPEAT).write_text("{")
-    found = judged(history)
-    assert [item.time.status for item in found] == ["whole", "foreign", "foreign", "foreign"]
-    assert "of the suite cost-paper, not of" in found[1].time.reason
-    assert "repeat.json is damaged" in found[2].time.reason
-    assert "its name is not that of a time" in found[3].time.reason
+    result = judged(history)
+    assert [item.time.status for item in result] == ["whole", "foreign", "foreign", "foreign"]
+    assert "of the suite cost-paper, not of" in result[1].time.reason
+    assert "repeat.json is damaged" in result[2].time.reason
+    assert "its name is not that of a time" in result[3].time.reason
 
 
 def test_the_index_is_derived_and_what_it_keeps_is_not_trusted(tmp_path: Path) -> None:
@@ -206,13 +206,13 @@ def test_the_command_of_a_regression_is_ended_with_all_that_it_started(
     add(history, rows(12.0, count=20))
     monkeypatch.setattr(repeat, "COMMAND_LIMIT_S", 1.0)
     note = tmp_path / "pid"
-    said: list[str] = []
+    answer: list[str] = []
     command = f"sleep 600 & echo $! > {note}.new; mv {note}.new {note}; wait"
     (only,) = judged(history)
     while not note.exists():
         # On a busy machine the shell may be ended before it begins.
-        repeat._run_command(command, history, only, said.append)
-    assert "the command was ended" in said[-1]
+        repeat._run_command(command, history, only, answer.append)
+    assert "the command was ended" in answer[-1]
     child = Path(f"/proc/{note.read_text().strip()}/stat")
 
     def is_over() -> bool:

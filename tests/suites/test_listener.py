@@ -30,12 +30,12 @@ def test_silence_is_told_from_an_end() -> None:
     # Patient beyond any delay of this test, but for the one that waits for its end.
     with Listener(patience_s=600) as listener:
         gone = connect(listener, "gone")
-        told = connect(listener, "told")
+        message = connect(listener, "told")
         still = connect(listener, "still")
         gone.sendall(b"\x01\x01")
         gone.close()
-        told.sendall(b"\x01\x0f\x01")
-        told.close()
+        message.sendall(b"\x01\x0f\x01")
+        message.close()
         wait(lambda: {"gone", "told", "still"} == set(ends(listener)))
         wait(lambda: ends(listener)["gone"]["end"] == ends(listener)["told"]["end"] == "closed")
         heard = ends(listener)

@@ -263,9 +263,9 @@ def test_a_sweep_is_refused_by_a_history_before_anything_runs(
 ) -> None:
     folder = write(tmp_path / "suite", FILE | {"sweep": SWEEP}, ENTRY | {"figures": []})
     history = tmp_path / "history"
-    code, _, said = command("suite", "repeat", str(folder), "--once", "--history", str(history))
+    code, _, message = command("suite", "repeat", str(folder), "--once", "--history", str(history))
     assert code != 0
-    assert "simulations with a sweep: fig7" in said
+    assert "simulations with a sweep: fig7" in message
     assert not history.exists()
 
 

@@ -78,8 +78,8 @@ def verdicts(
 def test_what_the_paper_prints_is_reproduced(
     tmp_path: Path, entry: str, runs: Mapping[str, Mapping[str, Shape]], shown: list[str]
 ) -> None:
-    found = verdicts(tmp_path, entry, runs)
-    for name, (verdict, why) in found.items():
+    result = verdicts(tmp_path, entry, runs)
+    for name, (verdict, why) in result.items():
         if name in shown:
             assert verdict == UNCHECKED
             assert "shown and not judged elsewhere" in why
@@ -121,8 +121,8 @@ def test_a_doctored_table_flips_what_it_is_about(
         "fig9": {name: dict(shapes) for name, shapes in FIG9.items()},
     }[entry]
     whole[run][experiment] = doctored
-    found = verdicts(tmp_path, entry, whole)
-    assert {name for name, (verdict, _) in found.items() if verdict == DIFFERS} == flipped
+    result = verdicts(tmp_path, entry, whole)
+    assert {name for name, (verdict, _) in result.items() if verdict == DIFFERS} == flipped
 
 
 def test_long_intervals_and_what_is_kept_shrink_by_the_factor_that_is_printed() -> None:

@@ -31,9 +31,9 @@ def with_entry(tmp_path: Path, before: str, after: str) -> str:
 
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_suite_that_ships_is_right(name: str) -> None:
-    found = catalogue.find(name)
-    assert found.entries
-    for entry in found.entries.values():
+    result = catalogue.find(name)
+    assert result.entries
+    for entry in result.entries.values():
         assert entry.claims
         for run, item in entry.form.runs.items():
             whole = set(entry.experiments[run])

@@ -86,12 +86,12 @@ def tick_rate(kernel: Path) -> int:
         GuestError: there is none.
     """
     beside_it = kernel.with_name(kernel.name.replace("vmlinuz", "config", 1))
-    found = None
+    result = None
     if beside_it != kernel and beside_it.is_file():
-        found = re.search(r"^CONFIG_HZ=(\d+)$", beside_it.read_text(), re.MULTILINE)
-    if found is None:
+        result = re.search(r"^CONFIG_HZ=(\d+)$", beside_it.read_text(), re.MULTILINE)
+    if result is None:
         raise GuestError(f"{beside_it} does not tell the kernel's tick rate: give --hz")
-    return int(found[1])
+    return int(result[1])
 
 
 def compare(guest: Guest, given: argparse.Namespace, hz: int, folder: Path) -> int:
@@ -100,7 +100,7 @@ def compare(guest: Guest, given: argparse.Namespace, hz: int, folder: Path) -> i
     measure(guest, settings, given, folder)
     release = (folder / "release").read_text().strip()
     print(f"Linux {release}, {hz} Hz, control groups version {guest.cgroups}")
-    done, told = [], []
+    done, output = [], []
     for place, setting in enumerate(settings):
         made = bench.model(setting, kernels.of_version(release), hz)
         simulated = Setting(**made, runs=100, work=Probe(duration_ns=bench.PROBE_NS))
@@ -112,16 +112,16 @@ def compare(guest: Guest, given: argparse.Namespace, hz: int, folder: Path) -> i
         far = []
         for path in sorted(runs.glob(f"{place:03}-probe-*")):
             describe(path)
-            one = simulated_match.compare(profiles.read(path), simulated)["interval"]
-            far += [] if one is None else [one]
-            told.append(infer(path, setting, hz, simulated.scheduler))
+            result = simulated_match.compare(profiles.read(path), simulated)["interval"]
+            far += [] if result is None else [result]
+            output.append(infer(path, setting, hz, simulated.scheduler))
         done.append(bench.judge(setting, made, durations, far))
         print(bench.line(done[-1]), flush=True)
     if given.json is not None:
         given.json.write_text(json.dumps(done, indent=1))
     print(bench.verdict(done))
-    for answer in told[0]:
-        count = Counter(one[answer] for one in told)
+    for answer in output[0]:
+        count = Counter(item[answer] for item in output)
         print(f"inferred {answer}: " + ", ".join(f"{count[it]} {it}" for it in OUTCOMES))
     return 0
 
@@ -170,13 +170,13 @@ def right(found: float | None, true: float, tolerance: float) -> str:
 
 def infer(path: Path, setting: dict[str, int], hz: int, scheduler: str) -> dict[str, str]:
     """What ``uncia cpu infer`` makes of a probe: right, wrong or null."""
-    told = inference.infer(profiles.read(path))
-    named = "right" if told.scheduler == scheduler else "wrong"
+    message = inference.infer(profiles.read(path))
+    named = "right" if message.scheduler == scheduler else "wrong"
     return {
-        "period": right(told.period_us, setting["period"] / 1_000, 0.02),
-        "quota": right(told.quota_us, setting["quota"] / 1_000, 0.05),
-        "tick rate": right(told.hz, hz, 0),
-        "scheduler": "null" if told.scheduler is None else named,
+        "period": right(message.period_us, setting["period"] / 1_000, 0.02),
+        "quota": right(message.quota_us, setting["quota"] / 1_000, 0.05),
+        "tick rate": right(message.hz, hz, 0),
+        "scheduler": "null" if message.scheduler is None else named,
     }
 
 

@@ -87,8 +87,8 @@ def server(
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
             if process.poll() is not None or time.monotonic() > deadline:
-                said = (cwd / "server.log").read_text(errors="replace")[-2_000:]
-                raise SystemExit(f"{command[0]} did not come up: {said}")
+                message = (cwd / "server.log").read_text(errors="replace")[-2_000:]
+                raise SystemExit(f"{command[0]} did not come up: {message}")
             time.sleep(0.05)
         yield
     finally:

@@ -156,13 +156,13 @@ def points(document: yamlio.Document) -> list[Point]:
         raise UnciaError(f"{document.name}: {KEY}: {count:,} points are more than {_MOST:,}")
     combined: Iterator[tuple[Any, ...]]
     combined = zip(*grid.values(), strict=True) if in_step else itertools.product(*grid.values())
-    found = []
+    result = []
     for number, values in enumerate(combined):
         chosen = dict(zip(grid, values, strict=True))
-        found.append(Point(number, copy.deepcopy(chosen), _substitute(data, chosen)))
-    for point in found:
+        result.append(Point(number, copy.deepcopy(chosen), _substitute(data, chosen)))
+    for point in result:
         _check(document, point)
-    return found
+    return result
 
 
 def _substitute(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

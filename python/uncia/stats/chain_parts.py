@@ -122,13 +122,13 @@ def of_experiment(
     """
     calls = hops.calls_of(spans)
     described = hops.chains_of(experiment)
-    found = []
+    result = []
     for stream, of_stream in hops.by_stream(table, described).items():
         about = described[stream]
         complete = [it for it in of_stream if hops.is_complete(it, about)]
         parts = [_parts(it, about["kind"], calls) for it in complete]
-        found.append(ChainKind(about["name"], about["kind"], parts))
-    return [*found, *_of_client(table, experiment)]
+        result.append(ChainKind(about["name"], about["kind"], parts))
+    return [*result, *_of_client(table, experiment)]
 
 
 def summarise(
@@ -215,7 +215,7 @@ def _of_client(table: pa.Table, experiment: Mapping[str, object] | None) -> list
         chain = hops.owner_of(row["parent"], parents, owner)
         if chain is not None:
             chain.hops.append(row)
-    found: dict[str, ChainKind] = {}
+    result: dict[str, ChainKind] = {}
     for chain in roots:
         stream = str(hops.stream_of(chain.root["invocation"]))
         stages = declared.get(stream, set())
@@ -223,9 +223,9 @@ def _of_client(table: pa.Table, experiment: Mapping[str, object] | None) -> list
         if len(stages) < 2 or not stages <= reached:
             continue
         name = " > ".join(dict.fromkeys(it["stage"] for it in (chain.root, *chain.hops)))
-        kind = found.setdefault(stream, ChainKind(name, "client"))
+        kind = result.setdefault(stream, ChainKind(name, "client"))
         kind.parts.append(_parts(chain, "client", {}))
-    return list(found.values())
+    return list(result.values())
 
 
 def _parts(chain: Chain, kind: str, calls: Mapping[str, Call]) -> ChainParts:
@@ -247,8 +247,8 @@ def _known_parts(name: str, chain: Chain, kind: str, calls: Mapping[str, Call]) 
     runs = {id(row): _within((row["started"], row["ended"]), window) for row in ran}
     starts = [_within((row["started"] - _waited(row), row["started"]), window) for row in ran]
     waits = _waits(ran, runs, calls) if kind == "nested" else {}
-    own = [_without(runs[id(row)], waits.get(row["invocation"], [])) for row in ran]
-    working = [piece for pieces in own for piece in pieces]
+    busy_pieces = [_without(runs[id(row)], waits.get(row["invocation"], [])) for row in ran]
+    working = [piece for pieces in busy_pieces for piece in pieces]
     execution, both = _length(working), _length([*working, *starts])
     latency = window[1] - window[0]
     billed = [row["billed"] for row in ran]
@@ -260,7 +260,7 @@ def _known_parts(name: str, chain: Chain, kind: str, calls: Mapping[str, Call]) 
         execution=execution,
         startup_overlapping=_length(starts),
         execution_overlapping=_length(runs.values()),
-        self_time=sum(map(_length, own)),
+        self_time=sum(map(_length, busy_pieces)),
         executed=sum(end - start for start, end in runs.values()),
         billed=None if None in billed else sum(billed),
         invocations=len(ran),

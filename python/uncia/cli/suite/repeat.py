@@ -88,11 +88,13 @@ def register(app: typer.Typer) -> None:
             gates.parse(text)
         tariffs = tariff or [repeating.TARIFF]
         resolve(tariffs)
-        found = catalogue.find(suite)
-        entries = found.choose(only)
+        definition = catalogue.find(suite)
+        entries = definition.choose(only)
         repeating.check(entries)
-        folders.open_history(history, found.source)
-        plan = repeating.Plan(history, found, entries, quick, conditions, tariffs, on_regression)
+        folders.open_history(history, definition.source)
+        plan = repeating.Plan(
+            history, definition, entries, quick, conditions, tariffs, on_regression
+        )
         reporter = progress.reporter(quiet=quiet)
         interruption = Interruption()
         try:

@@ -230,8 +230,8 @@ class _Requests:
         )
         memory = cells.number("memory_usage", MIB, "megabytes, 0 or more", MAX_MEMORY, "4 TiB")
         body = cells.whole("requestBodySize", "whole bytes, 0 or more")
-        used, believed = _cpu_time(cores[0], execution[0])
-        checks.require("cpu_usage", believed, "cores that give at most a year of CPU time")
+        used, trusted = _cpu_time(cores[0], execution[0])
+        checks.require("cpu_usage", trusted, "cores that give at most a year of CPU time")
         good = checks.good(issues)
         cells.note(issues, good)
         both = cores[1] & execution[1]
@@ -286,10 +286,10 @@ def _cpu_time(cores: Ints, execution: Ints) -> tuple[Ints, Bools]:
     The factors are split so that no product exceeds int64.
     """
     seconds, nanos = np.divmod(execution, NS_PER_S)
-    believed = cores.astype(np.float64) * seconds < MAX_TIME
-    if not believed.all():
-        seconds, cores = np.where(believed, seconds, 0), np.where(believed, cores, 0)
+    trusted = cores.astype(np.float64) * seconds < MAX_TIME
+    if not trusted.all():
+        seconds, cores = np.where(trusted, seconds, 0), np.where(trusted, cores, 0)
     micro, rest = np.divmod(cores, 1000)  # cores = micro x 1000 + rest
     whole, part = np.divmod(micro * nanos, 10**6)
     used: Ints = cores * seconds + whole + (part * 1000 + rest * nanos + 5 * 10**8) // NS_PER_S
-    return used, believed & (used <= MAX_TIME)
+    return used, trusted & (used <= MAX_TIME)

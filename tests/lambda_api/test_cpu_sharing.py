@@ -73,6 +73,21 @@ def test_pinned_instances_run_on_the_cores_that_they_reserve(serve: Serve) -> No
     assert abs(rows["part"]["reserved_cpu_time"] * 2 - rows["part"]["execution"]) <= 1
 
 
+def test_what_is_all_reserved_borrows_nothing_whoever_runs_beside_it(serve: Serve) -> None:
+    platform = shared(serve, "idle", policies={"admission": "leopard"})
+    platform.create("f", BURN, Tags=CORE)
+    platform.create("batch", BURN, Tags=BATCH, MemorySize=256)
+    platform.create("part", BURN, Tags={"uncia:cpu-micro": "500000"})
+    ran, everywhere = both(platform, ("f", {"s": 0.4}), ("batch", {"s": 0.4}))
+    assert (len(ran), len(everywhere)) == (1, CPUS)
+    rows = {row["function"]: row for row in log(platform)}
+    assert rows["f"]["borrowed_cpu_time"] == 0
+    # What others used of its core, and no more than they used in all.
+    assert 0 <= rows["f"]["lent_cpu_time"] <= rows["f"]["execution"]
+    # Nobody has a part of a core alone.
+    assert len(platform.invoke("part", {"s": 0.1})[1]) == CPUS
+
+
 def test_what_batch_work_borrows_is_lent_and_billed(serve: Serve, tmp_path: Path) -> None:
     platform = shared(serve, "idle", policies={"admission": "leopard"})
     platform.create("now", BURN, Tags={"uncia:cpu-micro": str(CPUS * 1_000_000)})

@@ -165,14 +165,24 @@ fn classes_of_cpus_follow_the_reservation() {
     let settings = FunctionSettings { allocation, spot_cpu: 1_000_000, ..settings() };
     driver.configure(0, settings);
     driver.configure(1, FunctionSettings { spot_cpu: 2_000_000, ..settings });
-    for function in [0, 1] {
+    driver.configure(2, FunctionSettings { spot_cpu: 0, ..settings });
+    let half = Resources { cpu: 500_000, memory: 1 };
+    driver.configure(3, FunctionSettings { allocation: half, spot_cpu: 0, ..settings });
+    for function in 0..4 {
         arrive(&mut driver, function, 1);
     }
     let own: CpuSet = [0].into_iter().collect();
     let reserved = CpuAssignment::Class { class: CpuClass::Reserved, weight: 1_000_000, own };
     let own = CpuSet::default();
     let spot = CpuAssignment::Class { class: CpuClass::Spot, weight: 0, own };
-    assert_eq!(assignments(&driver), [(driver.starts[0], reserved), (driver.starts[1], spot)]);
+    // What has no spot CPU runs on its cores, if they are whole.
+    let cores = CpuAssignment::Cpus { cpus: [1, 2].into_iter().collect(), are_own: true };
+    let part = CpuAssignment::Class { class: CpuClass::Reserved, weight: 500_000, own };
+    let expected = [reserved, spot, cores, part];
+    assert_eq!(
+        assignments(&driver),
+        driver.starts.iter().copied().zip(expected).collect::<Vec<_>>()
+    );
     driver.finish();
 }
 

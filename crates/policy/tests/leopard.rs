@@ -4,7 +4,7 @@ mod driver;
 
 use driver::{Driver, Instance};
 use uncia_policy::{
-    End, Event, FunctionSettings, InstanceId, PolicyNames, Qos, Resources, WorkerId,
+    End, Event, FunctionSettings, InstanceId, Parameters, PolicyNames, Qos, Resources, WorkerId,
 };
 
 const VCPU: u64 = 1_000_000;
@@ -32,13 +32,23 @@ fn driver(
     workers: u32,
     functions: &[FunctionSettings],
 ) -> Driver {
+    driver_with(admission, placement, workers, functions, Parameters::default())
+}
+
+fn driver_with(
+    admission: &str,
+    placement: &str,
+    workers: u32,
+    functions: &[FunctionSettings],
+    parameters: Parameters,
+) -> Driver {
     let names = PolicyNames {
         admission: admission.into(),
         placement: placement.into(),
         eviction: "least-lost-revenue".into(),
         ..PolicyNames::default()
     };
-    let mut driver = Driver::new(&names, 1);
+    let mut driver = Driver::with_parameters(&names, parameters, 1);
     for worker in 0..workers {
         driver.join(worker, ROOM, 100);
     }
@@ -101,6 +111,20 @@ fn batch_work_uses_what_reservations_leave_idle() {
     let mut simple = driver("reservations", "leopard", 1, &functions);
     serve(&mut simple, 0).unwrap();
     assert_eq!(serve(&mut simple, 1), None);
+}
+
+#[test]
+fn an_empty_worker_takes_what_needs_all_of_it_whatever_the_overcommitment() {
+    let functions = [batch(4, 30), batch(1, 30)];
+    for (percent, beside) in [(50, false), (100, false), (126, true)] {
+        let parameters = Parameters { cpu_overcommit: percent, ..Parameters::default() };
+        let mut driver = driver_with("leopard", "leopard", 1, &functions, parameters);
+        let all = serve(&mut driver, 0).unwrap();
+        sample(&mut driver, all, VCPU, 20);
+        assert_eq!(serve(&mut driver, 1).is_some(), beside, "{percent}");
+        driver.end(all, 0, End::Survives);
+        assert_eq!(waiting(&driver), 0);
+    }
 }
 
 #[test]

@@ -86,7 +86,8 @@ fn weigh(expected: &Expected, capacity: Resources) -> Weights {
 impl Worker {
     /// What may still be expected of batch work without a reservation: within what is idle by the samples,
     /// and with all that is expected of the others within the memory and `cpu_overcommit` percent of
-    /// the CPUs.
+    /// the CPUs. What serves nothing has all of its CPUs to spare: else what needs them all would wait for
+    /// ever where that percentage is 100 or less.
     pub(crate) fn spare(&self, cpu_overcommit: u32) -> Room {
         let Resources { cpu, memory } = self.capacity.resources;
         if self.capacity.resources == Resources::UNBOUNDED {
@@ -97,7 +98,8 @@ impl Worker {
             Some(percent) => percent.checked_sub(1).map(|below| u128::from(below / 100)),
             None => Some((u128::from(cpu) * u128::from(cpu_overcommit) - 1) / 100),
         };
-        let Outlook { all, used, .. } = &self.outlook;
+        let Outlook { all, used, serving, .. } = &self.outlook;
+        let most = if *serving == 0 { most.max(Some(cpu.into())) } else { most };
         let cpu = most
             .and_then(|most| most.checked_sub(all.cpu))
             .and_then(|rest| Some(rest.min(u128::from(cpu).checked_sub(used.cpu)?)));

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from uncia import record
@@ -214,6 +215,12 @@ def watch(pid: int) -> Iterator[list[int]]:
 
 def latencies(address: str, seconds: int, connections: int | None = None) -> np.ndarray:
     """Of the calm function, in ms; over at most so many connections."""
+    rows = calls(address, seconds, connections)
+    return np.asarray(pc.subtract(rows["received"], rows["scheduled"])) / 1e6
+
+
+def calls(address: str, seconds: int, connections: int | None = None) -> pa.Table:
+    """Rows of the calm function, which is called for so long."""
     process = {"kind": "constant", "rate": f"{RATE_PER_S}/s", "duration": f"{seconds}s"}
     url = f"http://{address}{FUNCTIONS}/calm/invocations"
     arrivals = constant.Process.model_validate(process)
@@ -234,8 +241,9 @@ def latencies(address: str, seconds: int, connections: int | None = None) -> np.
         rows = record.read(Path(work), "invocations")
     outcomes = pc.unique(rows["outcome"].cast("string")).to_pylist()
     if outcomes != ["ok"]:
-        raise SystemExit(f"the calm function was answered with {outcomes}")
-    return pc.subtract(rows["received"], rows["scheduled"]).to_numpy() / 1e6
+        errors = pc.unique(rows["error"].cast("string").drop_null()).to_pylist()
+        raise SystemExit(f"the calm function was answered with {outcomes}: {errors}")
+    return rows
 
 
 def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:

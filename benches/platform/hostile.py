@@ -4,27 +4,37 @@ For each attack a platform of its own is started. A function ``calm`` is called 
 turn alone and during the attack, whose effects are printed as `greedy.py` prints those of greed:
 attacks here go for what is nobody's in particular, such as connections, descriptors and processes.
 
+Printed beside the table, alone and during the attack: what of a request lies before the platform
+gave it to the instance (in), in the function, and after (out); and how long in a second the
+platform's thread and the function's had to wait for a CPU (`waiting.py`).
+
 ``threads`` is no attack: it only uses as much CPU as the attacks' clients do, and so shows what of
 the difference is the machine's.
 
-    .venv/bin/python benches/platform/hostile.py [--rounds 3] [--seconds 10] [--json FILE] [KIND...]
+    .venv/bin/python benches/platform/hostile.py [--rounds 3] [--seconds 10] [--realtime]
+        [--json FILE] [KIND...]
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import resource
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 from greedy import (
     CALM,
     FUNCTIONS,
+    calls,
     compare,
     create,
     figures,
@@ -34,6 +44,7 @@ from greedy import (
     resident_bytes,
     watch,
 )
+from waiting import segments_ms, waits_of
 
 from uncia.platforms import boto
 from uncia.platforms.server import Server
@@ -163,6 +174,10 @@ def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
         server = Server(Path(work) / "state", {"shutdown_grace_ms": 100})
         try:
+            if options.realtime:
+                # The thread that reads requests and answers them; what it starts stays ordinary.
+                policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+                os.sched_setscheduler(server.process.pid, policy, os.sched_param(1))
             client = boto.client(server.address)
             create(client, "calm", CALM, 1769)
             if kind in HANDLERS:
@@ -175,19 +190,53 @@ def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:
             idle = resident_bytes(server.process.pid)
             alone, beside, most = [], [], idle
             for _ in range(options.rounds):
-                alone.append(latencies(server.address, options.seconds))
+                alone.append(observe(server, options.seconds))
                 with watch(server.process.pid) as seen, attack(kind, server):
-                    beside.append(latencies(server.address, options.seconds))
+                    beside.append(observe(server, options.seconds))
                 most = max(most, seen[0])
         finally:
             server.stop()
-    return figures(alone, beside, most - idle)
+    for name, observed in (("alone", alone), ("beside", beside)):
+        print(f"{kind}, {name}: {where(observed)}", file=sys.stderr)
+    return figures([it.latencies for it in alone], [it.latencies for it in beside], most - idle)
+
+
+class Observed(NamedTuple):
+    """What was seen of the calm function for a time."""
+
+    #: In ms.
+    latencies: np.ndarray
+    segments: dict[str, np.ndarray]
+    #: How long threads waited for a CPU, in ms a second, by whose they are.
+    waits: dict[str, float]
+
+
+def observe(server: Server, seconds: int) -> Observed:
+    waited = waits_of(server.process.pid, "calm")
+    before = waited()
+    rows = calls(server.address, seconds)
+    after = waited()
+    segments = segments_ms(rows)
+    waits = {party: (after[party] - before[party]) / seconds for party in before}
+    return Observed(np.sum(list(segments.values()), axis=0), segments, waits)
+
+
+def where(observed: list[Observed]) -> str:
+    """A line with p50 and p99 of each segment in ms, and the waits."""
+    parts = []
+    for name in observed[0].segments:
+        p50, p99 = np.quantile(np.concatenate([it.segments[name] for it in observed]), [0.5, 0.99])
+        parts.append(f"{name} {p50:.2f}, {p99:.2f}")
+    for party in observed[0].waits:
+        parts.append(f"{party} waited {np.mean([it.waits[party] for it in observed]):.1f} ms/s")
+    return "; ".join(parts)
 
 
 def main() -> None:
     kinds = [*CLIENTS, *HANDLERS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(kinds)}")
+    parser.add_argument("--realtime", action="store_true", help="the platform's thread goes first")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=10)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -64,9 +64,11 @@ http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_fo
 class Worker:
     """``uncia-engine serve --join``."""
 
-    def __init__(self, binary: Path, url: str, state: Path, name: str) -> None:
+    def __init__(
+        self, binary: Path, url: str, state: Path, name: str, options: Sequence[str] = ()
+    ) -> None:
         self.state, self.name = state, name
-        command = [binary, "serve", "--join", url, "--name", name, "--state", state]
+        command = [binary, "serve", "--join", url, "--name", name, "--state", state, *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert self.process.stdout is not None
         self.ready = json.loads(self.process.stdout.readline() or b"{}")

@@ -128,6 +128,10 @@ def test_a_run_has_documents_of_its_own(tmp_path: Path, uncia: Uncia, state_home
     assert ended.code == 0, ended.out + ended.err
     rows = pyarrow.parquet.read_table(tmp_path / "out" / "invocations.parquet")
     assert rows["outcome"].to_pylist() == ["ok"] * 41, rows["error"].to_pylist()[-1]
+    for services in rows["services"].to_pylist():
+        (documents_,) = services
+        assert documents_["service"] == "documents"
+        assert documents_["sent"] > 0 < documents_["received"]
     assert not list((state_home / "services").iterdir())
     assert not list((state_home / "journal").iterdir())
 

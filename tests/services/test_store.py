@@ -58,6 +58,13 @@ def test_a_run_has_a_store_of_its_own(tmp_path: Path, uncia: Uncia, state_home: 
     assert "UserWarning" not in err
     rows = pyarrow.parquet.read_table(tmp_path / "out" / "invocations.parquet")
     assert rows["outcome"].to_pylist() == ["ok"] * 10
+    for services in rows["services"].to_pylist():
+        # What was put and got, and HTTP's heads beside it.
+        ((service, sent, received),) = [tuple(it.values()) for it in services]
+        assert service == "store"
+        assert 200_000 < sent < 204_000
+        assert 200_000 < received < 204_000
+    assert "Services" in (tmp_path / "out" / "report.html").read_text()
     assert "not removed" not in (tmp_path / "out" / "run.yaml").read_text()
     assert servers(state_home) == []
     assert not list((state_home / "services").iterdir())

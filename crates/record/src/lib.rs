@@ -13,7 +13,7 @@ pub mod tables;
 
 pub use column::{
     BoolColumn, Column, ColumnKind, Float64Column, IdColumn, Int64Column, IntervalsColumn,
-    MoneyColumn, Phase, PhasesColumn, QuantityColumn, Text, TextColumn,
+    MoneyColumn, Phase, PhasesColumn, QuantityColumn, Text, TextColumn, Traffic, TrafficColumn,
 };
 pub use error::RecordError;
 pub use schema::{

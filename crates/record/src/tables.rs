@@ -8,7 +8,8 @@ use arrow_array::{ArrayRef, RecordBatch};
 
 use crate::column::{
     BoolColumn, Column, ColumnKind, Float64Column, IdColumn, Int64Column, IntervalsColumn,
-    MoneyColumn, Phase, PhasesColumn, QuantityColumn, Text, TextColumn, Value,
+    MoneyColumn, Phase, PhasesColumn, QuantityColumn, Text, TextColumn, Traffic, TrafficColumn,
+    Value,
 };
 use crate::stream::Table;
 
@@ -40,6 +41,9 @@ macro_rules! kind_of {
     (Phases) => {
         ColumnKind::Phases
     };
+    (Traffic) => {
+        ColumnKind::Traffic
+    };
 }
 macro_rules! column_of {
     (Text) => {
@@ -69,6 +73,9 @@ macro_rules! column_of {
     (Phases) => {
         PhasesColumn
     };
+    (Traffic) => {
+        TrafficColumn
+    };
 }
 macro_rules! value_of {
     (Text) => { Text };
@@ -80,6 +87,7 @@ macro_rules! value_of {
     (Money) => { i128 };
     (Intervals) => { Vec<(i64, i64)> };
     (Phases) => { Vec<Phase> };
+    (Traffic) => { Vec<Traffic> };
 }
 macro_rules! field_type {
     ($kind:ident always) => { value_of!($kind) };
@@ -218,6 +226,7 @@ table! {
         lent_memory_avg: Int64 [null "when not measured"] "bytes", "reserved memory that others used, averaged over the execution";
         worker: Text [null "when the platform does not say"] "", "the worker that it ran on";
         phases: Phases [null "when not known: only made traces say"] "ns, count, bytes", "what the invocation does, one phase after the other: how long each lasts while its threads have a CPU each, the threads that run (0 sleeps), the memory held; the durations add up to the execution on an idle machine";
+        services: Traffic [null "when its function reaches no service, `shared` is true, or the platform does not count"] "bytes", "what passed between its instance and each service that its function reaches, from the beginning of the invocation to its end: what the instance sent and received on the connections, protocol included";
     }
 }
 

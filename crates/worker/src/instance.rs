@@ -15,6 +15,7 @@ use http::{HeaderMap, Method, StatusCode, Uri};
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 use uncia_clock::Moment;
+use uncia_record::Traffic;
 
 pub use crate::answer_body::AnswerBody;
 pub use crate::passage::Passage;
@@ -451,6 +452,9 @@ pub struct Reply {
     pub usage: Usage,
     /// Whether the instance served another request at the same time.
     pub shared: bool,
+    /// What passed between the instance and each service that its function reaches; None if that is none, or
+    /// if it was `shared`.
+    pub services: Option<Vec<Traffic>>,
     /// From the answer until all extensions had done what they do after it; None without extensions.
     pub extensions: Option<(Moment, Moment)>,
     /// The last 4 KiB of what the function printed during the invocation.

@@ -52,6 +52,7 @@ PLATFORM_COLUMNS: Final = (
     "lent_cpu_time",
     "lent_memory_avg",
     "worker",
+    "services",
 )
 # What the client has of an answer; a preempted attempt has none.
 _ANSWER: Final = ("first_byte", "received", "status", "response_bytes")

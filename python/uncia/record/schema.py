@@ -24,9 +24,10 @@ INSTANCE_STARTS: Final = ("cold", "restored")
 """The values of ``start`` of requests for which an instance was started."""
 
 
-def _list_of(*names: str) -> pa.DataType:
-    """Lists of structures of these fields, whole numbers all of them."""
-    fields = [pa.field(name, pa.int64(), nullable=False) for name in names]
+def _list_of(*names: str, named: str | None = None) -> pa.DataType:
+    """Lists of structures of these fields, whole numbers all of them; before them a text."""
+    fields = [] if named is None else [pa.field(named, pa.utf8(), nullable=False)]
+    fields += [pa.field(name, pa.int64(), nullable=False) for name in names]
     return pa.list_(pa.field("item", pa.struct(fields), nullable=False))
 
 
@@ -41,6 +42,9 @@ _TYPES: dict[str, pa.DataType] = {
     "list<struct<start: int64, end: int64>>": _list_of("start", "end"),
     "list<struct<duration: int64, threads: int64, memory: int64>>": _list_of(
         "duration", "threads", "memory"
+    ),
+    "list<struct<service: utf8, sent: int64, received: int64>>": _list_of(
+        "sent", "received", named="service"
     ),
 }
 

@@ -19,7 +19,7 @@ pub(super) fn item_field(names: &[&str]) -> Arc<Field> {
 }
 
 /// Lists of structures of `N` fields, all `int64`.
-struct Lists<const N: usize> {
+pub(super) struct Lists<const N: usize> {
     names: [&'static str; N],
     fields: [Vec<i64>; N],
     /// Where each row's list ends.
@@ -28,12 +28,12 @@ struct Lists<const N: usize> {
 }
 
 impl<const N: usize> Lists<N> {
-    fn new(names: [&'static str; N]) -> Self {
+    pub(super) fn new(names: [&'static str; N]) -> Self {
         let fields = std::array::from_fn(|_| Vec::new());
         Self { names, fields, ends: vec![0], valid: BooleanBufferBuilder::new(0) }
     }
 
-    fn set(&mut self, row: usize, items: impl Iterator<Item = [i64; N]>) {
+    pub(super) fn set(&mut self, row: usize, items: impl Iterator<Item = [i64; N]>) {
         self.pass_to(row);
         for item in items {
             for (field, value) in self.fields.iter_mut().zip(item) {
@@ -55,7 +55,7 @@ impl<const N: usize> Lists<N> {
         self.valid.append(valid);
     }
 
-    fn finish(&mut self, rows: usize) -> ArrayRef {
+    pub(super) fn finish(&mut self, rows: usize) -> ListArray {
         let item = item_field(&self.names);
         let DataType::Struct(fields) = item.data_type() else { unreachable!("a list's items") };
         let (ends, nulls) = if self.valid.is_empty() {
@@ -70,7 +70,7 @@ impl<const N: usize> Lists<N> {
             values
         });
         let items = StructArray::new(fields.clone(), values.collect(), None);
-        Arc::new(ListArray::new(item, OffsetBuffer::new(ends), Arc::new(items), Some(nulls)))
+        ListArray::new(item, OffsetBuffer::new(ends), Arc::new(items), Some(nulls))
     }
 }
 
@@ -88,7 +88,7 @@ impl IntervalsColumn {
     }
 
     pub(crate) fn finish(&mut self, rows: usize) -> ArrayRef {
-        self.0.finish(rows)
+        Arc::new(self.0.finish(rows))
     }
 }
 
@@ -113,7 +113,7 @@ impl PhasesColumn {
     }
 
     pub(crate) fn finish(&mut self, rows: usize) -> ArrayRef {
-        self.0.finish(rows)
+        Arc::new(self.0.finish(rows))
     }
 }
 

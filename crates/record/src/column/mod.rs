@@ -4,6 +4,7 @@ mod lists;
 mod nulls;
 mod numbers;
 mod texts;
+mod traffic;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use arrow_schema::{DataType, Field};
 pub use lists::{IntervalsColumn, PhasesColumn};
 pub use numbers::{BoolColumn, Float64Column, Int64Column, MoneyColumn, QuantityColumn};
 pub use texts::{IdColumn, TextColumn};
+pub use traffic::TrafficColumn;
 
 /// Text that repeats from row to row; cheap to clone.
 pub type Text = Arc<str>;
@@ -37,6 +39,8 @@ pub enum ColumnKind {
     Intervals,
     /// `list<struct<duration: int64, threads: int64, memory: int64>>`: what a request does.
     Phases,
+    /// `list<struct<service: utf8, sent: int64, received: int64>>`: bytes that passed.
+    Traffic,
 }
 
 const DECIMAL_PRECISION: u8 = 38;
@@ -53,6 +57,17 @@ pub struct Phase {
     pub memory: i64,
 }
 
+/// What passed between an instance and a service.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Traffic {
+    /// The service's name.
+    pub service: Text,
+    /// Bytes that the instance sent.
+    pub sent: i64,
+    /// Bytes that it received.
+    pub received: i64,
+}
+
 impl ColumnKind {
     /// The Arrow data type of a column of this kind.
     pub fn data_type(self) -> DataType {
@@ -66,6 +81,7 @@ impl ColumnKind {
             Self::Money => DataType::Decimal128(DECIMAL_PRECISION, MONEY_SCALE),
             Self::Intervals => DataType::List(lists::item_field(&lists::INTERVAL_FIELDS)),
             Self::Phases => DataType::List(lists::item_field(&lists::PHASE_FIELDS)),
+            Self::Traffic => DataType::List(traffic::item_field()),
         }
     }
 
@@ -81,6 +97,7 @@ impl ColumnKind {
             Self::Money => "decimal128(38, 18)",
             Self::Intervals => "list<struct<start: int64, end: int64>>",
             Self::Phases => "list<struct<duration: int64, threads: int64, memory: int64>>",
+            Self::Traffic => "list<struct<service: utf8, sent: int64, received: int64>>",
         }
     }
 }
@@ -189,6 +206,7 @@ mod tests {
             QuantityColumn::new().finish(rows),
             IdColumn::new().finish(rows),
             PhasesColumn::new().finish(rows),
+            TrafficColumn::new().finish(rows),
             TextColumn::new().finish(rows),
         ] {
             assert_eq!((nulls.len(), nulls.null_count()), (rows, rows));

@@ -193,6 +193,7 @@ pub(crate) fn lost(sent: Moment, delivered: bool, sentence: String) -> Reply {
         ended: Moment::now(),
         usage: Usage::default(),
         shared: false,
+        services: None,
         extensions: None,
         log_tail: Bytes::new(),
     }

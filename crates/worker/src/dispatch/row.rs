@@ -224,6 +224,7 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
         borrowed_cpu_time: usage.borrowed_ns,
         lent_cpu_time: usage.lent_ns,
         lent_memory_avg: usage.lent_memory,
+        services: reply.services.clone(),
         ..on_instance(request, instance)
     };
     let row = if execution.counts { with_reservation(row) } else { row };

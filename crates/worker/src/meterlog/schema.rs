@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 10, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 11, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
@@ -109,7 +109,13 @@ const RESERVATIONS: &str = "
     ALTER TABLE invocations ADD COLUMN borrowed_cpu_time INTEGER;
     ALTER TABLE invocations ADD COLUMN lent_cpu_time INTEGER;
     ALTER TABLE invocations ADD COLUMN lent_memory_avg INTEGER;
-    PRAGMA user_version = 10;
+";
+const FIRST_WITH_RESERVATIONS: i64 = 10;
+
+/// What passed between instances and services, in JSON.
+const SERVICES: &str = "
+    ALTER TABLE invocations ADD COLUMN services TEXT;
+    PRAGMA user_version = 11;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -160,7 +166,10 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
     if version < FIRST_WITH_WORKERS {
         transaction.execute_batch(WORKERS)?;
     }
-    transaction.execute_batch(RESERVATIONS)?;
+    if version < FIRST_WITH_RESERVATIONS {
+        transaction.execute_batch(RESERVATIONS)?;
+    }
+    transaction.execute_batch(SERVICES)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

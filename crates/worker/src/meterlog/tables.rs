@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
+use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
-use uncia_record::{Instance, Invocation, Span};
+use uncia_record::{Instance, Invocation, Span, Traffic};
 
 use super::entry::{AcceptedEvent, EventUpdate, PayloadSize, Record, WaitingEvent};
 use super::journal::{Left, LogId, Noted};
@@ -17,7 +18,7 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
     queued, initialization, execution, billed, allocated_cpu, allocated_memory, cpu_user, \
     cpu_system, memory_avg, memory_peak, throttled_count, throttled_time, reserved_cpu, spot_cpu, \
     preemptible, qos, shared, stage, worker, reserved_cpu_time, borrowed_cpu_time, lent_cpu_time, \
-    lent_memory_avg";
+    lent_memory_avg, services";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
     allocated_cpu, allocated_memory, invocations, idle_cpu, worker";
 
@@ -95,7 +96,7 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         format!(
             "INSERT INTO invocations ({INVOCATION_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
              ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, \
-             ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37)"
+             ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38)"
         )
     });
     connection.prepare_cached(&SQL)?.execute(params![
@@ -136,6 +137,7 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         row.borrowed_cpu_time,
         row.lent_cpu_time,
         row.lent_memory_avg,
+        row.services.as_ref().map(serde_json::to_string).transpose().map_err(unwritable)?,
     ])
 }
 
@@ -190,7 +192,21 @@ pub(super) fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
         borrowed_cpu_time: row.get("borrowed_cpu_time")?,
         lent_cpu_time: row.get("lent_cpu_time")?,
         lent_memory_avg: row.get("lent_memory_avg")?,
+        services: traffic(row)?,
         ..Invocation::default()
+    })
+}
+
+fn unwritable(error: serde_json::Error) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(error.into())
+}
+
+/// What passed between the instance and services, which is kept as JSON.
+fn traffic(row: &Row<'_>) -> rusqlite::Result<Option<Vec<Traffic>>> {
+    let Some(text) = row.get_ref("services")?.as_str_or_null()? else { return Ok(None) };
+    let column = row.as_ref().column_index("services")?;
+    serde_json::from_str(text).map(Some).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into())
     })
 }
 

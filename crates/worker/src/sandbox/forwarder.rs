@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use super::pace::{Pace, READ, REQUEST};
+use super::traffic::{Count, Passed};
 use crate::instance::Services;
 
 /// Connections of one instance to one service at a time: AWS's clients keep fifty.
@@ -58,11 +59,13 @@ impl Forwarder {
     }
 
     /// Makes a task that serves an instance's endpoint of the service with this index; it ends with the task.
+    /// What passes is counted in `passed`.
     pub(super) fn forward(
         &self,
         index: usize,
         listener: OwnedFd,
         instance: String,
+        passed: Arc<Passed>,
     ) -> io::Result<impl Future<Output = ()> + Send + 'static> {
         let unknown = || io::Error::other("there is no such service");
         let address = self.services.get(index).ok_or_else(unknown)?.address.clone();
@@ -78,7 +81,7 @@ impl Forwarder {
         Ok(async move {
             // Aborts what it runs when it is dropped.
             let mut serving = JoinSet::new();
-            serving.spawn_on(accept(listener, address, instance), &handle);
+            serving.spawn_on(accept(listener, address, instance, passed), &handle);
             if let Some(Err(error)) = serving.join_next().await
                 && let Ok(panic) = error.try_into_panic()
             {
@@ -96,7 +99,7 @@ impl Drop for Forwarder {
     }
 }
 
-async fn accept(listener: TcpListener, address: String, instance: String) {
+async fn accept(listener: TcpListener, address: String, instance: String, passed: Arc<Passed>) {
     let pace = Pace::new();
     let mut connections = JoinSet::new();
     loop {
@@ -106,7 +109,9 @@ async fn accept(listener: TcpListener, address: String, instance: String) {
                 // Beyond the limit: closed at once.
                 Ok(_) if connections.len() >= MAX_CONNECTIONS => pace.spend(REQUEST).await,
                 Ok((inside, _)) => {
-                    connections.spawn(connect(inside, address.clone(), pace.clone(), instance.clone()));
+                    let (address, instance) = (address.clone(), instance.clone());
+                    let connection = connect(inside, address, pace.clone(), instance, passed.clone());
+                    connections.spawn(connection);
                     pace.spend(REQUEST).await;
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -116,7 +121,13 @@ async fn accept(listener: TcpListener, address: String, instance: String) {
 }
 
 /// Passes a connection on to the service, until both sides have closed it or one has reset it.
-async fn connect(inside: TcpStream, address: String, pace: Arc<Pace>, instance: String) {
+async fn connect(
+    inside: TcpStream,
+    address: String,
+    pace: Arc<Pace>,
+    instance: String,
+    passed: Arc<Passed>,
+) {
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&address)).await;
     let outside = match connected {
         Ok(Ok(outside)) => outside,
@@ -136,12 +147,17 @@ async fn connect(inside: TcpStream, address: String, pace: Arc<Pace>, instance: 
     let (from_outside, to_outside) = outside.into_split();
     // If one direction fails, the other is closed with it: its side would wait for nothing.
     let _ = tokio::try_join!(
-        copy(from_inside, to_outside, &pace),
-        copy(from_outside, to_inside, &pace),
+        copy(from_inside, to_outside, &pace, &passed.sent),
+        copy(from_outside, to_inside, &pace, &passed.received),
     );
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, pace: &Pace) -> io::Result<()> {
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    pace: &Pace,
+    passed: &Count,
+) -> io::Result<()> {
     // Only as long as there is something to pass on: idle connections hold no buffer.
     loop {
         from.readable().await?;
@@ -151,6 +167,8 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, pace: &Pace) -> i
             return to.shutdown().await;
         }
         pace.spend(if count < LARGE_READ { READ } else { LARGE_READ_PRICE }).await;
+        // Before: the instance may have answered before this goes on.
+        passed.add(count);
         to.write_all(&piece).await?;
     }
 }

@@ -105,6 +105,7 @@ impl Instance {
                 ended: now,
                 usage: Usage::default(),
                 shared: false,
+                services: None,
                 extensions: None,
                 log_tail: bytes::Bytes::new(),
             };
@@ -115,6 +116,7 @@ impl Instance {
             watched.begin();
         }
         inner.meter.begin().await;
+        let passed = inner.traffic.read();
         let called = Moment::now();
         let (mut started, mut ended, mut answered) = (None, None, None);
         let waited = tokio::select! {
@@ -124,6 +126,7 @@ impl Instance {
             _ = inner.gone() => Waited::Gone,
         };
         let ended = ended.unwrap_or_else(Moment::now);
+        let services = inner.traffic.since(&passed);
         let usage = inner.meter.end().await;
         inner.rest();
         inner.report(&waited, ended, &usage);
@@ -168,6 +171,7 @@ impl Instance {
             ended: started.unwrap_or(called).at(ended.monotonic()),
             usage,
             shared: false,
+            services,
             extensions: answered,
             log_tail: inner.log.tail(),
         };

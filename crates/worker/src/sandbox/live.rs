@@ -25,6 +25,7 @@ use super::runtime_api::{MAX_END, Reason, RuntimeApi};
 use super::shares::Part;
 use super::spawn;
 use super::threads;
+use super::traffic::Traffic;
 use super::users::User;
 use super::wire::{self, Exit, Order, Report};
 
@@ -57,6 +58,7 @@ pub(super) struct Inner {
     pub server: Option<Server>,
     pub connector: Connector,
     pub meter: Arc<Meter>,
+    pub traffic: Traffic,
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,
     /// Set where a policy divides the CPU.

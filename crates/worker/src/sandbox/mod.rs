@@ -72,6 +72,7 @@ mod start;
 mod sweep;
 mod telemetry;
 mod threads;
+mod traffic;
 mod users;
 mod visitors;
 mod wire;

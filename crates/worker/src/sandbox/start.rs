@@ -33,6 +33,7 @@ use super::meter::{Meter, Source};
 use super::rootfs::Root;
 use super::runtime_api::{Extensions, Initialized, RuntimeApi};
 use super::telemetry::{Telemetry, expects_extensions};
+use super::traffic::Traffic;
 use super::users::User;
 use super::wire::{self, InitConfig, Report};
 use crate::clock::Moment;
@@ -343,6 +344,7 @@ impl Host {
             server,
             connector: Connector::new(own_network, only_user),
             meter,
+            traffic: Traffic::new(spec.reach),
             log: log.clone(),
             group,
             cores: self.cores.clone(),
@@ -449,8 +451,8 @@ impl Host {
             inner.serve(inner.api.clone().serve(api, None));
         }
         for (index, descriptor) in self.services.located().indices().zip(&mut listeners) {
-            if spec.reach.has(index) {
-                let forwarding = self.services.forward(index, descriptor, inner.id.clone());
+            if let Some(passed) = inner.traffic.of(index) {
+                let forwarding = self.services.forward(index, descriptor, inner.id.clone(), passed);
                 inner.serve(forwarding.map_err(sandbox)?);
             }
         }

@@ -133,6 +133,7 @@ impl FakeInstance {
             ended: started.plus(1_000),
             usage: Usage::default(),
             shared: false,
+            services: None,
             log_tail: Bytes::new(),
         }
     }

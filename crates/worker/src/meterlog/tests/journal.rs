@@ -428,7 +428,7 @@ fn a_journal_of_version_5_is_read_or_stays_as_it_is() {
         let later = "ALTER TABLE invocations DROP COLUMN shared;
                      ALTER TABLE invocations DROP COLUMN stage;
                      ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
                      ALTER TABLE instances DROP COLUMN worker;
                      ALTER TABLE events DROP COLUMN stage;";

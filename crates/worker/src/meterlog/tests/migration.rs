@@ -4,6 +4,8 @@ use std::fs;
 
 use rusqlite::{Connection, params};
 
+use uncia_record::Traffic;
+
 use super::journal::kill;
 use super::*;
 
@@ -110,7 +112,7 @@ const VERSION_3: &str = "
     ALTER TABLE invocations DROP COLUMN shared;
     ALTER TABLE invocations DROP COLUMN stage;
     ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
     ALTER TABLE instances DROP COLUMN worker;
     DROP TABLE idle_intervals; DROP TABLE merged_idle; DROP TABLE events;
@@ -206,7 +208,7 @@ fn requests_of_version_6_never_overlapped() {
     let before = "ALTER TABLE invocations DROP COLUMN shared;
                   ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
                   ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                   PRAGMA user_version = 6";
@@ -233,7 +235,7 @@ fn events_of_version_7_keep_their_parents_and_have_no_stage() {
     let database = Connection::open(log.path()).unwrap();
     let before = "ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
                   ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                   PRAGMA user_version = 7";
@@ -264,7 +266,7 @@ fn rows_of_version_8_name_no_worker_and_no_reservation() {
     log.close();
     let database = Connection::open(log.path()).unwrap();
     let before = "ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                   PRAGMA user_version = 8";
@@ -298,6 +300,33 @@ fn rows_of_version_8_name_no_worker_and_no_reservation() {
 }
 
 #[test]
+fn rows_of_version_10_do_not_say_what_services_were_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    record(&log, invocation("old")).unwrap();
+    log.close();
+    let database = Connection::open(log.path()).unwrap();
+    let before = "ALTER TABLE invocations DROP COLUMN services; PRAGMA user_version = 10";
+    database.execute_batch(before).unwrap();
+    drop(database);
+
+    let log = open(folder.path());
+    let store = vec![Traffic { service: "store".into(), sent: 7, received: i64::MAX }];
+    let mut recorded = invocation("new");
+    recorded.row = Invocation { services: Some(store.clone()), ..recorded.row };
+    record(&log, recorded).unwrap();
+    // By way of the journal, as well.
+    let killed = kill(folder.path());
+    log.close();
+    drop(open(killed.path()));
+    for state in [folder.path(), killed.path()] {
+        let rows = reader(state).invocations(&Query::default()).unwrap().rows;
+        let services: Vec<_> = rows.into_iter().map(|row| row.services).collect();
+        assert_eq!(services, [None, Some(store.clone())]);
+    }
+}
+
+#[test]
 fn version_4_has_no_journal() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
@@ -309,7 +338,7 @@ fn version_4_has_no_journal() {
             "DROP TABLE journal; ALTER TABLE invocations DROP COLUMN shared;
              ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
                   ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg;
+    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                           PRAGMA user_version = 4",

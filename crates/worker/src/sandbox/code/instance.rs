@@ -71,6 +71,7 @@ impl LoadedCode {
             ended: started_at.at(ended.monotonic()),
             usage: report.as_ref().map(usage).unwrap_or_default(),
             shared: false,
+            services: None,
             extensions: None,
             log_tail: report.map(|report| Bytes::from(report.printed)).unwrap_or_default(),
         }

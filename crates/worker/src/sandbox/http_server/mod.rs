@@ -97,6 +97,7 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
     let guard = Guard::new(inner);
     let _in_flight = InFlight::begin(&server.in_flight);
     let part = inner.meter.join(|| begin(inner)).await;
+    let passed = inner.traffic.read();
     let served = inner.api.serves(&request.invocation);
     let called = Moment::now();
     let (mut started, mut ended) = (None, None);
@@ -149,6 +150,7 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
     };
     drop(served);
     let ended = ended.unwrap_or_else(Moment::now);
+    let services = inner.traffic.since(&passed);
     let (usage, shared) = inner.meter.leave(part, || inner.rest()).await;
     let started_at = started.unwrap_or(called);
     let reply = Reply {
@@ -159,6 +161,8 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
         ended: started_at.at(ended.monotonic()),
         usage,
         shared,
+        // What several had together is no single one's.
+        services: services.filter(|_| !shared),
         log_tail: inner.log.tail(),
     };
     guard.release();

@@ -132,6 +132,7 @@ def test_workers_that_joined_count_too(
     controller = serve(services(address), options=["--controller"])
     state = tmp_path / "worker"
     state.mkdir()
+    (state / "lock").touch()
     subprocess.run(["cp", "-al", runtimes, state], check=True)
     config = tmp_path / "worker.json"
     config.write_text(json.dumps(services(address)))

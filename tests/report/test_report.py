@@ -26,6 +26,8 @@ SECTIONS = [
     "bursts",
     "chains",
     "hops",
+    "chain_parts",
+    "services",
     "breakdown",
     "startup",
     "memory",
@@ -38,7 +40,8 @@ SECTIONS = [
     "monitored",
 ]
 # Of a run without chains and monitors, whose failures are declared.
-SHOWN = [name for name in SECTIONS if name not in ("chains", "hops", "errors", "monitored")]
+WITHOUT = ("chains", "hops", "chain_parts", "services", "errors", "monitored")
+SHOWN = [name for name in SECTIONS if name not in WITHOUT]
 
 
 @pytest.fixture(scope="module")

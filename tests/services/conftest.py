@@ -7,6 +7,9 @@ import pytest
 
 from uncia.errors import UnciaError
 from uncia.experiment import files
+from uncia.experiment.plan import Plan
+from uncia.experiment.planning import plan
+from uncia.experiment.sources import Sources
 from uncia.services import versitygw
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "experiment"))
@@ -58,6 +61,12 @@ def built() -> None:
         versitygw.find()
     except UnciaError as error:
         pytest.skip(f"{error.message}: {error.hint}")
+
+
+def plan_of(path: Path) -> Plan:
+    """What an experiment file comes to, before anything runs."""
+    file, document = files.load(path)
+    return plan(file, Sources(document, path.parent))
 
 
 def names_its_place(path: Path, old: str, new: str, message: str) -> None:

@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +18,7 @@ from uncia.platforms import Context, ServiceEndpoint, processes
 from uncia.platforms.journal import Journal, Resource
 from uncia.services import documents, redis_server, resp
 
-from .conftest import names_its_place
+from .conftest import names_its_place, plan_of
 
 PREFIX = "uncia:r[1]*:"
 LOCK = Path(__file__).parent / "redis_lock" / "requirements.txt"
@@ -171,10 +173,16 @@ def test_a_server_of_a_killed_run_is_ended(tmp_path: Path, state_home: Path) -> 
     service.start()
     resources = journal.outstanding
     (process,) = processes.with_argument(
-        str(redis_server.configuration(state_home / "services" / "r-documents"))
+        str(redis_server.configuration(state_home / "services" / "r-documents")), "redis-server"
     )
+    # Another program that names the file, as an editor would.
+    named = str(redis_server.configuration(state_home / "services" / "r-documents"))
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", named])
     assert documents.clean(resources, print) == resources
     assert processes.identify(process.pid) != process
+    assert other.poll() is None
+    other.kill()
+    other.wait()
     assert not list((state_home / "services").iterdir())
     service.close()
     journal.close()
@@ -216,12 +224,26 @@ def test_a_full_server_takes_nothing_of_a_transaction(endpoint: ServiceEndpoint)
 
 
 def test_a_server_that_ends_or_refuses_is_a_sentence(
-    server: redis_server.Server, endpoint: ServiceEndpoint
+    server: redis_server.Server,
+    endpoint: ServiceEndpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("REDIS_PASSWORD", raising=False)
     with pytest.raises(resp.RefusedError, match="NOAUTH"):
         documents.prepare(server.address, {})
     with pytest.raises(resp.RefusedError, match="WRONGPASS"):
         documents.prepare(server.address, {documents.PASSWORD: "wrong"})
+    with pytest.raises(UnciaError, match="NOAUTH") as refused:
+        documents.served(server.address)
+    assert refused.value.hint is not None
+    assert documents.PASSWORD in refused.value.hint
+    options = documents.Options(address=f"redis://{server.address}", user=None, memory=None)
+    journal = Journal("r", tmp_path)
+    with pytest.raises(UnciaError, match="NOAUTH") as refused:
+        documents.connect(options, Context("r", journal)).start()
+    journal.close()
+    assert refused.value.hint == "Set REDIS_PASSWORD to the password of its user."
     with documents.connection(server.address, endpoint.environment) as connection:
         server.process.kill()
         server.process.wait()
@@ -235,6 +257,7 @@ def test_a_server_that_ends_or_refuses_is_a_sentence(
     ("old", "new", "message"),
     [
         ("services: {documents: {}}", "", "there is no service 'documents'"),
+        (", reach: [documents]", "", "services.documents: no function uses this service"),
         ("{documents: {}}", "{documents: {address: 'http://h'}}", "is no address of a server"),
         ("{documents: {}}", "{documents: {address: 'redis://h:99999'}}", "is no address"),
         ("{documents: {}}", "{documents: {address: 'redis://a:b@h'}}", "is no address"),
@@ -248,3 +271,13 @@ def test_mistakes_are_named_with_their_place(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     names_its_place(written(tmp_path), old, new, message)
+
+
+def test_mistakes_of_functions_without_the_client_are_found_before_the_run(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    plan_of(path)
+    form = tmp_path / "add" / "function.yaml"
+    form.write_text(form.read_text().replace(", requirements: [redis]", ""))
+    with pytest.raises(UnciaError, match=r"imports uncia_documents, which needs redis") as error:
+        plan_of(path)
+    assert "uncia functions lock" in str(error.value.hint)

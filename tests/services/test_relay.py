@@ -8,8 +8,11 @@ import pyarrow.parquet
 import pytest
 from run_helpers import Uncia
 
+from uncia.errors import UnciaError
 from uncia.functions import golang
 from uncia.services import store, versitygw
+
+from .conftest import plan_of
 
 FILE = """\
 name: transfers
@@ -89,3 +92,25 @@ def test_payloads_pass_inline_and_by_the_store(
         assert stage["transfer_bound_ms"]["max"] == 0
     assert "Mb/s" in (tmp_path / "out" / "report.html").read_text()
     assert not list((state_home / "journal").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_refused"),
+    [
+        (", reach: [store]", "", True),
+        (", by: store", "", False),
+    ],
+)
+def test_a_relay_without_the_store_is_refused_before_the_run(
+    tmp_path: Path, old: str, new: str, is_refused: bool
+) -> None:
+    text = FILE.format(options="{}", runtime="python", size="1MB").replace(old, new)
+    path = tmp_path / "transfers.yaml"
+    # The service is there, for another function.
+    text = text.replace("functions:\n", "functions:\n  g: {source: hello, reach: [store]}\n")
+    path.write_text(text)
+    if not is_refused:
+        plan_of(path)
+        return
+    with pytest.raises(UnciaError, match=r"functions\.f: it hands payloads on by the store"):
+        plan_of(path)

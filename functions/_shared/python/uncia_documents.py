@@ -8,7 +8,13 @@ over all documents: the position of a change is the revision that it gave.
 import json
 import os
 
-import redis
+try:
+    import redis
+except ImportError:
+    raise ImportError(
+        "uncia_documents needs redis: write redis into requirements.txt beside the handler, and"
+        " pin it with `uncia functions lock FOLDER`"
+    ) from None
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 

@@ -43,6 +43,8 @@ def check(document: yamlio.Document) -> ExperimentFile:
     kind = file.platform.kind
     if file.services is not None and "reach" not in adapter(kind).CAPABILITIES.settings:
         raise document.error(("services",), f"functions of the platform {kind} reach no services")
+    with mistakes.collect():
+        _check_services(document, file)
     for name, chain in file.chains.items():
         with mistakes.collect():
             _check_chain(document, file, name, chain)
@@ -66,6 +68,25 @@ def _check_function(
             (*at, "source"), f"{kind} deploys nothing, so give the function's url instead"
         )
     _check_settings(document, file, at, function)
+
+
+def _check_services(document: yamlio.Document, file: ExperimentFile) -> None:
+    """Check that every service is used: others would be started, and may fail, for nothing."""
+    users: list[Settings] = [*file.functions.values()]
+    for experiment in file.experiments.values():
+        users += [stream.settings for stream in experiment.streams()]
+    for chain in file.chains.values():
+        users += [stage.settings for stage in chain.stages.values()]
+    used = {name for it in users for name in str(it.declared().get("reach", "")).split()}
+    used |= {"registry" for it in users if it.package == "container"}
+    used |= {"store" for it in users if it.declared().get("code") == "fetched"}
+    for name in {} if file.services is None else named(file.services):
+        if name not in used:
+            how = "package: container" if name == "registry" else f"reach: [{name}]"
+            raise document.error(
+                ("services", name),
+                f"no function uses this service: give one `{how}`, or leave the service out",
+            )
 
 
 def _check_reach(

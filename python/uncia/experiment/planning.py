@@ -13,7 +13,7 @@ from typing import Any
 
 from uncia import yamlio
 from uncia.errors import Mistakes, UnciaError
-from uncia.experiment import replays, requests
+from uncia.experiment import reaches, replays, requests
 from uncia.experiment.chained import ChainBuilder
 from uncia.experiment.deployments import Deployments, apply
 from uncia.experiment.expect import Expect
@@ -39,7 +39,8 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
 
     Raises:
         UnciaError: a function or parameter does not exist (with file, line and key), a name in
-            ``only`` is not there, or two experiments come to the same name.
+            ``only`` is not there, two experiments come to the same name, or a function needs a
+            service that it does not reach.
     """
     mistakes = Mistakes()
     for alias, function in file.functions.items():
@@ -69,7 +70,9 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
             f"there is no experiment {missing[0]!r}",
             hint=f"The file's experiments are: {', '.join(sorted(names))}.",
         )
-    return Plan(file, builder.deployments.plans, experiments, builder.warnings)
+    made = Plan(file, builder.deployments.plans, experiments, builder.warnings)
+    reaches.check(made, sources)
+    return made
 
 
 def _check_defaults(file: ExperimentFile, sources: Sources, alias: str, function: Function) -> None:

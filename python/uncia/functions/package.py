@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import stat
 import zipfile
 import zlib
@@ -35,6 +36,9 @@ _LAYOUT: Final = 1  # counts up when the same input is to give another zip
 _TIME: Final = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 _LEVEL: Final = 6
 _CHUNK: Final = MIB
+_DOCUMENTS: Final = re.compile(rb"^\s*(?:from|import)\s+uncia_documents\b", re.MULTILINE)
+# The client that `uncia_documents` takes, as a requirement, with or without extras and a version.
+_CLIENT: Final = re.compile(r"redis(?![\w.-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,8 @@ def check(
     check_handler(runtime, handler or form.handler, folder)
     if runtime == "node":
         return npm.lock_path(folder)
+    if runtime == "python":
+        _check_client(function, folder)
     requirements = function.requirements(runtime)
     if not requirements:
         return None
@@ -182,6 +188,24 @@ def _installed(
         yield dependencies.install(lock, target)
     if invokes and runtime == "python" and (added := calls.lock(lock)) is not None:
         yield dependencies.install(added, target)
+
+
+def _check_client(function: Function, folder: Path) -> None:
+    """Check that a function which keeps documents has the client that this takes.
+
+    Raises:
+        UnciaError: it is not among its requirements.
+    """
+    if any(_CLIENT.match(requirement) for requirement in function.requirements("python")):
+        return
+    for path in sorted(folder.glob("*.py")):
+        if _DOCUMENTS.search(path.read_bytes()):
+            raise UnciaError(
+                f"{path} imports uncia_documents, which needs redis, and that is not among its"
+                " requirements",
+                hint=f"{function.requirements_hint()} Then pin them:"
+                f" `uncia functions lock {function.folder}`.",
+            )
 
 
 def _entries(

@@ -84,8 +84,14 @@ def end(identity: Identity, grace_s: float = 10.0) -> bool:
     return not alive(identity)
 
 
-def with_argument(argument: str) -> Iterator[Identity]:
-    """Yield the processes that have exactly this argument on their command line."""
+def with_argument(argument: str, program: str | None = None) -> Iterator[Identity]:
+    """Yield the processes that have exactly this argument on their command line.
+
+    Args:
+        argument: one behind the program's name.
+        program: only those whose program has this name: others may name the same file, such as an
+            editor that shows it.
+    """
     encoded = os.fsencode(argument)
     for entry in _PROC.iterdir():
         if not entry.name.isdigit():
@@ -94,5 +100,9 @@ def with_argument(argument: str) -> Iterator[Identity]:
             arguments = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if encoded in arguments and (identity := identify(int(entry.name))) is not None:
+        name = Path(os.fsdecode(arguments[0])).name
+        # Of a program that is kept in several versions, the version follows its name.
+        if program is not None and name != program and not name.startswith(f"{program}-"):
+            continue
+        if encoded in arguments[1:] and (identity := identify(int(entry.name))) is not None:
             yield identity

@@ -144,7 +144,19 @@ def served(address: str) -> ServiceEndpoint:
     given = {name: os.environ.get(name, "") for name in (USER, PASSWORD)}
     given[DATABASE] = os.environ.get(DATABASE, "0")
     given[PREFIX] = os.environ.get(PREFIX, "uncia:")
-    return prepare(address, given)
+    try:
+        return prepare(address, given)
+    except RefusedError as error:
+        if not _lacks_password(error):
+            raise
+        raise RunFailedError(
+            error.message, hint=f"Set {PASSWORD} to the password, and {USER} to its user."
+        ) from error
+
+
+def _lacks_password(error: RefusedError) -> bool:
+    """Whether a server refuses because of the password: none was sent, or a wrong one."""
+    return any(word in error.message for word in ("NOAUTH", "WRONGPASS", "invalid password"))
 
 
 def keys(prefix: str) -> list[str]:
@@ -208,7 +220,15 @@ class Documents:
             address, variables = self._serve()
         else:
             address, variables = self._options.located()
-        endpoint = prepare(address, {**variables, PREFIX: self.prefix})
+        try:
+            endpoint = prepare(address, {**variables, PREFIX: self.prefix})
+        except RefusedError as error:
+            if not _lacks_password(error):
+                raise
+            variable = self._options.password_variable
+            raise RunFailedError(
+                error.message, hint=f"Set {variable} to the password of its user."
+            ) from error
         if self._options.address is not None:
             detail = {**_SERVICE, "options": self._options.model_dump()}
             self._journal(Resource(_PLATFORM, "prefix", self.prefix, detail))
@@ -267,7 +287,13 @@ def _remove(resource: Resource, log: Callable[[str], None]) -> bool:
     """End a server that was started, or remove a run's documents; returns whether it is gone."""
     if resource.kind == "server":
         folder = Path(resource.id)
-        return listening.end(redis_server.configuration(folder), folder, "documents' server", log)
+        return listening.end(
+            redis_server.configuration(folder),
+            folder,
+            redis_server.PROGRAM.name,
+            "documents' server",
+            log,
+        )
     # It was checked when the run began; the password may not be set now.
     options = Options.model_construct(**resource.detail["options"])
     empty(*options.located(), resource.id)

@@ -76,20 +76,21 @@ def begin(
         )
 
 
-def end(argument: Path, folder: Path, name: str, log: Callable[[str], None]) -> bool:
+def end(argument: Path, folder: Path, program: str, name: str, log: Callable[[str], None]) -> bool:
     """End what serves a folder, and remove it.
 
     Args:
         argument: what the server's command line names: a run may have been interrupted before it
             knew the process.
         folder: the server's.
+        program: the name of what runs: others may name the file, such as an editor.
         name: the service's.
         log: is told of what is ended.
 
     Returns:
         Whether the folder is gone.
     """
-    for identity in processes.with_argument(str(argument)):
+    for identity in processes.with_argument(str(argument), program):
         log(f"ending the {name}, process {identity.pid}")
         processes.end(identity)
     shutil.rmtree(folder, ignore_errors=True)

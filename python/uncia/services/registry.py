@@ -113,7 +113,13 @@ def _repository(run: str) -> str:
 
 def _end_server(folder: Path, log: Callable[[str], None]) -> bool:
     """End what serves a folder, and remove it; returns whether it is gone."""
-    return listening.end(docker_registry.configuration(folder), folder, "registry", log)
+    return listening.end(
+        docker_registry.configuration(folder),
+        folder,
+        docker_registry.PROGRAM.name,
+        "registry",
+        log,
+    )
 
 
 def require() -> None:

@@ -285,7 +285,7 @@ def _batches(api: Any, bucket: str, prefix: str) -> Iterator[list[str]]:
 
 def _end_server(folder: Path, log: Callable[[str], None]) -> bool:
     """End what serves a folder, and remove it; returns whether it is gone."""
-    return listening.end(versitygw.data(folder), folder, "store", log)
+    return listening.end(versitygw.data(folder), folder, "versitygw", "store", log)
 
 
 def require() -> None:

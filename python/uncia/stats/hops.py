@@ -285,7 +285,7 @@ def _summarise(
         if call and (it := _stamps(call, hands_payload="payload" in stage)):
             stamps[hop["invocation"]] = it
     times = dict(zip(stamps, clocks.transfers(stamps.values()), strict=True))
-    between = _between(chains) if described["kind"] == "sequence" else {}
+    between = times_between(chains) if described["kind"] == "sequence" else {}
     latencies = [
         took for chain in complete if (took := _took(chain, described["kind"])) is not None
     ]
@@ -341,7 +341,7 @@ def _took(chain: Chain, kind: str) -> int | None:
     return int(max(ends) - begin)
 
 
-def _between(chains: Iterable[Chain]) -> dict[str, int]:
+def times_between(chains: Iterable[Chain]) -> dict[str, int]:
     """From the end of a stage to the start of the next, by the platform's clock."""
     between = {}
     for chain in chains:

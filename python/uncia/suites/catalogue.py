@@ -160,6 +160,8 @@ def _read_entry(path: Path) -> SuiteEntry:
     experiments, simulated = _experiments(document, form)
     entry = SuiteEntry(path.stem, form, document, experiments, simulated)
     mistakes = Mistakes()
+    with mistakes.collect():
+        _check_pilots(document, form, experiments)
     for name, subject in form.subjects.items():
         with mistakes.collect():
             _check_subject(entry, name, subject)
@@ -182,6 +184,29 @@ def _read_entry(path: Path) -> SuiteEntry:
                 _check_value(entry, key, comparison.value)
     mistakes.raise_all()
     return entry
+
+
+def _check_pilots(
+    document: yamlio.Document, form: Entry, experiments: Mapping[str, tuple[str, ...]]
+) -> None:
+    """That pilots are earlier runs with these experiments, and the functions are in the file."""
+    earlier: list[str] = []
+    for name, run in form.runs.items():
+        if run.pilot is not None:
+            key = ("runs", name, "pilot")
+            if run.pilot.run not in earlier:
+                raise document.error((*key, "run"), "it is no earlier run", tuple(earlier))
+            for role in ("cold", "warm"):
+                known = experiments[run.pilot.run]
+                if getattr(run.pilot, role) not in known:
+                    raise document.error((*key, role), "there is no such experiment", known)
+            functions = tuple(yamlio.load(experiment_file(run.file, document)).data["functions"])
+            for function in run.pilot.functions:
+                if function not in functions:
+                    raise document.error(
+                        (*key, "functions"), f"no function {function!r}", functions
+                    )
+        earlier.append(name)
 
 
 def _experiments(

@@ -32,6 +32,20 @@ class Quick(Form):
     )
 
 
+class Pilot(Form):
+    """An earlier run of the entry from which a timeout is taken: between a warm and a cold chain.
+
+    It is a whole number of seconds, as platforms have them.
+    """
+
+    run: Name = Field(description="An earlier run of the entry")
+    cold: Name = Field(description="Its experiment of chains from cold")
+    warm: Name = Field(description="Its experiment of warm chains")
+    functions: list[Name] = Field(
+        min_length=1, description="Functions of the file that are given the timeout"
+    )
+
+
 class EntryRun(Form):
     """An experiment file that an entry carries out."""
 
@@ -43,6 +57,9 @@ class EntryRun(Form):
         None,
         description="A function of the file that is given the address of a listener outside of its"
         " instances, in the variable UNCIA_LISTENER",
+    )
+    pilot: Pilot | None = Field(
+        None, description="Where the timeout of some of the file's functions comes from"
     )
 
 

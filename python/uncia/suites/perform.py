@@ -24,7 +24,7 @@ from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources
 from uncia.runs.folder import check_over, read_run
-from uncia.suites import simulated
+from uncia.suites import pilot, simulated
 from uncia.suites.catalogue import SuiteEntry, experiment_file
 from uncia.suites.lacking import of_file, of_machine
 from uncia.suites.listener import FILE, VARIABLE, Listener
@@ -231,7 +231,7 @@ def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporte
             state.write()
             return None
         outcome = _execute(
-            document,
+            _after_pilot(document, state, entry, name, reporter),
             path,
             folder,
             reporter,
@@ -367,6 +367,25 @@ def _document(state: State, entry: SuiteEntry, name: str) -> tuple[Path, yamlio.
     if state.quick:
         document = document.with_data(shorten(document.data, run.quick.only, run.quick.share))
     return path, document
+
+
+def _after_pilot(
+    document: yamlio.Document, state: State, entry: SuiteEntry, name: str, reporter: Reporter
+) -> yamlio.Document:
+    """The experiment file with the timeout that an earlier run of the entry gives, if one does.
+
+    Raises:
+        UnciaError: that run gives none.
+    """
+    form = entry.form.runs[name].pilot
+    if form is None:
+        return document
+    earlier = run_now(state, entry, form.run)
+    if earlier.status != "whole":
+        raise UnciaError(f"its pilot, {entry.name}/{form.run}, has no result: {earlier.reason}")
+    seconds, sentence = pilot.timeout_s(earlier.folder, form)
+    reporter.note(sentence)
+    return pilot.with_timeout(document, form, seconds)
 
 
 def _with_listener(document: yamlio.Document, alias: str, address: str) -> yamlio.Document:

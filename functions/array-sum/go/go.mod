@@ -1,0 +1,3 @@
+module arraysum
+
+go 1.21

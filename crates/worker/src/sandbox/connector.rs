@@ -8,7 +8,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
 use super::live::Inner;
-use super::peer::peer_user;
+use super::peer::server_user;
 use super::wire::{self, Order};
 
 /// Connects to one instance.
@@ -45,7 +45,7 @@ impl Connector {
         let stream = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?;
         // Another's server may have the port on the host's network.
         if let Some(user) = self.only_user
-            && peer_user(&stream).is_some_and(|peer| peer != user)
+            && server_user(&stream).is_some_and(|peer| peer != user)
         {
             return Err(io::Error::new(
                 io::ErrorKind::AddrInUse,

@@ -4,7 +4,7 @@
 //! API and others' Runtime APIs. What tells them apart from the host's own programs is their user.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{
@@ -36,6 +36,27 @@ pub(super) fn peer_user(stream: &tokio::net::TcpStream) -> Option<u32> {
     let (peer, own) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
     // The other end's socket, so the other end's address is the source.
     user_of(peer, own).ok().flatten()
+}
+
+/// The user whose process serves a connection that was made to it, or will: who has accepted it, or who
+/// listens there; `None` if nobody does any more, or the kernel does not say.
+pub(super) fn server_user(stream: &tokio::net::TcpStream) -> Option<u32> {
+    serving(stream.peer_addr().ok()?, stream.local_addr().ok()?)
+}
+
+fn serving(server: SocketAddr, client: SocketAddr) -> Option<u32> {
+    // Until it is accepted a connection is nobody's: it has no inode.
+    let accepted = user_of(server, client).ok().flatten();
+    accepted.or_else(|| user_of(server, nobody(server)).ok().flatten())
+}
+
+/// A peer that no connection has, so that what is found is the socket that listens.
+fn nobody(like: SocketAddr) -> SocketAddr {
+    let unspecified = match like {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    (unspecified, 0).into()
 }
 
 /// Whether the kernel says who connects, found by trying.
@@ -131,6 +152,27 @@ mod tests {
                 nix::unistd::fchown(&client, Some(1_900_000_001.into()), None).unwrap();
                 assert_eq!(user_behind(&server), Some(1_900_000_001), "{address}");
             }
+        }
+    }
+
+    #[test]
+    fn a_connection_that_nobody_has_accepted_is_the_listeners() {
+        let own = Some(nix::unistd::geteuid().as_raw());
+        // A server of IPv6 has the port of IPv4, too.
+        for address in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+            let user = || serving(client.peer_addr().unwrap(), client.local_addr().unwrap());
+            assert_eq!(user(), own, "{address}");
+            let others = 1_900_000_001;
+            let is_given = nix::unistd::fchown(&listener, Some(others.into()), None).is_ok();
+            assert_eq!(user(), if is_given { Some(others) } else { own }, "{address}");
+            // Whoever accepts it has it, whoever listens.
+            let (server, _) = listener.accept().unwrap();
+            assert_eq!(user(), own, "{address}");
+            drop((server, listener));
+            assert_eq!(user(), None, "{address}");
         }
     }
 

@@ -13,7 +13,7 @@
 //! | [`delegation`] | version 2: switching controllers on, and undoing it |
 //! | [`group`] | one group: made, limited, frozen, removed |
 //! | [`share`] | several groups that have one group's share of the CPU |
-//! | [`per_cpu`] | CPU time by CPU |
+//! | [`per_cpu`], [`events`] | CPU time by CPU, and the kernel's performance events |
 //! | [`counters`], [`threads`] | what the kernel counts of a group, and which threads run |
 //! | [`tree`] | clearing whole trees of groups |
 //! | [`notices`] | being told when memory runs short |
@@ -24,6 +24,7 @@ pub mod counters;
 pub mod delegation;
 pub mod discover;
 mod error;
+pub mod events;
 mod files;
 pub mod group;
 mod interface;
@@ -42,6 +43,7 @@ pub use bandwidth::{Bandwidth, Nanos};
 pub use counters::{Bursts, Counters, Cpu, Readings, Throttling};
 pub use discover::{Layout, Obstacle, discover, discover_to_pin};
 pub use error::Error;
+pub use events::{PerfEvent, PerfReading};
 pub use group::Group;
 pub use interface::{Controller, Version};
 pub use limits::{Limits, PERIODS_US};

@@ -36,7 +36,9 @@ fn context_switches_are_those_that_the_kernel_accounts() {
     let (rows, used) = with_monitors(&["perf"], &group.pattern(), || child(&group, program));
     let counted = sum(&rows, "perf.context_switches_count", Some(&group.path));
     assert!(counted >= SLEEPS, "{counted}");
-    assert!((counted - used.switches).abs() <= 2.0, "{counted}, {} by getrusage", used.switches);
+    // Where processes are slow, some are before it has joined the group.
+    let bound = 2.0 + used.switches / 100.0;
+    assert!((counted - used.switches).abs() <= bound, "{counted}, {} by getrusage", used.switches);
     let clock = sum(&rows, "perf.task_clock_ns", Some(&group.path));
     assert!((clock - used.cpu_ns).abs() / used.cpu_ns < 0.25, "{clock} ns, {}", used.cpu_ns);
 }

@@ -4,10 +4,11 @@
 //! have.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use uncia_cgroup::{PerfEvent, PerfReading};
 use uncia_record::Text;
 
 use super::Monitor;
@@ -56,54 +57,9 @@ const KINDS: [Kind; 20] = [
     kind("perf.cache_misses_count", HARDWARE, 3),
 ];
 
-/// The first version of the kernel's `perf_event_attr`, which every kernel takes.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    class: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    breakpoint: u32,
-    address: u64,
-}
-
-/// Reads also tell how long an event was asked for, and how long it was really counted.
-const READ_TIMES: u64 = 0b11;
-const FLAG_GROUP: u64 = 1 << 2;
-const FLAG_CLOSE_ON_EXEC: u64 = 1 << 3;
-
 /// Opens an event on a CPU: of a group's folder, or of all that runs there.
-fn open(kind: &Kind, cpu: i32, group: Option<RawFd>) -> io::Result<File> {
-    let size = u32::try_from(size_of::<Attributes>()).unwrap_or_default();
-    let attributes = Attributes {
-        class: kind.class,
-        size,
-        config: kind.number,
-        read_format: READ_TIMES,
-        ..Attributes::default()
-    };
-    let flags = FLAG_CLOSE_ON_EXEC | group.map_or(0, |_| FLAG_GROUP);
-    // SAFETY: the attributes live during the call and say their size; the rest are numbers.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            group.unwrap_or(-1),
-            cpu,
-            -1,
-            flags,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just given this descriptor to nobody else.
-    Ok(unsafe { File::from_raw_fd(fd as RawFd) })
+fn open(kind: &Kind, cpu: i32, group: Option<BorrowedFd<'_>>) -> io::Result<PerfEvent> {
+    PerfEvent::open(kind.class, kind.number, cpu, group)
 }
 
 /// Counts events.
@@ -167,7 +123,7 @@ impl Monitor for Perf {
         let mut failed = Vec::new();
         let sentences = self.groups.look(|group_path, _| {
             let folder = File::open(folder(group_path)?).ok()?;
-            match open_all(kinds, cpus, Some(folder.as_raw_fd()), now) {
+            match open_all(kinds, cpus, Some(folder.as_fd()), now) {
                 Ok(open) => Some(open),
                 Err(error) => {
                     failed.push(format!("no events of a control group: {error}"));
@@ -194,47 +150,30 @@ fn folder(group_path: &GroupPath) -> Option<std::path::PathBuf> {
 fn open_all(
     kinds: &[&'static Kind],
     cpus: &[i32],
-    group: Option<RawFd>,
+    group: Option<BorrowedFd<'_>>,
     now: i64,
 ) -> io::Result<Vec<Open>> {
     let each = kinds.iter().flat_map(|kind| cpus.iter().map(move |cpu| (*kind, *cpu)));
     each.map(|(kind, cpu)| {
-        let file = open(kind, cpu, group)?;
-        Ok(Open { file, kind, cpu, before: Reading::default(), at: now })
+        let event = open(kind, cpu, group)?;
+        Ok(Open { event, kind, cpu, before: PerfReading::default(), at: now })
     })
     .collect()
 }
 
 /// An event on a CPU, as it was read last.
 struct Open {
-    file: File,
+    event: PerfEvent,
     kind: &'static Kind,
     cpu: i32,
-    before: Reading,
+    before: PerfReading,
     at: i64,
-}
-
-/// The count, and for how many ns the event was asked for and really counted.
-#[derive(Debug, Clone, Copy, Default)]
-struct Reading {
-    count: u64,
-    enabled: u64,
-    running: u64,
 }
 
 impl Open {
     fn sample(&mut self, group: Option<&Text>, samples: &mut Samples) {
-        let mut bytes = [0; 24];
         // A CPU that went offline gives nothing.
-        if !self.file.read(&mut bytes).is_ok_and(|length| length == bytes.len()) {
-            return;
-        }
-        let number = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_ne_bytes(word)
-        };
-        let now = Reading { count: number(0), enabled: number(8), running: number(16) };
+        let Some(now) = self.event.read() else { return };
         let interval = samples.now - self.at;
         let (scaled, share) = scale(self.before, now);
         (self.before, self.at) = (now, samples.now);
@@ -264,7 +203,7 @@ fn multiplexed(counter: &str) -> Text {
 /// The growth between two readings: what was counted, scaled to the whole time where other events
 /// had the CPU's counter in between; and the share of the time counted in per cent, where that is
 /// not all. Unknown, if it was never counted.
-fn scale(before: Reading, after: Reading) -> (Option<f64>, Option<f64>) {
+fn scale(before: PerfReading, after: PerfReading) -> (Option<f64>, Option<f64>) {
     let count = after.count.saturating_sub(before.count) as f64;
     let enabled = after.enabled.saturating_sub(before.enabled);
     let running = after.running.saturating_sub(before.running);
@@ -303,7 +242,7 @@ mod tests {
 
     #[test]
     fn counts_are_scaled_to_the_whole_time() {
-        let reading = |count, enabled, running| Reading { count, enabled, running };
+        let reading = |count, enabled, running| PerfReading { count, enabled, running };
         let before = reading(100, 1_000, 1_000);
         assert_eq!(scale(before, reading(150, 2_000, 2_000)), (Some(50.0), None));
         assert_eq!(scale(before, reading(150, 2_000, 1_250)), (Some(200.0), Some(25.0)));

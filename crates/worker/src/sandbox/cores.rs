@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uncia_policy::{CpuAssignment, CpuClass, CpuSet};
 
-use super::cgroup::{Controller, Group, PerCpu};
+use super::cgroup::{Controller, Group, PerCpu, Version};
 use super::live::Instance;
 use super::meter::{ByCpu, Reserved};
 
@@ -13,15 +13,17 @@ use super::meter::{ByCpu, Reserved};
 pub(super) struct HostCores {
     /// Those that this process may run on; the policies' numbers are positions in it.
     pub cpus: Vec<usize>,
-    /// What all instances use on each; None where the kernel does not count that.
-    pub all: Option<Arc<PerCpu>>,
+    /// The version of control groups, and what all instances use on each CPU; None where the kernel does not
+    /// count that.
+    pub all: Option<(Version, Arc<PerCpu>)>,
 }
 
 impl HostCores {
     /// The account by CPU of an instance's group.
     pub(super) fn of(&self, group: &Group) -> Option<ByCpu> {
-        let group = PerCpu::open(group.folder(Controller::CpuAccounting)?)?;
-        Some(ByCpu { group, all: self.all.clone()? })
+        let (version, all) = self.all.clone()?;
+        let folder = group.folder(Controller::CpuAccounting)?;
+        Some(ByCpu { group: PerCpu::open(version, folder, &self.cpus)?, all })
     }
 
     /// The machine's numbers of these CPUs.

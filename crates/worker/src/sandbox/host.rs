@@ -156,8 +156,11 @@ impl Host {
         if layout.is_some() {
             sweep::record(&state, &folders).map_err(bad_state)?;
         }
+        let cpus = allowed_cpus();
         let all = layout.as_ref().filter(|_| pins).and_then(|layout| {
-            PerCpu::open(layout.parents.get(&Controller::CpuAccounting)?).map(Arc::new)
+            let folder = layout.parents.get(&Controller::CpuAccounting)?;
+            let all = PerCpu::open(layout.version, folder, &cpus)?;
+            Some((layout.version, Arc::new(all)))
         });
         let mut capabilities = Capabilities::new(layout.as_ref());
         if !capabilities.can_sandbox() {
@@ -199,7 +202,7 @@ impl Host {
             layout,
             _groups: groups,
             shares: Shares::new(!pins),
-            cores: pins.then(|| Arc::new(HostCores { cpus: allowed_cpus(), all })),
+            cores: pins.then(|| Arc::new(HostCores { cpus, all })),
             ready_groups: Arc::default(),
             roots,
             image_roots,
@@ -226,8 +229,9 @@ impl Host {
             );
         }
         (!is_measured).then(|| {
-            "borrowed and lent CPU time of functions that reserve CPU are not measured (null): that takes the \
-             account by CPU of version 1 of control groups (cpuacct.usage_percpu), and cpu_sharing pinned or idle"
+            "borrowed and lent CPU time of functions that reserve CPU are not measured (null): that takes \
+             cpu_sharing pinned or idle, and the account by CPU of version 1 of control groups \
+             (cpuacct.usage_percpu) or, on version 2, performance events (root or CAP_PERFMON)"
                 .to_owned()
         })
     }

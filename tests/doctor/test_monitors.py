@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from patience import scaled
 from pydantic import ValidationError
 
 from uncia import record
@@ -21,7 +22,7 @@ from uncia.report.monitored import format_value, summarise
 pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs /proc")
 
 
-def _monitor(*arguments: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
+def _monitor(*arguments: str, timeout: float = scaled(60)) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "uncia", "monitor", *arguments],
         capture_output=True,
@@ -32,7 +33,7 @@ def _monitor(*arguments: str, timeout: float = 60) -> "subprocess.CompletedProce
 
 def test_rows_of_a_time_are_kept_and_summarised(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = _monitor("--for", "700ms", "-m", "machine", "--out", str(out), "--json")
+    done = _monitor("--for", f"{scaled(0.7):g}s", "-m", "machine", "--out", str(out), "--json")
     assert done.returncode == 0, done.stderr
     summary = {row["counter"]: row for row in json.loads(done.stdout)["counters"]}
     rows = record.read(out / "machine.parquet", "machine")
@@ -154,7 +155,7 @@ def test_a_kill_leaves_no_process_and_rows_that_can_be_recovered(tmp_path: Path)
     process = subprocess.Popen(
         [sys.executable, "-m", "uncia", "monitor", "-m", "machine", "--out", str(tmp_path)]
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + scaled(30)
     while not (children := _children(process.pid)) or not stream.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)

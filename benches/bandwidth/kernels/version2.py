@@ -4,9 +4,9 @@
 
 The kernels are Debian's, 6.1 and 6.12 unless others are named, fetched by apt-get into
 target/kernels; so is QEMU, if that of this machine is older than 10. The tests are those of
-crates/cgroup, of the sandbox, and the end-to-end tests of the platform. Their programs are built
-here; the guest only runs them. Every failure, and every test that was not run, is listed at the
-end with its reason. Exits with 1 if one has failed.
+crates/cgroup and crates/monitor, of the sandbox, and the end-to-end tests of the platform. Their
+programs are built here; the guest only runs them. Every failure, and every test that was not run,
+is listed at the end with its reason. Exits with 1 if one has failed.
 """
 
 from __future__ import annotations
@@ -43,10 +43,21 @@ DISK_BYTES = 8 << 30
 # By parts of their names.
 SANDBOX_LEFT_OUT: dict[str, str] = {}
 
+# Programs of crates/monitor.
+MONITOR = ("uncia_monitor", "groups", "events")
+# Of the worker's unit tests: those that make groups, or read what they count.
+WORKER = ("sandbox::",)
+
 # They switch controllers of the whole machine.
 ALONE = ("tests/platforms/test_cpu_groups_v2.py", "tests/bandwidth/test_limits.py")
 # Those in which groups decide, or measure: of the others the code is the same on either version.
 PLATFORM = (
+    "tests/doctor/test_monitors.py",
+    "tests/lambda_api/test_memory_pressure.py",
+    "tests/lambda_api/test_cpu_sharing.py",
+    "tests/lambda_api/test_capacity.py",
+    "tests/lambda_api/test_telemetry.py",
+    "tests/lambda_api/test_cluster.py",
     "tests/lambda_api/test_enforcement.py",
     "tests/lambda_api/test_metering.py",
     "tests/lambda_api/test_keep_alive_cpu.py",
@@ -108,7 +119,9 @@ def main() -> int:
     parser.add_argument("--modules", type=Path, help="lib/modules/RELEASE, of a vmlinuz")
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument(
-        "--only", action="append", help="a step: cgroup, sandbox, groups or platform"
+        "--only",
+        action="append",
+        help="a step: cgroup, monitor, worker, sandbox, groups or platform; or a file of tests",
     )
     parser.add_argument("-k", dest="words", help="only tests with this in their names")
     parser.add_argument("--dev", action="store_true", help="programs built without optimization")
@@ -161,7 +174,7 @@ def built(dev: bool) -> dict[str, Path]:
     profile = [] if dev else ["--release"]
     command = ["cargo", "test", *profile, "--locked", "--no-run", "--message-format=json"]
     built = subprocess.run(
-        [*command, "--package=uncia-cgroup", "--package=uncia-worker"],
+        [*command, *(f"--package=uncia-{name}" for name in ("cgroup", "monitor", "worker"))],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -173,9 +186,9 @@ def built(dev: bool) -> dict[str, Path]:
         for message in messages
         if message.get("executable") and message["profile"]["test"]
     }
-    if dev:
-        subprocess.run(["cargo", "build", "--package=uncia-engine"], cwd=ROOT, check=True)
-        programs["engine"] = ROOT / "target/debug/uncia-engine"
+    engine = ["cargo", "build", *profile, "--locked", "--package=uncia-engine"]
+    subprocess.run(engine, cwd=ROOT, check=True)
+    programs["engine"] = ROOT / "target" / ("debug" if dev else "release") / "uncia-engine"
     return programs
 
 
@@ -187,13 +200,18 @@ def all_steps(words: str | None, only: list[str] | None) -> list[Step]:
     pytest += ["--junitxml=LOG.xml", *(f"--deselect={name}" for name in PYTHON_LEFT_OUT)]
     pytest += ["-k", words] if words else []
     part = [words] if words else []
+    files = [name for name in only or [] if name.endswith(".py")]
+    if files:
+        return [Step("files", [*pytest, "--numprocesses=2", "--dist=worksteal", *files])]
     steps = [
         Step("cgroup", ["/out/programs/uncia_cgroup", *part]),
+        *(Step(f"monitor-{name}", [f"/out/programs/{name}", *part]) for name in MONITOR),
+        Step("worker", ["/out/programs/uncia_worker", *(part or WORKER)]),
         Step("sandbox", ["/out/programs/sandbox", "--test-threads=1", *left_out, *part]),
         Step("groups", [*pytest, *ALONE]),
         Step("platform", [*pytest, "--numprocesses=2", "--dist=worksteal", *PLATFORM]),
     ]
-    return [step for step in steps if only is None or step.name in only]
+    return [step for step in steps if only is None or step.name.split("-")[0] in only]
 
 
 def run(
@@ -208,7 +226,7 @@ def run(
     (out / "programs").mkdir(parents=True)
     for name, program in programs.items():
         link(program, out / "programs" / name)
-    (out / "steps").write_text(script(steps, programs))
+    (out / "steps").write_text(script(steps))
     began = time.monotonic()
     try:
         guest.run(["bash", "/out/steps"], out, timeout)
@@ -241,7 +259,7 @@ def link(program: Path, to: Path) -> None:
         shutil.copy(program, to)
 
 
-def script(steps: list[Step], programs: dict[str, Path]) -> str:
+def script(steps: list[Step]) -> str:
     """What bash does in the guest."""
     lines = [
         "set -o pipefail",
@@ -253,11 +271,10 @@ def script(steps: list[Step], programs: dict[str, Path]) -> str:
         f"export PATH={shlex.quote(os.environ['PATH'])}",
         f"export PYTHONPATH={shlex.quote(str(ROOT / 'python'))}",
         f"export UNCIA_TEST_TIME_FACTOR={TIME_FACTOR}",
+        "export UNCIA_ENGINE=/out/programs/engine",
         f"cd {shlex.quote(str(ROOT))}",
         "uname -r",
     ]
-    if "engine" in programs:
-        lines.append("export UNCIA_ENGINE=/out/programs/engine")
     for step in steps:
         log = f"/out/{step.name}"
         command = shlex.join(step.command).replace("LOG", log)

@@ -50,6 +50,7 @@ def test_an_interactive_request_takes_the_room_of_batch_work(serve: Serve) -> No
     rows = {(row["function"], row["attempt"]): row for row in log(platform)}
     taken, again = rows["batch", 1], rows["batch", 2]
     assert (taken["outcome"], taken["billed"], again["outcome"]) == ("preempted", 0, "ok")
+    assert taken["error"] == "stopped for the sake of another request"
     assert taken["invocation"] == again["invocation"]
     assert rows["now", 1]["outcome"] == "ok"
     assert again["started"] >= rows["now", 1]["ended"]

@@ -4,6 +4,7 @@ import http.client
 import json
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -11,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -117,6 +119,14 @@ def workers(controller: Platform) -> dict[str, str]:
         return {it["name"]: it["state"] for it in json.load(answer)["workers"]}
 
 
+def uncia(controller: Platform, *command: str) -> dict[str, Any]:
+    """What a command says of the controller, as JSON."""
+    words = [sys.executable, "-m", "uncia", *command, "--json", "--endpoint", controller.address]
+    said = subprocess.run(words, check=True, capture_output=True, text=True)
+    document: dict[str, Any] = json.loads(said.stdout)
+    return document
+
+
 @pytest.fixture
 def controller(serve: Serve) -> Platform:
     return serve({"policies": {"placement": "least-loaded"}}, options=["--controller"])
@@ -141,6 +151,13 @@ def test_requests_are_spread_over_the_workers_that_joined(controller: Platform, 
             assert row["memory_peak"] is not None
             assert 1e9 <= row["execution"] < 1e9 + scaled(5e9)
             assert row["started"] - row["ended"] == -row["execution"]
+    # People are told where, too.
+    assert {row["worker"] for row in uncia(controller, "ps")["living"]} <= {"a", "b"}
+    listed = uncia(controller, "logs", "--last", "1")
+    assert (listed["request_id"], listed["worker"]) == (
+        table[-1]["request_id"],
+        table[-1]["worker"],
+    )
     spans = log(controller, "spans")
     assert "package" in {span["name"] for span in spans}
     again, _ = controller.invoke("f", {"n": 9})
@@ -391,6 +408,8 @@ def test_workers_join_again_when_their_controller_is_back(serve: Serve, join: Jo
     wait_for(lambda: not instances(a.state, made_ahead=False))
     again = serve(options=["--controller", "--listen", controller.address])
     wait_for(lambda: workers(again) == {"a": "joined"})
+    assert a.process.stdout is not None
+    assert json.loads(a.process.stdout.readline()) == a.ready
     assert again.invoke("f", {"n": 3})[1] == {"n": 3}
 
 
@@ -401,7 +420,7 @@ def test_what_cannot_join_is_told_why(
     alone = serve(state="alone")
     for url, name, code, message in [
         (controller.url, "a", 1, "A worker named a has joined already"),
-        (controller.url, "a b", 1, "letters, digits and _.-"),
+        (controller.url, "c d/é", 2, "letters, digits and _.-, not"),
         (alone.url, "c", 1, "This platform is no controller"),
         ("http://127.0.0.1:9", "c", 1, "cannot be reached"),
         ("http://192.0.2.1:9001", "c", 2, "https://"),
@@ -413,15 +432,16 @@ def test_what_cannot_join_is_told_why(
         )
         assert refused.returncode == code, refused.stderr
         assert message in refused.stderr
-    request = urllib.request.Request(
-        f"{controller.url}/uncia/v1/workers/join",
-        headers={
-            "x-uncia-worker": json.dumps(
-                {"name": "x", "version": "0.0.0", "cpu": 1, "memory": 1, "max_instances": 1}
-            )
-        },
-    )
-    with pytest.raises(urllib.error.HTTPError) as old:
-        urllib.request.urlopen(request)
-    assert "is of version 0.0.0" in old.value.read().decode()
+    version = json.load(urllib.request.urlopen(f"{controller.url}/uncia/v1/health"))["version"]
+    for about, message in [
+        ({"name": "x", "version": "0.0.0"}, "is of version 0.0.0"),
+        ({"name": "a b", "version": version}, "letters, digits and _.-, not"),
+    ]:
+        text = json.dumps({**about, "cpu": 1, "memory": 1, "max_instances": 1})
+        request = urllib.request.Request(
+            f"{controller.url}/uncia/v1/workers/join", headers={"x-uncia-worker": text}
+        )
+        with pytest.raises(urllib.error.HTTPError) as stranger:
+            urllib.request.urlopen(request)
+        assert message in stranger.value.read().decode()
     assert instances(tmp_path / "other") == []

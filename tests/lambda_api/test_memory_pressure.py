@@ -81,7 +81,9 @@ def attempts(platform: Platform, function: str) -> list[str]:
     rows = [row for row in log(platform) if row["function"] == function]
     rows = [row for row in rows if row["invocation"] == rows[-1]["invocation"]]
     assert [row["attempt"] for row in rows] == list(range(1, len(rows) + 1))
-    assert all(row["billed"] == 0 for row in rows if row["outcome"] == "preempted")
+    preempted = [row for row in rows if row["outcome"] == "preempted"]
+    assert all(row["billed"] == 0 for row in preempted)
+    assert all("more memory than there is" in row["error"] for row in preempted)
     return [row["outcome"] for row in rows]
 
 

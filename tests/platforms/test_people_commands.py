@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from uncia import functions
-from uncia.cli import deploy
+from uncia.cli import deploy, invoke, ps
 from uncia.errors import RunFailedError, UnciaError
 from uncia.functions.dependencies import Target
 from uncia.platforms import FunctionSpec, served
@@ -139,6 +140,25 @@ def test_only_what_is_given_changes(command: Command, server: Server, tmp_path: 
     assert configuration["Environment"] == {"Variables": {"WORD": "second", "OTHER": "third"}}
 
 
+def test_a_url_passes_answers_on_as_is_asked(
+    command: Command, server: Server, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "stream")
+
+    def deployed(*options: str) -> tuple[str, str]:
+        code, out, err = command("deploy", folder, "--json", *options)
+        assert code == 0, err
+        url = client(server.address).get_function_url_config(FunctionName="stream")
+        return json.loads(out)["state"], url["InvokeMode"]
+
+    assert deployed("--stream") == ("created", "RESPONSE_STREAM")
+    assert deployed() == ("unchanged", "RESPONSE_STREAM")
+    assert deployed("--no-stream") == ("updated", "BUFFERED")
+    assert deployed("--no-stream") == ("unchanged", "BUFFERED")
+    assert command("rm", "stream")[0] == 0
+    assert deployed() == ("created", "BUFFERED")
+
+
 def test_a_change_that_is_refused_in_part_is_said(
     command: Command, server: Server, tmp_path: Path
 ) -> None:
@@ -203,6 +223,34 @@ def test_an_event_is_read_from_a_file_or_accepted_for_later(
         assert time.monotonic() < deadline
         time.sleep(0.05)
         log.new()
+
+
+def test_the_row_of_an_answer_is_that_of_the_attempt_that_was_answered() -> None:
+    rows = [
+        {"request_id": "other", "outcome": "ok", "attempt": 1},
+        {"request_id": "this", "outcome": "preempted", "attempt": 1},
+        {"request_id": "this", "outcome": "ok", "attempt": 2},
+    ]
+    log: Any = SimpleNamespace(new=lambda: rows)
+    assert invoke._row(log, "this") == rows[2]
+
+
+@pytest.mark.parametrize(("worker", "where"), [("a", ["i-1", "a"]), (None, ["i-1"])])
+def test_instances_are_shown_with_their_workers(
+    worker: str | None, where: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    living = {"instance": "i-1", "worker": worker, "function": "f", "start": "cold"}
+    states = {"frozen": 0, "scaled_down": 0, "starting": 0, "busy": 1, "idle": 0, "stopping": 0}
+    function = {"function": "f", "runtime": None, "memory_bytes": 1, "instances": 1, "url": None}
+    ps._print(
+        SimpleNamespace(address="here"),
+        {"instances": states, "waiting": 0},
+        [function],
+        [{**living, "started": 0, "invocations": 3}],
+    )
+    header, row = (line.split() for line in capsys.readouterr().out.splitlines()[-2:])
+    assert ("worker" in header) == (worker is not None)
+    assert row[: len(where) + 2] == [*where, "f", "cold"]
 
 
 def test_the_newest_rows_are_found_however_far_back(

@@ -88,7 +88,11 @@ fn read(arguments: &Arguments) -> Result<Config, String> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-            Config::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?
+            Config::parse(&text).map_err(|error| {
+                // Whoever passes an open file has no name for it that the user knows.
+                let has_name = !path.starts_with("/dev/fd");
+                if has_name { format!("{}: {error}", path.display()) } else { error.to_string() }
+            })?
         }
         None => Config::default(),
     };
@@ -177,7 +181,10 @@ async fn join(arguments: &Arguments, url: &str, config: Config) -> ExitCode {
         Err(error) => {
             let is_input = matches!(
                 error,
-                JoinError::Address(_) | JoinError::Unprotected(_) | JoinError::Credentials(_)
+                JoinError::Address(_)
+                    | JoinError::Unprotected(_)
+                    | JoinError::Name(_)
+                    | JoinError::Credentials(_)
             );
             let code = if is_input { BAD_INPUT } else { FAILED };
             return arguments.messages.fail(&error.to_string(), code);
@@ -190,11 +197,14 @@ async fn join(arguments: &Arguments, url: &str, config: Config) -> ExitCode {
         "pid": std::process::id(),
         "warnings": agent.warnings(),
     });
-    // Whoever started it may not listen; then nobody needs to know.
-    let _ = writeln!(std::io::stdout().lock(), "{ready}");
+    let tell = move || {
+        // Whoever started it may not listen; then nobody needs to know.
+        let _ = writeln!(std::io::stdout().lock(), "{ready}");
+    };
+    tell();
     let serving = tokio::spawn({
         let agent = agent.clone();
-        async move { agent.serve(joined).await }
+        async move { agent.serve(joined, tell).await }
     });
     let failure = tokio::select! {
         _ = signals.next() => None,

@@ -61,6 +61,13 @@ def register(app: typer.Typer) -> None:
             metavar="SETTING=VALUE",
             help="A setting of functions, such as keep_alive=5min; may be repeated.",
         ),
+        streams: bool | None = typer.Option(
+            None,
+            "--stream/--no-stream",
+            help="Whether the function's URL passes an answer on while it is made, or once it is"
+            " whole. Default: as it is; of a new function once it is whole.",
+            show_default=False,
+        ),
         watch: bool = typer.Option(
             False, "--watch", help="Deploy again whenever a file changes, until Ctrl-C."
         ),
@@ -82,6 +89,7 @@ def register(app: typer.Typer) -> None:
             timeout=None if timeout is None else quantity("--timeout", timeout, parse_duration),
             environment=parse_pairs("--env", environment),
             settings=parse_settings(settings),
+            streams=streams,
         )
         served = Served(endpoint)
         # From before the first deployment on, so that no change during it is missed.
@@ -109,6 +117,7 @@ class _Change:
     timeout: int | None
     environment: Mapping[str, str]
     settings: Mapping[str, Value]
+    streams: bool | None
 
     @property
     def is_path(self) -> bool:
@@ -150,7 +159,7 @@ class _Change:
             environment=self.environment,
             settings=self.settings,
         )
-        return served.deploy(spec)
+        return served.deploy(spec, streams=self.streams)
 
     @contextmanager
     def _folder(self) -> Iterator[str | Path]:

@@ -71,7 +71,7 @@ class Printer:
                 typer.echo(f"{'':12}  | {shown}")
 
     def line(self, row: Mapping[str, Any]) -> str:
-        """Write a row in a line: its end, function, start, execution, cost and error."""
+        """Write a row in a line: its end, function, start, execution, cost, worker and error."""
         ended = row["ended"] if row["ended"] is not None else row["started"]
         time = "" if ended is None else f"{datetime.fromtimestamp(ended / NS_PER_S):%H:%M:%S.%f}"
         parts = [f"{time[:-3]:12}", f"{row['function']:<16}", f"{row['start'] or '-':<8}"]
@@ -79,6 +79,8 @@ class Printer:
         parts.append(f"{self._price(row):>24}")
         if row["initialization"]:
             parts.append(f"initialization {_milliseconds(row['initialization'])}")
+        if row["worker"] is not None:
+            parts.append(f"on {row['worker']}")
         if row["outcome"] != "ok":
             text = row["error"] or ""
             parts.append(f"{row['outcome']}: {text.splitlines()[0] if text else 'no reason given'}")
@@ -92,7 +94,10 @@ class Printer:
         cost = self._cost(row)
         return {
             "event": "invocation",
-            **{name: row[name] for name in ("function", "request_id", "instance", "start")},
+            **{
+                name: row[name]
+                for name in ("function", "request_id", "instance", "worker", "start")
+            },
             **{name: row[name] for name in ("outcome", "error")},
             **{f"{name}_ns": row[name] for name in _TIMES},
             "allocated_memory_bytes": row["allocated_memory"],

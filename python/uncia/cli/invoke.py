@@ -106,11 +106,12 @@ def _read(event: str) -> bytes:
 
 
 def _row(log: Log, request_id: str) -> Row | None:
-    """The row of an invocation; None if it does not come."""
+    """The row of the attempt that was answered; None if it does not come."""
     deadline = time.monotonic() + _ROW_TIMEOUT_S
     while time.monotonic() < deadline:
         for row in log.new():
-            if row["request_id"] == request_id:
+            # What is preempted runs again.
+            if row["request_id"] == request_id and row["outcome"] != "preempted":
                 return row
         time.sleep(_ROW_POLL_S)
     return None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from uncia.platforms.served import Row, Served
 
 _STATES: Final = ("starting", "busy", "idle", "stopping")
+_INSTANCE_COLUMNS: Final = ("function", "start", "age", "invocations")
 
 
 def register(app: typer.Typer) -> None:
@@ -68,6 +69,7 @@ def _instance(row: Row) -> dict[str, Any]:
     return {
         "function": row["function"],
         "instance": row["instance"],
+        "worker": row["worker"],
         "start": row["start"],
         "started_unix_ns": row["started"],
         "invocations": row["invocations"],
@@ -93,14 +95,20 @@ def _print(
         )
     _print_rows(rows, right=(2, 3))
     if living:
-        rows = [("instance", "function", "start", "age", "invocations")]
+        # Outside a cluster there is none to name.
+        has_workers = any(row["worker"] is not None for row in living)
+        table: list[tuple[str, ...]]
+        table = [("instance", *(["worker"] if has_workers else []), *_INSTANCE_COLUMNS)]
         now = time.time_ns()
         for row in living:
             # Of a clock that was set back, no age at all.
             age = format_duration(max(0, now - row["started"]) // NS_PER_S * NS_PER_S)
             count = "-" if row["invocations"] is None else f"{row['invocations']:,}"
-            rows.append((row["instance"], row["function"], row["start"] or "-", age, count))
-        _print_rows(rows, right=(3, 4))
+            where = [row["worker"] or "-"] if has_workers else []
+            table.append(
+                (row["instance"], *where, row["function"], row["start"] or "-", age, count)
+            )
+        _print_rows(table, right=(4, 5) if has_workers else (3, 4))
 
 
 def _states(health: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ _SCHEMES: Final = ("http", "https")
 _REFUSED: Final = (401, 403)
 _PLATFORM: Final = "embedded"
 _TIMEOUT_S: Final = 10.0
+_INVOKE_MODES: Final = {True: "RESPONSE_STREAM", False: "BUFFERED"}
 _PAGE_ROWS: Final = 10_000
 _LEAST_SPAN: Final = 1_000
 
@@ -169,7 +170,7 @@ class Served:
                 return None
         return url
 
-    def deploy(self, function: FunctionSpec) -> Deployed:
+    def deploy(self, function: FunctionSpec, *, streams: bool | None = None) -> Deployed:
         """Create a function with a URL, or change the one of that name.
 
         Of one that exists the code and the handler are replaced, and else only what is given:
@@ -178,6 +179,8 @@ class Served:
 
         Args:
             function: what to deploy.
+            streams: whether its URL passes an answer on while it is made, or once it is whole;
+                None: as it is, and of a new URL once it is whole.
 
         Raises:
             UnciaError: a setting has no form in the API.
@@ -199,16 +202,10 @@ class Served:
             self._client.get_waiter("function_active_v2").wait(
                 FunctionName=function.name, WaiterConfig={"Delay": 1, "MaxAttempts": 120}
             )
-            url = self.url(function.name)
-            if url is None:
-                # Beyond this machine nobody's function is public unless its owner says so.
-                is_local = not self.address.startswith(wire.HTTPS)
-                url = self._client.create_function_url_config(
-                    FunctionName=function.name, AuthType="NONE" if is_local else "AWS_IAM"
-                )["FunctionUrl"]
+            url, has_changed = self._give_url(function.name, streams)
         return Deployed(
             function.name,
-            state,
+            "updated" if has_changed and state == "unchanged" else state,
             url,
             memory=int(configuration["MemorySize"]) * MIB,
             timeout=int(configuration["Timeout"]) * NS_PER_S,
@@ -218,6 +215,23 @@ class Served:
                 "x-uncia-warning", ""
             ),
         )
+
+    def _give_url(self, name: str, streams: bool | None) -> tuple[str, bool]:
+        """Give a function a URL if it has none; returns it, and whether one that it had changed."""
+        mode = {} if streams is None else {"InvokeMode": _INVOKE_MODES[streams]}
+        try:
+            now = self._client.get_function_url_config(FunctionName=name)
+        except self._client.exceptions.ResourceNotFoundException:
+            # Beyond this machine nobody's function is public unless its owner says so.
+            is_local = not self.address.startswith(wire.HTTPS)
+            made = self._client.create_function_url_config(
+                FunctionName=name, AuthType="NONE" if is_local else "AWS_IAM", **mode
+            )
+            return str(made["FunctionUrl"]), False
+        has_changed = bool(mode) and now["InvokeMode"] != mode["InvokeMode"]
+        if has_changed:
+            self._client.update_function_url_config(FunctionName=name, **mode)
+        return str(now["FunctionUrl"]), has_changed
 
     def _update(self, request: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         """Change what differs from the request; returns the configuration and whether any did.

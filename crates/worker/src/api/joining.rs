@@ -13,9 +13,6 @@ use super::error::{Answer, ApiError, json_answer};
 use super::{Api, invoke};
 use crate::cluster::{INTRODUCTION_HEADER, Introduction, Members, PROTOCOL, engine_version};
 
-/// Longest name of a worker.
-const MAX_NAME: usize = 64;
-
 /// Takes a worker in.
 pub(super) fn join(api: &Arc<Api>, head: &mut Parts) -> Result<Answer, ApiError> {
     let members = members(api)?;
@@ -72,11 +69,6 @@ fn introduction(head: &Parts) -> Result<Introduction, ApiError> {
             about.version
         )));
     }
-    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-    if about.name.is_empty() || about.name.len() > MAX_NAME || !about.name.bytes().all(fine) {
-        return Err(ApiError::invalid(format!(
-            "A worker's name must be 1 to {MAX_NAME} letters, digits and _.-"
-        )));
-    }
+    about.check_name().map_err(ApiError::invalid)?;
     Ok(about)
 }

@@ -94,6 +94,7 @@ impl Agent {
             memory: counted(config.capacity.memory),
             max_instances: config.max_instances,
         };
+        about.check_name().map_err(JoinError::Name)?;
         let lock = StateLock::take(&state)?;
         let host = Host::open(HostConfig {
             state: state.clone(),
@@ -142,8 +143,9 @@ impl Agent {
         self.host.failed().await
     }
 
-    /// Serves the controller, and joins it again when it was gone, until it has left.
-    pub async fn serve(self: &Arc<Self>, joined: Joined) {
+    /// Serves the controller, and joins it again when it was gone, until it has left; calls `tell` each time
+    /// that it has joined again.
+    pub async fn serve(self: &Arc<Self>, joined: Joined, tell: impl Fn() + Send) {
         let mut connection = Some(joined.0);
         let mut complaint = String::new();
         loop {
@@ -162,7 +164,7 @@ impl Agent {
             };
             match again {
                 Ok(again) => {
-                    tracing::info!("joined again");
+                    tell();
                     complaint.clear();
                     connection = Some(again);
                 }

@@ -44,6 +44,8 @@ pub enum JoinError {
          what is said"
     )]
     Unprotected(String),
+    #[error("{0}")]
+    Name(String),
     #[error("the credentials are not usable: {0}")]
     Credentials(String),
     #[error("no certificates of authorities can be read: {0}; name a file with SSL_CERT_FILE")]

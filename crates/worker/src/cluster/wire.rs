@@ -25,6 +25,8 @@ pub(crate) const PROTOCOL: &str = "uncia-worker/1";
 pub(crate) const JOIN_PATH: &str = "/uncia/v1/workers/join";
 /// What a worker says of itself: [`Introduction`] in JSON.
 pub(crate) const INTRODUCTION_HEADER: &str = "x-uncia-worker";
+/// Longest name of a worker.
+const MAX_NAME: usize = 64;
 /// Longest name of a phase that is passed on.
 const MAX_PHASES: usize = 256;
 
@@ -43,6 +45,18 @@ pub(crate) struct Introduction {
 }
 
 impl Introduction {
+    /// Rows, addresses and messages have the name as it is; the error is a sentence.
+    pub(crate) fn check_name(&self) -> Result<(), String> {
+        let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+        if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.bytes().all(fine) {
+            let name = &self.name;
+            return Err(format!(
+                "A worker's name must be 1 to {MAX_NAME} letters, digits and _.-, not {name:?}"
+            ));
+        }
+        Ok(())
+    }
+
     pub(crate) fn capacity(&self) -> Capacity {
         let resources = Resources {
             cpu: self.cpu.unwrap_or(u64::MAX),

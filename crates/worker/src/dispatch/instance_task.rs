@@ -12,7 +12,7 @@ use uncia_clock::Moment;
 use uncia_policy::{CpuAssignment, InstanceId, Pause, StopReason, WorkerId};
 
 use super::host::{InstanceHost, Log, RunningInstance, Started};
-use super::message::{FailedStart, Message, Order, Resume, ServeResult, Served, Work};
+use super::message::{FailedStart, Message, Order, Preemption, Resume, ServeResult, Served, Work};
 use crate::instance::{InstanceSpec, Outcome, Reply, StartError};
 
 /// What the task of an instance needs.
@@ -142,7 +142,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                     return stop_reason(reason);
                 }
                 // What it served has ended meanwhile.
-                Some(Order::Preempt) => {
+                Some(Order::Preempt(_)) => {
                     self.instance.stop(Duration::ZERO).await;
                     return "preempted";
                 }
@@ -178,16 +178,15 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
         let instance = self.instance.clone();
         let request = std::mem::take(&mut work.request);
         let mut invocation = pin!(instance.invoke(request));
-        let mut preempted = false;
+        let mut preempted = None;
         let reply = loop {
             tokio::select! {
                 biased;
                 reply = &mut invocation => break reply,
-                order = self.orders.recv(), if !preempted => match order {
-                    Some(Order::Preempt) | None => {
-                        preempted = true;
-                        self.instance.stop(Duration::ZERO).await;
-                    }
+                order = self.orders.recv(), if preempted.is_none() => match order {
+                    Some(Order::Preempt(why)) => preempted = self.preempt(why).await,
+                    // Nobody is left who would read why.
+                    None => preempted = self.preempt(Preemption::Room).await,
                     Some(order) => self.deferred.push_back(order),
                 },
             }
@@ -204,7 +203,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
         };
         let mut in_flight = JoinSet::new();
         let mut works = HashMap::new();
-        let (mut preempted, mut gone) = (false, None);
+        let (mut preempted, mut gone) = (None, None);
         let mut next = Some(first);
         loop {
             if let Some(mut work) = next.take()
@@ -229,20 +228,25 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                     // As if this task had served it itself.
                     Err(error) => std::panic::resume_unwind(error.into_panic()),
                 },
-                order = self.orders.recv(), if !preempted => match order {
+                order = self.orders.recv(), if preempted.is_none() => match order {
                     Some(Order::Serve(work)) if gone.is_none() && self.deferred.is_empty() => {
                         next = Some(*work);
                     }
-                    Some(Order::Preempt) | None => {
-                        preempted = true;
-                        self.instance.stop(Duration::ZERO).await;
-                    }
+                    Some(Order::Preempt(why)) => preempted = self.preempt(why).await,
+                    // Nobody is left who would read why.
+                    None => preempted = self.preempt(Preemption::Room).await,
                     // What came after it would wait for as long as there are requests.
                     Some(Order::SetCpu(assignment)) => self.set_cpu(assignment),
                     Some(order) => self.deferred.push_back(order),
                 },
             }
         }
+    }
+
+    /// Stops it, whatever it serves.
+    async fn preempt(&self, why: Preemption) -> Option<Preemption> {
+        self.instance.stop(Duration::ZERO).await;
+        Some(why)
     }
 
     /// Reads the payload of a stored event; if it cannot be, reports that and returns false.
@@ -282,15 +286,16 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
         work: &Work,
         reply: Reply,
         resume: Option<Resume>,
-        preempted: bool,
+        preempted: Option<Preemption>,
     ) -> Option<&'static str> {
         // A runtime that does not ask for the request in time has used up the time.
         if !reply.delivered && reply.outcome != Outcome::Timeout {
+            let preempted = preempted.is_some();
             self.served(work, ServeResult::Undelivered { preempted });
             return Some(if preempted { "preempted" } else { "exit" });
         }
         let gone = match &reply.outcome {
-            _ if preempted => Some("preempted"),
+            _ if preempted.is_some() => Some("preempted"),
             outcome if outcome.instance_survives() => None,
             Outcome::Timeout | Outcome::Late(_) => Some("timeout"),
             Outcome::OutOfMemory => Some("out_of_memory"),
@@ -298,7 +303,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
             _ => Some("exit"),
         };
         // An answer that came before the end counts.
-        let preempted = preempted && !reply.outcome.instance_survives();
+        let preempted = preempted.filter(|_| !reply.outcome.instance_survives());
         let reply = Box::new(reply);
         self.served(work, ServeResult::Replied { reply, resume, preempted });
         gone

@@ -110,7 +110,7 @@ pub(super) enum ServeResult {
         reply: Box<Reply>,
         resume: Option<Resume>,
         /// It was stopped for another's sake.
-        preempted: bool,
+        preempted: Option<Preemption>,
     },
     /// The instance was gone before it was given the request.
     Undelivered {
@@ -129,6 +129,15 @@ pub(super) struct Resume {
     pub end: Moment,
 }
 
+/// Why an instance is stopped while it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Preemption {
+    /// Another request needs its room.
+    Room,
+    /// Instances use more memory than there is.
+    Memory,
+}
+
 /// To an instance's task.
 pub(super) enum Order {
     /// After undoing the pause, if it is paused.
@@ -136,7 +145,7 @@ pub(super) enum Order {
     Pause(Pause),
     Stop(StopReason),
     /// Stop at once, whatever it serves.
-    Preempt,
+    Preempt(Preemption),
     SetCpu(CpuAssignment),
 }
 

@@ -6,7 +6,7 @@ use uncia_policy::{Pause, Rejection};
 use uncia_record::{Invocation, Span};
 
 use super::instances::InstanceState;
-use super::message::Resume;
+use super::message::{Preemption, Resume};
 use super::requests::PendingRequest;
 use crate::failure::Failure;
 use crate::function::Function;
@@ -36,8 +36,8 @@ pub(super) struct Execution<'a> {
 /// Why the platform ended an instance that served a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interruption {
-    /// For the sake of another request.
-    Preempted,
+    /// For the sake of others.
+    Preempted(Preemption),
     /// The platform stops, and its time to wait is over.
     Stopped,
 }
@@ -113,8 +113,12 @@ pub(super) fn usage(usage: &Usage) -> uncia_policy::Usage {
 /// The outcome as the log has it, and its error.
 fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
     match execution.interruption {
-        Some(Interruption::Preempted) => {
-            return ("preempted", Some("stopped for the sake of another request".to_owned()));
+        Some(Interruption::Preempted(why)) => {
+            let why = match why {
+                Preemption::Room => "stopped for the sake of another request",
+                Preemption::Memory => "stopped because instances used more memory than there is",
+            };
+            return ("preempted", Some(why.to_owned()));
         }
         Some(Interruption::Stopped) => {
             return ("transport_error", Some("the platform was stopped while it ran".to_owned()));

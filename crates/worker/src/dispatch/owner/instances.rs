@@ -12,7 +12,7 @@ use crate::dispatch::Disposition;
 use crate::dispatch::host::{InstanceHost, Log};
 use crate::dispatch::instance_task::{InstanceTask, lost_start};
 use crate::dispatch::instances::InstanceState;
-use crate::dispatch::message::{FailedStart, Order, Resume, ServeResult, Served};
+use crate::dispatch::message::{FailedStart, Order, Preemption, Resume, ServeResult, Served};
 use crate::dispatch::requests::Source;
 use crate::dispatch::row::{self, Execution, Interruption};
 use crate::ids;
@@ -114,13 +114,13 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         request: RequestId,
         reply: Reply,
         resume: Option<Resume>,
-        preempted: bool,
+        preempted: Option<Preemption>,
     ) {
         let survives = reply.outcome.instance_survives();
-        let (end, interruption) = match () {
-            () if preempted => (End::Preempted, Some(Interruption::Preempted)),
-            () if survives => (End::Survives, None),
-            () => (End::Gone, self.closing.then_some(Interruption::Stopped)),
+        let (end, interruption) = match preempted {
+            Some(why) => (End::Preempted, Some(Interruption::Preempted(why))),
+            None if survives => (End::Survives, None),
+            None => (End::Gone, self.closing.then_some(Interruption::Stopped)),
         };
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(pending) = self.requests.get_mut(&request) else { return };
@@ -145,7 +145,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             },
         };
         match interruption {
-            Some(Interruption::Preempted) => {
+            Some(Interruption::Preempted(_)) => {
                 pending.attempt += 1;
                 pending.accepted = Moment::now();
                 // The row of an attempt that is repeated; nobody waits for it.

@@ -7,6 +7,7 @@ use uncia_policy::{Decision, Event, Sample, WorkerId};
 
 use super::Owner;
 use crate::dispatch::host::{InstanceHost, Log};
+use crate::dispatch::message::{Order, Preemption};
 use crate::instance::InUse;
 
 /// What an instance has used counts once it has served for so long: by then all of it was used for a request.
@@ -34,14 +35,19 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let samples: Vec<_> = samples.collect();
         let mut decisions = std::mem::take(&mut self.decisions);
         self.scheduler.on_samples(self.now(), &samples, &mut decisions);
+        let before = decisions.len();
         if in_use.excess > 0 {
-            let before = decisions.len();
             let event = Event::MemoryPressure { worker: HERE, bytes: in_use.excess };
             self.scheduler.on_event(self.now(), &event, &mut decisions);
             self.note_relief(in_use, &decisions[before..]);
         }
-        for decision in decisions.drain(..) {
-            self.carry_out(decision);
+        for (index, decision) in decisions.drain(..).enumerate() {
+            match decision {
+                Decision::Preempt { instance } if index >= before => {
+                    self.stop(instance, Order::Preempt(Preemption::Memory));
+                }
+                other => self.carry_out(other),
+            }
         }
         self.decisions = decisions;
     }

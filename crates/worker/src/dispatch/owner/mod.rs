@@ -21,7 +21,7 @@ use uncia_policy::{
 use super::events::{Delayed, DelayedEvents, QueuedEvent};
 use super::host::{InstanceHost, Log};
 use super::instances::InstanceState;
-use super::message::{FailedStart, Message, Order, Overview, Readiness};
+use super::message::{FailedStart, Message, Order, Overview, Preemption, Readiness};
 use super::relief::Relief;
 use super::requests::PendingRequest;
 use crate::config::Config;
@@ -359,7 +359,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             }
             Decision::Pause { instance, how } => self.order(instance, Order::Pause(how)),
             Decision::Stop { instance, reason } => self.stop(instance, Order::Stop(reason)),
-            Decision::Preempt { instance } => self.stop(instance, Order::Preempt),
+            Decision::Preempt { instance } => {
+                self.stop(instance, Order::Preempt(Preemption::Room));
+            }
             Decision::SetCpu { instance, assignment } => {
                 self.order(instance, Order::SetCpu(assignment));
             }

@@ -120,12 +120,14 @@ def summarise(
     spans: pa.Table | None = None,
 ) -> dict[str, Any]:
     """The content of ``summary.json``."""
-    from uncia.stats import chain_parts, chains, columns, errors, hops, summary
+    from uncia.stats import chain_parts, chains, columns, errors, hops, modes, summary
 
     data = description.data()
     experiments = summary.experiments(invocations, data)
     described = columns.experiments_of(data)
     for name, rows in columns.by_word(invocations, "experiment").items():
+        if load := modes.of_rows(rows):
+            experiments[name]["load"] = load.data()
         if summaries := chains.summarise(rows, described.get(name)):
             experiments[name]["chains"] = summaries
         if summaries := hops.summarise(rows, spans, described.get(name)):

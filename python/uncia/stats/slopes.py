@@ -75,7 +75,9 @@ def gains(scheduled: Ints, values: Ints) -> Floats:
     span = int(scheduled[-1] - scheduled[0])
     # A slower schedule has longer blocks, with two requests in each.
     block = max(BLOCK_NS, 2 * span // (scheduled.size - 1))
-    edges = scheduled[0] + block * np.arange(span // block + 1)
+    # No edge is so close to an end that requests on one side of it alone would count.
+    inner = max(0, span - 2 * _EDGE_NS)
+    edges = scheduled[0] + _EDGE_NS + block * np.arange(inner // block + 1)
     at = np.array([_at(scheduled, values, int(edge)) for edge in edges])
     return np.diff(at) / block
 

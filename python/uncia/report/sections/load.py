@@ -1,0 +1,77 @@
+"""Load: whether each experiment's rate was sustained, and whether instances were kept busy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from uncia.report.data import RunData
+from uncia.report.numbers import ABSENT, figure
+from uncia.report.page import Section
+from uncia.report.sections import Rows
+from uncia.report.table import Column, Table
+from uncia.stats import columns, modes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POSITION: Final = 12
+ROWS: Final = Rows("invocations", required=True)
+
+_WORDS: Final = {"sustained": "yes", "not": "no", "undecided": ABSENT}
+
+
+def section(run: RunData, rows: pa.Table) -> Section | None:
+    """A row for each experiment of which a mode can be told; None if there is none."""
+    found = []
+    for name, table in run.by_experiment(rows).items():
+        load = modes.of_rows(table)
+        if load is None or load.mode is None:
+            continue
+        scheduled = columns.ordered(columns.integers(table, "scheduled"))
+        span_s = (scheduled[-1] - scheduled[0]) / 1e9
+        slope = load.slope
+        found.append(
+            {
+                "name": name,
+                "mode": load.mode,
+                "sustained": _WORDS[load.verdict],
+                "rate": (scheduled.size - 1) / span_s if span_s > 0 else None,
+                "slope": None if slope is None else 100 * slope.value,
+                "low": None if slope is None else 100 * slope.low,
+                "high": None if slope is None else 100 * slope.high,
+                "starts": None if load.start_share is None else 100 * load.start_share,
+            }
+        )
+    if not found:
+        return None
+    table = Table(
+        [
+            Column("experiment", "name"),
+            Column("mode", "mode"),
+            Column("offered", "rate", figure, "1/s"),
+            Column("sustained", "sustained"),
+            Column(
+                "slope", "slope", figure, "%", explanation="what latency gains along the schedule"
+            ),
+            Column("from", "low", figure, "%", explanation="its lower 95 % bound"),
+            Column("to", "high", figure, "%", explanation="its upper 95 % bound"),
+            Column(
+                "starts",
+                "starts",
+                figure,
+                "%",
+                explanation="requests after the first starts that met a cold or paused instance",
+            ),
+        ],
+        found,
+        "Requests of open loops, in the order of their schedule.",
+        "Load",
+    )
+    return Section(
+        "load",
+        "Load",
+        [table],
+        "Over-invoked: more is sent than is served, so that latency grows by (rate - capacity) /"
+        " capacity, or requests fail. Under-invoked: instances end or are paused between requests."
+        " Balanced: neither.",
+    )

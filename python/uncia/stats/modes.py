@@ -1,0 +1,91 @@
+"""Modes of a load (Shahrad et al., MICRO'19, section 4.1): over, under, or balanced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from uncia.stats import columns, slopes
+from uncia.stats.columns import pc
+from uncia.stats.slopes import Slope, Verdict
+
+Mode = Literal["over-invoked", "under-invoked", "balanced"]
+
+STARTS: Final = ("cold", "restored", "thawed")
+"""What meets an instance that does not run: none, or a paused one."""
+
+UNDER: Final = 0.05
+"""More than this share of such requests, after the first starts: instances are not kept busy."""
+
+_FIRST: Final = 4
+"""Starts that end in the first quarter of the schedule are the first ones."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a load was to what served it.
+
+    Attributes:
+        verdict: whether the rate was sustained.
+        slope: of latency along the schedule, in seconds a second; None: too short to tell.
+        start_share: of requests after the first starts that met a cold or paused instance; None:
+            nobody says.
+        mode: None where it cannot be said.
+    """
+
+    verdict: Verdict
+    slope: Slope | None
+    start_share: float | None
+    mode: Mode | None
+
+    def data(self) -> dict[str, Any]:
+        """As plain data, for ``summary.json``."""
+        slope = self.slope
+        return {
+            "mode": self.mode,
+            "sustained": self.verdict,
+            "slope": None if slope is None else slope.value,
+            "slope_low": None if slope is None else slope.low,
+            "slope_high": None if slope is None else slope.high,
+            "start_share": self.start_share,
+        }
+
+
+def of_rows(rows: pa.Table) -> Load | None:
+    """The load of an experiment, by its requests of an open loop; None: it has none.
+
+    A rate is sustained if the platform fails none of its requests (those that the function itself
+    failed count as served) and latency does not grow (`uncia.stats.slopes`).
+    """
+    sent = pc.and_(columns.column(rows, "open_loop", pa.bool_()), pc.invert(columns.is_hop(rows)))
+    rows = rows.filter(pc.fill_null(sent, False)).sort_by("scheduled")
+    if not rows.num_rows:
+        return None
+    scheduled = columns.integers(rows, "scheduled").to_numpy()
+    latency = columns.difference(rows, "received", "scheduled")
+    outcomes = columns.words(rows, "outcome").to_numpy(zero_copy_only=False)
+    starts = columns.words(rows, "start").to_numpy(zero_copy_only=False)
+    waking = np.isin(starts, STARTS)
+    ends = scheduled + latency.fill_null(0).to_numpy()
+    first = waking & (ends <= scheduled[0] + (scheduled[-1] - scheduled[0]) // _FIRST)
+    later = scheduled >= ends[first].max(initial=scheduled[0])
+    answered = later & latency.is_valid().to_numpy()
+    gained = latency.fill_null(0).to_numpy()
+    slope = slopes.of_rows(scheduled[answered], gained[answered])
+    verdict: Verdict = "undecided" if slope is None else slope.verdict()
+    if not np.isin(outcomes, ("ok", "function_error")).all():
+        verdict = "not"
+    known = later & np.array([start is not None for start in starts])
+    share = float((waking & known).sum() / known.sum()) if known.any() else None
+    return Load(verdict, slope, share, _mode(verdict, share))
+
+
+def _mode(verdict: Verdict, start_share: float | None) -> Mode | None:
+    if verdict == "not":
+        return "over-invoked"
+    if verdict == "undecided" or start_share is None:
+        return None
+    return "under-invoked" if start_share > UNDER else "balanced"

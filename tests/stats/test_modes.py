@@ -1,0 +1,69 @@
+"""Modes of loads: over-invoked, under-invoked, balanced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from uncia.stats import modes
+
+SECONDS, RATE = 12, 50
+ROWS = SECONDS * RATE
+
+
+def load(
+    latency_s: Any = 0.01, starts: Any = None, outcome: str = "ok", *, open_loop: bool = True
+) -> modes.Load | None:
+    scheduled = np.arange(ROWS, dtype=np.int64) * (10**9 // RATE)
+    latency = np.broadcast_to(np.asarray(latency_s), ROWS)
+    return modes.of_rows(
+        pa.table(
+            {
+                "outcome": ["ok"] * (ROWS - 1) + [outcome],
+                "open_loop": [open_loop] * ROWS,
+                "parent": pa.nulls(ROWS, pa.string()),
+                "start": pa.array(starts or ["warm"] * ROWS, pa.string()),
+                "scheduled": scheduled,
+                "received": scheduled + (latency * 1e9).astype(np.int64),
+            }
+        )
+    )
+
+
+def test_latency_that_grows_is_too_much() -> None:
+    found = load(np.arange(ROWS) / RATE * 0.1)
+    assert found is not None
+    assert (found.mode, found.verdict) == ("over-invoked", "not")
+    assert found.slope is not None
+    assert found.slope.value == pytest.approx(0.1, rel=1e-3)
+    assert found.data()["slope_low"] == pytest.approx(0.1, rel=1e-3)
+
+
+def test_what_the_platform_fails_is_too_much_and_what_the_function_fails_is_not() -> None:
+    for outcome, mode in (("throttled", "over-invoked"), ("function_error", "balanced")):
+        found = load(outcome=outcome)
+        assert found is not None
+        assert found.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("share", "mode"), [(0.0, "balanced"), (0.04, "balanced"), (0.08, "under-invoked")]
+)
+@pytest.mark.parametrize("start", ["cold", "thawed", "restored"])
+def test_instances_that_do_not_run_are_too_little(share: float, mode: str, start: str) -> None:
+    every = ROWS + 1 if share == 0 else round(1 / share)
+    # The first starts are those of every load.
+    starts = [start if i < 5 or i % every == every - 1 else "warm" for i in range(ROWS)]
+    found = load(starts=starts)
+    assert found is not None
+    assert found.mode == mode
+
+
+def test_what_is_not_known_is_no_mode() -> None:
+    assert load(open_loop=False) is None
+    found = load(starts=[None] * ROWS)
+    assert found is not None
+    assert (found.mode, found.verdict, found.start_share) == (None, "sustained", None)

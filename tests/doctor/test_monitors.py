@@ -14,6 +14,7 @@ from patience import scaled
 from pydantic import ValidationError
 
 from uncia import record
+from uncia.doctor.monitors import Asked, unseen
 from uncia.errors import UnciaError
 from uncia.experiment import files
 from uncia.experiment.model import ExperimentFile
@@ -82,11 +83,39 @@ def test_patterns_that_name_no_group_are_told(tmp_path: Path) -> None:
     assert "no control group is named /absent/*" in done.stderr
 
 
+def test_a_monitor_that_saw_none_of_its_groups_says_so() -> None:
+    rows = record.conform(
+        pa.table(
+            {
+                "time": [1, 1],
+                "counter": ["cgroup.cpu_ns", "pressure.io_some_us"],
+                "cgroup": ["/a", None],
+                "value": [1.0, 1.0],
+                "monitor": ["cgroup", "pressure"],
+            }
+        ),
+        "machine",
+        0,
+    )
+    names = ("machine", "cgroup", "pressure", "perf")
+    asked = [Asked(name, groups=["/a", "/b/*"]) for name in names]
+    # perf does not work there, which is another sentence.
+    assert unseen(rows, asked, ["machine", "cgroup", "pressure"]) == [
+        "pressure: it has no rows of /a or /b/*: they are in trees of version 1, and the kernel has"
+        " these counters for groups in that of version 2 alone"
+    ]
+    assert unseen(rows.slice(1), asked[1:2], ["cgroup"]) == [
+        "cgroup: no control group is named /a or /b/*"
+    ]
+    assert unseen(rows, [Asked("pressure")], ["pressure"]) == []
+
+
 @pytest.mark.parametrize(
     ("monitors", "message"),
     [
         ([{"monitor": "cgroup", "groups": ["docker"]}], "names no control group"),
         ([{"monitor": "perf"}, {"monitor": "perf"}], "perf is named twice"),
+        ([{"monitor": "machine", "groups": ["/a"]}], "of the whole machine, and takes no groups"),
     ],
 )
 def test_monitors_of_files_are_checked_before_the_run(monitors: object, message: str) -> None:

@@ -21,6 +21,7 @@ from uncia.report.sections import bills
 SECTIONS = [
     "errors",
     "latency",
+    "load",
     "distributions",
     "ratios",
     "bursts",
@@ -183,7 +184,7 @@ def test_the_section_of_the_guide_is_found_by_its_place(
         sections._makers.cache_clear()
         del sys.modules[f"{sections.__name__}.sizes"]
     names = [name for name in result.sections if name != "warnings"]
-    assert names == [*SHOWN[:8], "sizes", *SHOWN[8:]]
+    assert names == [*SHOWN[:9], "sizes", *SHOWN[9:]]
     table = result.table_with("experiment", "n", "mean, bytes")
     assert "warm" in [row["experiment"] for row in table]
     assert "sizes" in result.specs

@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
         """Watch the machine and its control groups for a time, or while a command runs."""
         from uncia import record
         from uncia.cli.quantities import quantity
-        from uncia.doctor.monitors import KINDS, Asked, Monitors
+        from uncia.doctor.monitors import KINDS, Asked, Monitors, unseen
         from uncia.units import parse_duration
 
         if unknown := [name for name in names if name not in KINDS]:
@@ -98,8 +98,8 @@ def register(app: typer.Typer) -> None:
                 typer.echo(sentence, err=True)
             record.recover_folder(stream)
         rows = record.read(out / _TABLE, "machine")
-        if "cgroup" in monitors.watching and not rows.column("cgroup").drop_null():
-            typer.echo(f"cgroup: no control group is named {' or '.join(groups)}", err=True)
+        for sentence in unseen(rows, asked, monitors.watching):
+            typer.echo(sentence, err=True)
         _show(rows, out / _TABLE, as_json=as_json)
         if code:
             raise typer.Exit(code)

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from uncia import engine
 from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Kind = Literal["machine", "cgroup", "pressure", "perf"]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
@@ -22,6 +25,14 @@ INTERVAL_NS: Final = 100_000_000
 
 INSTANCES: Final = ("/**/uncia-*/*",)
 """Patterns of the control groups of the embedded platform's instances."""
+
+_OF_GROUPS: Final = ("cgroup", "pressure", "perf")
+"""Monitors that watch control groups."""
+
+_IN_OTHER_TREES: Final = (
+    "they are in trees of version 1, and the kernel has these counters for groups in that of"
+    " version 2 alone"
+)
 
 _START_TIMEOUT_S: Final = 30
 _END_TIMEOUT_S: Final = 10
@@ -173,3 +184,29 @@ class Monitors:
         if self._error is None and not self._started.is_set():
             self._error = "the monitors ended before they began"
         self._started.set()
+
+
+def unseen(rows: pa.Table, asked: Sequence[Asked], watching: Sequence[str]) -> list[str]:
+    """A sentence for each monitor that was asked to watch control groups and saw none.
+
+    Args:
+        rows: of the table ``machine``.
+        asked: the monitors that were asked for.
+        watching: those of them that work here.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    of_groups = rows.filter(pc.is_valid(rows.column("cgroup")))
+    seen = set(pc.unique(of_groups.column("monitor").cast(pa.utf8())).to_pylist())
+    sentences = []
+    for each in asked:
+        name = each.monitor
+        if name not in _OF_GROUPS or name not in watching or name in seen or not each.groups:
+            continue
+        patterns = " or ".join(each.groups)
+        if "cgroup" in seen and name != "cgroup":
+            sentences.append(f"{name}: it has no rows of {patterns}: {_IN_OTHER_TREES}")
+        else:
+            sentences.append(f"{name}: no control group is named {patterns}")
+    return sentences

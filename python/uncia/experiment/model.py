@@ -323,6 +323,12 @@ class MonitorForm(Form):
                 )
         return groups
 
+    @model_validator(mode="after")
+    def _has_groups(self) -> Self:
+        if self.monitor == "machine" and self.groups != list(monitors.INSTANCES):
+            raise ValueError("the monitor machine is of the whole machine, and takes no groups")
+        return self
+
 
 class ExperimentFile(Form):
     """A whole experiment file."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from uncia import engine, record, services
-from uncia.doctor.monitors import Asked, Monitors
+from uncia.doctor.monitors import Asked, Monitors, unseen
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import locked, run_tables, streams, verdict
 from uncia.experiment.conclude import conclude
@@ -190,6 +190,10 @@ class Execution:
         try:
             with self.interruption.held():
                 tables = run_tables.write(self.folder, self.log, self.description, self.noise)
+            if self.monitors is not None:
+                watching = self.monitors.watching
+                silent = unseen(tables["machine"], self._asked(), watching)
+                self.description.warnings.extend(silent)
             for warning in locked.observed(self.plan, tables["invocations"]):
                 self.description.warnings.append(warning)
                 self.reporter.note(f"Warning: {warning}")
@@ -279,12 +283,17 @@ class Execution:
         forms = self.plan.file.monitors
         if forms:
             self.monitors = Monitors.start(
-                [Asked(form.monitor, form.interval, form.groups) for form in forms],
+                self._asked(),
                 self.folder.part("machine", 0, "monitors"),
                 self.description.epoch_unix_ns,
                 run=self.description.run,
                 ours=[os.getpid()],
             )
+
+    def _asked(self) -> list[Asked]:
+        """The monitors that the file names."""
+        forms = self.plan.file.monitors
+        return [Asked(form.monitor, form.interval, form.groups) for form in forms]
 
     def _extend_plan(self, platform: Platform) -> None:
         """Let the plan go on with what is made of the rows so far, if anything is."""

@@ -112,6 +112,11 @@ def test_a_run_from_beginning_to_end(
         selected = [row for row in table if row["experiment"] == name]
         assert item["invocations"] == item["sent"] == len(selected)
         assert item["failed"] == 0
+        # Measured, and subtracted from nothing that nobody asked it of.
+        (both,) = item["round_trips"].values()
+        assert both["before"]["probes"] == both["after"]["probes"] == 5
+        assert 0 < both["before"]["min_ms"] <= both["before"]["median_ms"]
+        assert "latency_less_rtt_ms" not in item
     assert len({row["invocation"] for row in table}) == len(table) == 56
     assert summary["experiments"]["cold"]["cold"] == 4
     assert summary["experiments"]["warm"]["latency_ms"]["p50"] > 0

@@ -36,12 +36,13 @@ SECTIONS = [
     "matrix",
     "instances",
     "lag",
+    "round_trips",
     "outcomes",
     "machine",
     "monitored",
 ]
 # Of a run without chains and monitors, whose failures are declared.
-WITHOUT = ("chains", "hops", "chain_parts", "services", "errors", "monitored")
+WITHOUT = ("chains", "hops", "chain_parts", "services", "errors", "round_trips", "monitored")
 SHOWN = [name for name in SECTIONS if name not in WITHOUT]
 
 

@@ -120,7 +120,16 @@ def summarise(
     spans: pa.Table | None = None,
 ) -> dict[str, Any]:
     """The content of ``summary.json``."""
-    from uncia.stats import chain_parts, chains, columns, errors, hops, modes, summary
+    from uncia.stats import (
+        chain_parts,
+        chains,
+        columns,
+        errors,
+        hops,
+        modes,
+        round_trips,
+        summary,
+    )
 
     data = description.data()
     experiments = summary.experiments(invocations, data)
@@ -134,6 +143,10 @@ def summarise(
             experiments[name]["hops"] = summaries
         if summaries := chain_parts.summarise(rows, spans, described.get(name)):
             experiments[name]["chain_parts"] = summaries
+        if events := description.round_trips.get(name):
+            experiments[name]["round_trips"] = round_trips.summarise(events)
+            if description.content.file.get("subtract_rtt"):
+                experiments[name] |= round_trips.subtracted(rows, events)
     distinct = errors.distinct(invocations, description.explained)
     return _content(description, experiments, tariffs, distinct, hops.warnings(experiments))
 

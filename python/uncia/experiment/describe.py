@@ -52,6 +52,8 @@ class Description:
     packages: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    # The load generator's events of round trips, by experiment.
+    round_trips: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     # The load generator's events that explain why invocations failed; they go into the summary.
     explained: Sequence[Mapping[str, Any]] = ()
 

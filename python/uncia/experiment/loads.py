@@ -91,6 +91,7 @@ class KeptLoad:
         description = self._description
         description.warnings += [*ended.warnings, *self._noise.stop()]
         description.explained = ended.explained
+        description.round_trips = {str(self.prepared.load.experiment): [*ended.rtt]}
         description.failures = failures
         description.ended_unix_ns = time.time_ns()
         description.status = "failed" if failures else "complete"

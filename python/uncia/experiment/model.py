@@ -345,6 +345,10 @@ class ExperimentFile(Form):
         default_factory=dict, description="Requests that follow answers, for experiments to name"
     )
     experiments: dict[Name, Experiment] = Field(min_length=1)
+    subtract_rtt: bool = Field(
+        False,
+        description="The report and summary.json also show latencies less the median round trip",
+    )
     monitors: list[MonitorForm] = Field(
         default_factory=list, description="What watches this machine during the run"
     )

@@ -45,6 +45,8 @@ Watch = Callable[[ExperimentPlan, Path, Mapping[str, Any]], bool]
 """Whether an experiment has sent enough, by its rows so far and an event of the load generator."""
 
 _NOT_REMOVED: Final = "not removed:"
+_RTT_PROBES: Final = 5
+"""TCP connects to each endpoint before and after every experiment."""
 
 
 @dataclass(frozen=True)
@@ -328,6 +330,7 @@ class Execution:
             connect_timeout_ns=experiment.connect_timeout_ns,
             total_timeout_ns=experiment.timeout_ns,
             max_connections=experiment.max_connections,
+            rtt_probes=_RTT_PROBES,
         )
         if self.watch is not None:
             load = replace(load, drain_timeout_ns=experiment.timeout_ns)
@@ -340,8 +343,10 @@ class Execution:
                 self.journal.created(process[0])
 
         def event(event: engine.Event) -> None:
-            self._event(event)
-            if self.watch is not None and self.watch(experiment, rows, event):
+            self._event(experiment.name, event)
+            # Round trips are no requests, and there are no rows before the first one.
+            is_sent = event.get("event") != "rtt"
+            if self.watch is not None and is_sent and self.watch(experiment, rows, event):
                 raise engine.Enough
 
         name = f"[{position + 1}/{len(self.plan.experiments)}] {experiment.name}"
@@ -354,12 +359,14 @@ class Execution:
         self.reporter.end(name, done)
         return rows
 
-    def _event(self, event: dict[str, Any]) -> None:
+    def _event(self, experiment: str, event: dict[str, Any]) -> None:
         """An event of the load generator: shown to the person; warnings go to the report."""
         if event.get("event") == "warning":
             self.description.warnings.append(str(event["message"]))
         elif event.get("event") == "failure":
             self.description.explained = [*self.description.explained, event]
+        elif event.get("event") == "rtt":
+            self.description.round_trips.setdefault(experiment, []).append(event)
         self.reporter.event(event)
 
     def _remove(self) -> None:

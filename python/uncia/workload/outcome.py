@@ -7,7 +7,7 @@ way, and some that only a single load has.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ import pyarrow as pa
 from uncia import record
 from uncia.errors import UnciaError
 from uncia.record import parquet
-from uncia.stats import columns, errors, summary, tails
+from uncia.stats import columns, errors, round_trips, summary, tails
 from uncia.stats.columns import pc
 from uncia.workload import sizes
 from uncia.workload.client import Load
@@ -115,7 +115,7 @@ def summarise(
     latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
     lag = columns.ordered(columns.difference(rows, "sent", "scheduled"))
     figures = summary.summarise(rows, {})
-    rtt = round_trips(ended.rtt)
+    rtt = round_trips.summarise(ended.rtt)
     estimates = tails.estimates(latency, quantiles)
     lags = tails.estimates(lag, _LAG_ORDERS)
     result: dict[str, Any] = {
@@ -151,8 +151,7 @@ def summarise(
         "rtt": rtt,
     }
     if subtract_rtt:
-        trips = [trip for event in ended.rtt for trip in event["samples_ns"]]
-        median = int(np.median(trips)) if trips else None
+        median = round_trips.median_ns(ended.rtt)
         result["subtracted_rtt_ms"] = None if median is None else median / _NS_PER_MS
         if median is not None:
             shorter = tails.estimates(latency - median, quantiles)
@@ -225,23 +224,6 @@ def examples(rows: pa.Table) -> dict[str, dict[str, Any]]:
         errors = columns.words(rows.filter(columns.is_word(rows, "outcome", word)), "error")
         texts = errors.drop_null()
         result[word] = {"count": count, "example": texts[0].as_py() if len(texts) else None}
-    return result
-
-
-def round_trips(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Summarise each endpoint's round trips before and after: number, minimum and median, ms.
-
-    Times are None if no probe succeeded; ``error`` says why.
-    """
-    result: dict[str, dict[str, Any]] = {}
-    for event in events:
-        samples = np.array(event["samples_ns"], dtype=np.int64)
-        result.setdefault(str(event["endpoint"]), {})[str(event["when"])] = {
-            "probes": int(samples.size),
-            "min_ms": int(samples.min()) / _NS_PER_MS if samples.size else None,
-            "median_ms": float(np.median(samples)) / _NS_PER_MS if samples.size else None,
-            "error": event.get("error"),
-        }
     return result
 
 

@@ -17,6 +17,8 @@ import pytest
 from botocore.config import Config
 from patience import FACTOR, scaled
 
+from .workers import Worker
+
 ROLE = "arn:aws:iam::000000000000:role/any"
 START_TIMEOUT_S = scaled(30)
 OK = "def handler(event, context):\n    return {'got': event}\n"
@@ -221,3 +223,33 @@ def serve(engine_binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -
 @pytest.fixture
 def platform(serve: Serve) -> Platform:
     return serve()
+
+
+Join = Callable[..., Worker]
+
+
+@pytest.fixture
+def join(engine_binary: Path, tmp_path: Path, runtimes: Path, serve: Serve) -> Iterator[Join]:
+    """Starts workers; afterwards nothing of them may be left."""
+    workers: list[Worker] = []
+
+    def start(controller: Platform, name: str, **config: Any) -> Worker:
+        state = tmp_path / f"worker-{name}"
+        if not state.exists():
+            state.mkdir()
+            (state / "lock").touch()
+            subprocess.run(["cp", "-al", runtimes, state], check=True)
+        worker = Worker(engine_binary, controller.url, state, name, config)
+        workers.append(worker)
+        return worker
+
+    yield start
+    for worker in workers:
+        worker.stop()
+    for state in {worker.state for worker in workers}:
+        if any(it.state == state and it.process.returncode == -signal.SIGKILL for it in workers):
+            # Who takes its state folder next removes what it left.
+            again = Worker(engine_binary, "http://127.0.0.1:9", state, "sweeper")
+            assert again.process.wait(timeout=scaled(60)) == 1
+            again.stop()
+        assert (instances(state), cgroups(state), mounts(state)) == ([], [], [])

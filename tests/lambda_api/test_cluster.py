@@ -9,7 +9,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ import pytest
 from botocore.exceptions import ClientError
 from patience import scaled
 
-from .conftest import Platform, Serve, cgroups, instances, mounts, package
+from .conftest import Join, Platform, Serve, instances, package
 from .test_http_server import ask
 from .test_response_streams import CLIENT, INTEGRATION, PRELUDE, streamed, url_of
 from .test_serving import log, wait_for
+from .workers import workers
 
 SLEEP = """
 import time
@@ -61,62 +61,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
 """
-
-
-class Worker:
-    """``uncia-engine serve --join``."""
-
-    def __init__(
-        self, binary: Path, url: str, state: Path, name: str, options: Sequence[str] = ()
-    ) -> None:
-        self.state, self.name = state, name
-        command = [binary, "serve", "--join", url, "--name", name, "--state", state, *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert self.process.stdout is not None
-        self.ready = json.loads(self.process.stdout.readline() or b"{}")
-
-    def stop(self, how: int = signal.SIGTERM) -> int:
-        """End it, and return its exit code; a second call returns the same."""
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        self.process.communicate(timeout=scaled(60))
-        return self.process.returncode
-
-
-Join = Callable[[Platform, str], Worker]
-
-
-@pytest.fixture
-def join(engine_binary: Path, tmp_path: Path, runtimes: Path, serve: Serve) -> Iterator[Join]:
-    """Starts workers; afterwards nothing of them may be left."""
-    workers: list[Worker] = []
-
-    def start(controller: Platform, name: str) -> Worker:
-        state = tmp_path / f"worker-{name}"
-        if not state.exists():
-            state.mkdir()
-            (state / "lock").touch()
-            subprocess.run(["cp", "-al", runtimes, state], check=True)
-        worker = Worker(engine_binary, controller.url, state, name)
-        workers.append(worker)
-        return worker
-
-    yield start
-    for worker in workers:
-        worker.stop()
-    for state in {worker.state for worker in workers}:
-        if any(it.state == state and it.process.returncode == -signal.SIGKILL for it in workers):
-            # Who takes its state folder next removes what it left.
-            again = Worker(engine_binary, "http://127.0.0.1:9", state, "sweeper")
-            assert again.process.wait(timeout=scaled(60)) == 1
-            again.stop()
-        assert (instances(state), cgroups(state), mounts(state)) == ([], [], [])
-
-
-def workers(controller: Platform) -> dict[str, str]:
-    """The state of each worker, by its name."""
-    with urllib.request.urlopen(f"{controller.url}/uncia/v1/workers") as answer:
-        return {it["name"]: it["state"] for it in json.load(answer)["workers"]}
 
 
 def uncia(controller: Platform, *command: str) -> dict[str, Any]:
@@ -365,6 +309,26 @@ def test_accepted_events_outlive_the_last_worker(controller: Platform, join: Joi
     assert len(set(done)) == 4
 
 
+def test_events_that_no_worker_can_hold_are_not_accepted(controller: Platform, join: Join) -> None:
+    controller.create("large", SLEEP, MemorySize=1024)
+    controller.create("small", SLEEP, MemorySize=128)
+    # Without a worker nobody knows: one may join.
+    early, _ = controller.invoke("large", {"n": 1}, InvocationType="Event")
+    assert early["StatusCode"] == 202
+    join(controller, "a", capacity_memory_bytes=512 << 20, capacity_cpu_micro=2_000_000)
+    with pytest.raises(ClientError) as refused:
+        controller.invoke("large", {"n": 2}, InvocationType="Event")
+    assert refused.value.response["Error"]["Code"] == "InvalidParameterValueException"
+    assert "larger than the platform's capacity" in str(refused.value)
+    controller.invoke("small", {"n": 3}, InvocationType="Event")
+    wait_for(lambda: len(log(controller)) == 1)
+    # What was accepted waits on, until there is room.
+    join(controller, "b")
+    wait_for(lambda: len(log(controller)) == 2)
+    rows = [(row["function"], row["outcome"], row["worker"]) for row in log(controller)]
+    assert rows == [("small", "ok", rows[0][2]), ("large", "ok", "b")]
+
+
 def test_functions_with_the_hosts_network_reach_no_controller(
     controller: Platform, join: Join
 ) -> None:
@@ -445,3 +409,48 @@ def test_what_cannot_join_is_told_why(
             urllib.request.urlopen(request)
         assert message in stranger.value.read().decode()
     assert instances(tmp_path / "other") == []
+
+
+def test_each_request_has_one_answer_and_one_row_whatever_becomes_of_workers(
+    controller: Platform, join: Join
+) -> None:
+    # Instances end in the moments in which the next requests come.
+    controller.create("f", SLEEP, Tags={"uncia:keep-alive": "1ms"})
+    answers: dict[str, str] = {}
+
+    def ask(n: int) -> None:
+        try:
+            answer, payload = controller.invoke("f", {"n": n, "seconds": n % 3 * 0.02})
+            outcome = "ok" if payload == {"n": n} else "function_error"
+        except ClientError as error:
+            answer, outcome = error.response, "transport_error"
+        request = answer["ResponseMetadata"]["RequestId"]
+        assert request not in answers
+        answers[request] = outcome
+
+    sent = 0
+    for turn in range(5):
+        # Each takes the folder over that the one before left as it was killed.
+        worker = join(controller, "a")
+        with ThreadPoolExecutor(6) as pool:
+            asked = [pool.submit(ask, sent + n) for n in range(30)]
+            sent += len(asked)
+            if turn % 2 == 0:
+                wait_for(lambda least=sent - 20: len(answers) > least)
+                worker.stop(signal.SIGKILL)
+            for it in asked:
+                it.result()
+        worker.stop(signal.SIGKILL)
+        wait_for(lambda: workers(controller) == {})
+    assert len(answers) == sent
+    rows = {row["request_id"]: row["outcome"] for row in log(controller)}
+    assert len(rows) == len(log(controller)), "no request has two rows"
+    for request, outcome in answers.items():
+        # Without a worker there is none to ask, and no row.
+        assert rows.get(request, "transport_error") == outcome
+    assert set(rows) <= set(answers)
+    assert list(rows.values()).count("ok") >= 60
+    lost = [row for row in log(controller) if row["outcome"] != "ok"]
+    assert all("the worker a is gone" in row["error"] for row in lost)
+    ended = [row["end_reason"] for row in log(controller, "instances")]
+    assert None not in ended

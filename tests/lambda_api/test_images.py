@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,8 @@ from uncia.functions.compiler import compile_c
 from uncia.functions.images import Execution, Image, Layer, lay_over, write_image
 from uncia.functions.images.layout import LayerWriter
 
-from .conftest import ROLE, Platform, Serve, names_below
+from .conftest import ROLE, Join, Platform, Serve, names_below
+from .test_serving import log
 
 PATIENCE_S = scaled(60)
 BOOTSTRAP = Path(__file__).with_name("image_bootstrap.c")
@@ -312,3 +314,53 @@ def test_no_image_is_taken_unless_a_folder_is_named(serve: Serve, images: Images
     assert "start it with --images" in refusal(create, platform, "f", image)
     document = json.loads((image.folder / "index.json").read_text())
     assert document["manifests"][0]["digest"] == image.digest
+
+
+def test_images_run_on_workers_that_joined(serve: Serve, images: Images, join: Join) -> None:
+    controller = serve({"images": [str(images.folder)]}, options=["--controller"])
+    a = join(controller, "a")
+    shared = images.layer({"file": b"one", "large": bytes(3 << 20)})
+    image = images.image("one", shared)
+    create(controller, "f", image)
+    create(controller, "g", images.image("two", shared, images.layer({"file": b"two"})))
+    # What it was deployed from is gone, and no worker has ever seen it.
+    shutil.rmtree(images.folder / "two")
+    assert controller.invoke("f")[1]["file"] == "one"
+    assert controller.invoke("g", {"x": 1})[1]["event"] == {"x": 1}
+    names = {path.name for path in (a.state / "layers").iterdir()}
+    assert len(names) == 3
+    assert names == layers(controller)
+    assert not list((a.state / "staging").iterdir())
+    assert {row["worker"] for row in log(controller)} == {"a"}
+    assert "package" in {span["name"] for span in log(controller, "spans")}
+    create(controller, "server", image, Tags={"uncia:architecture": "http"})
+    url = controller.client.create_function_url_config(FunctionName="server", AuthType="NONE")
+    with urllib.request.urlopen(url["FunctionUrl"], timeout=PATIENCE_S) as answer:
+        assert (answer.status, answer.read()) == (200, b"one")
+    with pytest.raises(urllib.error.HTTPError) as missing:
+        urllib.request.urlopen(f"{controller.url}/uncia/v1/layers/{'0' * 64}/..%2f..%2flock")
+    assert missing.value.code == 404
+
+    # A controller that is started again has the layers still.
+    a.stop()
+    controller.stop()
+    again = serve({"images": [str(images.folder)]}, options=["--controller"])
+    join(again, "b")
+    assert again.invoke("g")[1]["file"] == "two"
+
+
+def test_images_of_before_there_were_workers_say_what_to_do(
+    serve: Serve, start: Callable[[], Platform], images: Images, join: Join
+) -> None:
+    alone = start()
+    image = images.image("one", images.layer({"file": b"one"}))
+    create(alone, "f", image)
+    alone.stop()
+    controller = serve({"images": [str(images.folder)]}, options=["--controller"])
+    join(controller, "a")
+    with pytest.raises(ClientError) as refused:
+        controller.invoke("f")
+    assert "update the function's code" in str(refused.value)
+    uri = f"oci:{image.folder}:latest"
+    controller.client.update_function_code(FunctionName="f", ImageUri=uri)
+    assert controller.invoke("f")[1]["file"] == "one"

@@ -13,7 +13,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from .conftest import OK, ROLE, Serve, package
+from .conftest import OK, ROLE, Join, Serve, instances, package
+from .test_serving import log, wait_for
 
 KEY, SECRET, TOKEN, REGION = "AKIDEXAMPLE", "secret/with+signs", "the token", "eu-north-1"
 INVALID = "InvalidParameterValueException"
@@ -189,3 +190,36 @@ def test_what_the_platform_was_not_given_is_named(
     assert "SignatureDoesNotMatch" in message(serve(state="secret"), code)
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     assert "AWS_SECRET_ACCESS_KEY set" in message(serve(state="anonymous"), code)
+
+
+@pytest.mark.parametrize("cache", [0, 1 << 30])
+def test_workers_that_joined_fetch_packages_themselves(
+    serve: Serve, store: Objects, join: Join, cache: int
+) -> None:
+    controller = serve(options=["--controller"])
+    worker = join(controller, "a", code_cache_bytes=cache)
+    first, second = package(OK), package("def handler(event, context):\n    return 'second'\n")
+    store.objects = {"/code/f.zip": first}
+    code = {"S3Bucket": "code", "S3Key": "f.zip"}
+    tags = {"uncia:code": "fetched", "uncia:keep-alive": "0ms"}
+    controller.create("f", Code=code, Tags=tags)
+    assert not list(Path(controller.state, "code").iterdir())
+    fetched = []
+    for n in range(2):
+        assert controller.invoke("f", {"n": n})[1] == {"got": {"n": n}}
+        wait_for(lambda: not instances(worker.state, made_ahead=False))
+        spans = [span["name"] for span in log(controller, "spans")]
+        fetched.append((spans.count("fetch"), spans.count("unpack")))
+    assert fetched == ([(1, 1), (1, 1)] if cache else [(1, 1), (2, 2)])
+    folder = worker.state / "fetched/layers"
+    wait_for(lambda: len(list(folder.iterdir())) == (1 if cache else 0))
+    # What is not what it was any more does not start.
+    controller.client.update_function_code(FunctionName="f", S3Bucket="code", S3Key="f.zip")
+    store.objects = {"/code/f.zip": second}
+    if not cache:
+        with pytest.raises(ClientError) as changed:
+            controller.invoke("f")
+        assert "is not the one that the function was made with" in str(changed.value)
+        assert log(controller)[-1]["outcome"] == "transport_error"
+    controller.client.update_function_code(FunctionName="f", S3Bucket="code", S3Key="f.zip")
+    assert controller.invoke("f")[1] == "second"

@@ -95,6 +95,9 @@ impl Worker {
         }
         let registry = Arc::new(Registry::open(state, ARN_PREFIX)?);
         registry.packages().set_fetching(&config.services, config.code_cache_bytes);
+        if controller {
+            registry.packages().keep_archives();
+        }
         let log = Arc::new(MeterLog::open(state, Retention { rows: config.log_rows })?);
         let left = log.left_events()?;
         let itself: Arc<OnceLock<Arc<Api>>> = Arc::default();

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::json;
+use uncia_policy::Rejection;
 use uncia_record::Invocation;
 
 use super::error::{Answer, ApiError, empty_answer};
@@ -169,6 +170,10 @@ pub(super) async fn answer(
             if let Some(refusal) = function.refusal(&api.config) {
                 // Nobody would learn of it later.
                 return Err(ApiError::invalid(refusal));
+            }
+            let allocation = function.settings(&api.config).allocation;
+            if api.members.as_ref().is_some_and(|members| !members.could_hold(allocation)) {
+                return Err(Rejection::TooLarge.into());
             }
             let request_id = call.names.request_id.clone();
             events::accept(api, &function, call.names, call.payload, call.client_context).await?;

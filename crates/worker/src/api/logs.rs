@@ -1,7 +1,6 @@
-//! The platform's own log as Arrow, its health, and the packages it keeps.
+//! The platform's own log as Arrow, and its health.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -12,9 +11,8 @@ use uncia_record::{Epoch, Instance, Table};
 use super::error::{Answer, ApiError, json_answer};
 use super::forms::ARCHITECTURE;
 use super::route::query_values;
-use super::{Api, body, bytes_answer, joining};
+use super::{Api, body, bytes_answer, joining, packages};
 use crate::features::Features;
-use crate::function::Function;
 use crate::instance::Runtime;
 use crate::meterlog::{LogError, MAX_PAGE_ROWS, Page, Query, Reader};
 use crate::output::{self, MAX_ENTRIES};
@@ -26,8 +24,6 @@ const ARROW: &str = "application/vnd.apache.arrow.stream";
 const NEWEST: &str = "newest";
 /// Room for a page, in rows and in Arrow, until it is sent.
 const PAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Room for a package: one at a time.
-const MAX_ZIP_BYTES: usize = 50 * 1024 * 1024;
 
 /// A page as it is sent.
 struct Encoded {
@@ -45,7 +41,8 @@ pub(super) async fn answer(
         ["health"] => Ok(health(api).await),
         ["workers"] => joining::list(api),
         ["output"] => output(api, head.uri.query().unwrap_or("")).await,
-        ["code", sha256] => code(api, sha256, head).await,
+        ["code", sha256] => packages::zip(api, sha256, head).await,
+        ["layers", layer, blob] => packages::layer(api, layer, blob).await,
         [table @ ("invocations" | "spans" | "instances")] => {
             let text = head.uri.query().unwrap_or("");
             let (query, newest) = query(text)?;
@@ -175,39 +172,6 @@ async fn health(api: &Api) -> Answer {
         "warnings": api.warnings(),
     });
     json_answer(StatusCode::OK, &body)
-}
-
-async fn code(api: &Api, sha256: &str, head: &Parts) -> Result<Answer, ApiError> {
-    let zip = find_zip(api, sha256)?;
-    let unread =
-        |error: std::io::Error| ApiError::service(format!("The package cannot be read: {error}"));
-    let room = OWN_ANSWERS.enter(MAX_ZIP_BYTES).await;
-    let read = tokio::task::spawn_blocking(move || std::fs::read(zip)).await;
-    let zip = read.map_err(std::io::Error::other).and_then(|zip| zip).map_err(unread)?;
-    Ok(bytes_answer("application/zip", body::occupying(room, head, zip)))
-}
-
-/// The zip file of a function's or a layer's package.
-fn find_zip(api: &Api, sha256: &str) -> Result<PathBuf, ApiError> {
-    let functions = api.registry.all();
-    let mut versions = functions.iter().flat_map(Function::versions);
-    let is_it = |it: &&Arc<Function>| it.code.sha256() == sha256 && it.code.image().is_none();
-    if let Some(function) = versions.find(is_it) {
-        return match function.broken {
-            Some(_) => Err(ApiError::broken(function)),
-            None => Ok(function.code.zip()),
-        };
-    }
-    let layers = api.registry.layers();
-    let mut versions = layers.values().flat_map(|layer| layer.versions.values());
-    let version = versions.find(|it| it.code.sha256() == sha256);
-    if let Some(version) = version {
-        return Ok(version.code.zip());
-    }
-    // Of a layer's version that was deleted, or of code that was replaced, while functions use it still.
-    let code = api.registry.packages().in_use(sha256);
-    let code = code.ok_or_else(|| ApiError::not_found("There is no such package"))?;
-    Ok(code.zip())
 }
 
 /// What functions printed in their last invocations, as an array of JSON.

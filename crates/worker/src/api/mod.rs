@@ -16,6 +16,7 @@ mod joining;
 mod layers;
 mod logs;
 pub(crate) mod machines;
+mod packages;
 mod pages;
 mod permissions;
 mod provisioned;

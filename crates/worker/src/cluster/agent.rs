@@ -116,6 +116,7 @@ impl Agent {
         let store = PackageStore::open(&state)?;
         // It has them all from the controller.
         store.sweep(&std::collections::HashSet::new())?;
+        store.set_fetching(&config.services, config.code_cache_bytes);
         let packages = Packages::new(store, uplink.clone(), host.clone());
         let agent = Self {
             uplink,
@@ -254,12 +255,12 @@ impl Agent {
     }
 
     async fn start_instance(&self, body: Incoming, came: Moment) -> Result<Bytes, String> {
-        let StartRequest { mut spec, code, layers } = wire::decode(body).await?;
+        let StartRequest { mut spec, package, layers } = wire::decode(body).await?;
         if let Some(refusal) = self.services.refusal(spec.reach) {
             return Err(refusal);
         }
         let began = Moment::now();
-        let packages = self.packages.lay(&mut spec, &code, &layers).await?;
+        let packages = self.packages.lay(&mut spec, &package, &layers).await?;
         let fetched = ("package".to_owned(), began, Moment::now());
         let id = spec.id.clone();
         let next = InstanceSpec { id: String::new(), ..spec.clone() };

@@ -16,10 +16,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use uncia_clock::Moment;
-use uncia_policy::WorkerId;
+use uncia_policy::{Resources, WorkerId};
 
 use super::remote::RemoteInstance;
-use super::wire::{self, Introduction, StartAnswer, StartRequest, Translation};
+use super::wire::{self, Introduction, PackageSource, StartAnswer, StartRequest, Translation};
 use crate::clock;
 use crate::dispatch::{Dispatcher, Started};
 use crate::function::Function;
@@ -147,6 +147,14 @@ impl Members {
     /// Whether a worker of this name is there.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.read().values().any(|member| member.name() == name)
+    }
+
+    /// Whether one of them, if it were empty, could hold an instance; without any, one may join.
+    pub(crate) fn could_hold(&self, allocation: Resources) -> bool {
+        let members = self.read();
+        let mut staying = members.values().filter(|it| !*it.is_draining.borrow()).peekable();
+        staying.peek().is_none()
+            || staying.any(|it| allocation.fits(it.about.capacity().resources))
     }
 
     /// What people are told of them, by name.
@@ -279,16 +287,6 @@ impl Members {
 
     /// What a worker must know to start an instance of this kind.
     fn request(&self, spec: InstanceSpec) -> Result<StartRequest, String> {
-        if spec.image.is_some() {
-            return Err("functions that are images do not run on workers that have joined a \
-                        controller; give it a zip package"
-                .to_owned());
-        }
-        if spec.package.is_some() {
-            return Err("functions whose package is fetched at a start do not run on workers that have joined a \
-                        controller: update their code without the tag uncia:code"
-                .to_owned());
-        }
         let function = self.function(&spec.function, &spec.code).ok_or_else(|| {
             "the function was changed before the worker was asked to start it".to_owned()
         })?;
@@ -297,7 +295,7 @@ impl Members {
             Some(opt) if opt.parts().is_empty() => vec![opt.sha256().to_owned()],
             Some(opt) => opt.parts().iter().map(|part| part.sha256().to_owned()).collect(),
         };
-        Ok(StartRequest { code: function.code.sha256().to_owned(), layers, spec })
+        Ok(StartRequest { package: PackageSource::of(&function.code), layers, spec })
     }
 
     /// The function's version of this name, if it has this code still.

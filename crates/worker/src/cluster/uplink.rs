@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use uncia_oci::Layer;
 
 use super::wire::{INTRODUCTION_HEADER, Introduction, JOIN_PATH, PROTOCOL};
 
@@ -178,32 +179,35 @@ impl Uplink {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             return hyper::upgrade::on(answer).await.map_err(|error| self.unreachable(error));
         }
-        let status = answer.status();
-        let said = Limited::new(answer.into_body(), MAX_REFUSAL_BYTES).collect().await;
-        let said = said.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        let reason = serde_json::from_slice::<serde_json::Value>(&said)
-            .ok()
-            .and_then(|error| {
-                let message = error.get("message").or_else(|| error.get("Message"))?;
-                message.as_str().map(str::to_owned)
-            })
-            .unwrap_or_else(|| format!("it answers with HTTP status {status}"));
+        let reason = reason_of(answer).await;
         Err(JoinError::Refused { url: self.url.clone(), reason })
+    }
+
+    /// The archive of an image's layer.
+    pub(super) async fn layer(&self, layer: &Layer) -> Result<Response<Incoming>, String> {
+        let (layer, blob) = (layer.diff_id.hex(), layer.blob.digest.hex());
+        self.fetch(&format!("/uncia/v1/layers/{layer}/{blob}"), &format!("layer {blob}")).await
+    }
+
+    /// Asks for something that the controller keeps.
+    async fn fetch(&self, path: &str, what: &str) -> Result<Response<Incoming>, String> {
+        let answer = self.send(Method::GET, path, HeaderMap::new(), Bytes::new());
+        let answer = timeout(ANSWER_TIMEOUT, answer).await;
+        let answer = answer.map_err(|_| format!("the controller does not send the {what}"))?;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let status = answer.status();
+        if status != StatusCode::OK {
+            let reason = reason_of(answer).await;
+            return Err(format!("the controller does not send the {what}: {reason}"));
+        }
+        Ok(answer)
     }
 
     /// A package by its hash.
     pub(super) async fn package(&self, sha256: &str) -> Result<Bytes, String> {
         let path = format!("/uncia/v1/code/{sha256}");
         let silent = |_| format!("the controller does not send the package {sha256}");
-        let answer = self.send(Method::GET, &path, HeaderMap::new(), Bytes::new());
-        let answer = timeout(ANSWER_TIMEOUT, answer).await.map_err(silent)?;
-        let answer = answer.map_err(|error| error.to_string())?;
-        let status = answer.status();
-        if status != StatusCode::OK {
-            return Err(format!(
-                "the controller answers with HTTP status {status} when asked for the package {sha256}"
-            ));
-        }
+        let answer = self.fetch(&path, &format!("package {sha256}")).await?;
         let (mut body, mut bytes) = (answer.into_body(), BytesMut::new());
         while let Some(frame) = timeout(ANSWER_TIMEOUT, body.frame()).await.map_err(silent)? {
             let frame = frame.map_err(|error| error.to_string())?;
@@ -213,6 +217,20 @@ impl Uplink {
         }
         Ok(bytes.freeze())
     }
+}
+
+/// Why the controller has not done what it was asked for.
+async fn reason_of(answer: Response<Incoming>) -> String {
+    let status = answer.status();
+    let said = Limited::new(answer.into_body(), MAX_REFUSAL_BYTES).collect().await;
+    let said = said.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    serde_json::from_slice::<serde_json::Value>(&said)
+        .ok()
+        .and_then(|error| {
+            let message = error.get("message").or_else(|| error.get("Message"))?;
+            message.as_str().map(str::to_owned)
+        })
+        .unwrap_or_else(|| format!("it answers with HTTP status {status}"))
 }
 
 /// Whether a host's name or address is this machine's own.

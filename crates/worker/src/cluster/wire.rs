@@ -18,6 +18,7 @@ use uncia_policy::{Capacity, Resources};
 use crate::instance::{
     HttpHead, InstanceSpec, Outcome, Phase, Reply, Request, Runtime, Sandbox, StartError, Usage,
 };
+use crate::store::{Code, FetchedZip, Origin, StoredImage};
 
 /// What the connection of a worker becomes.
 pub(crate) const PROTOCOL: &str = "uncia-worker/1";
@@ -75,10 +76,62 @@ pub(crate) fn engine_version() -> String {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StartRequest {
     pub spec: InstanceSpec,
-    /// The hash of its package.
-    pub code: String,
+    pub package: PackageSource,
     /// The hashes of its layers' packages, the lowest first.
     pub layers: Vec<String>,
+}
+
+/// Where a worker has an instance's package from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum PackageSource {
+    /// A zip file that the controller keeps, by its hash.
+    Kept(String),
+    /// A zip file that each start fetches from a store of objects, by its hash.
+    Fetched(String, #[serde(with = "as_json")] FetchedZip),
+    /// An image, whose layers come from the controller, or from its registry if it has one.
+    Image(#[serde(with = "as_json")] StoredImage),
+}
+
+impl PackageSource {
+    /// Where the package of a function comes from.
+    pub(super) fn of(code: &Code) -> Self {
+        match (code.image(), code.origin()) {
+            (Some(image), _) => Self::Image(image.clone()),
+            (None, Some(Origin::Store(zip))) => {
+                Self::Fetched(code.sha256().to_owned(), zip.clone())
+            }
+            (None, _) => Self::Kept(code.sha256().to_owned()),
+        }
+    }
+
+    /// What it is called where one waits for another.
+    pub(super) fn hash(&self) -> &str {
+        match self {
+            Self::Kept(sha256) | Self::Fetched(sha256, _) => sha256,
+            Self::Image(stored) => stored.image.digest.hex(),
+        }
+    }
+}
+
+/// For what leaves out what it has not, which the form of all else cannot say.
+mod as_json {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serde_json::to_string(value).map_err(S::Error::custom)?.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        serde_json::from_str(&text).map_err(D::Error::custom)
+    }
 }
 
 /// How a start went, with moments of the worker's.
@@ -289,6 +342,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::remote::s3::Object;
 
     #[test]
     fn a_moment_is_as_far_from_the_request_here_as_there() {
@@ -310,10 +364,22 @@ mod tests {
         let runtime = Runtime::all()[0];
         let spec =
             InstanceSpec::new("i-1".to_owned(), "f:3", runtime, "m.h", PathBuf::from("/code/x"));
-        let request = StartRequest { spec, code: "ab".to_owned(), layers: vec!["cd".to_owned()] };
-        let bytes = encode(&request).unwrap();
-        let read: StartRequest = postcard::from_bytes(&bytes).unwrap();
-        assert_eq!(format!("{request:?}"), format!("{read:?}"));
+        let object = Object { bucket: "b".to_owned(), key: "k".to_owned(), version: None };
+        let zip = FetchedZip { object, zip_bytes: 1, unzipped_bytes: 2 };
+        let digest = uncia_oci::Digest::of(b"manifest");
+        let execution = uncia_oci::document::Execution::default();
+        let image = uncia_oci::Image { digest, execution, layers: Vec::new() };
+        for package in [
+            PackageSource::Kept("ab".to_owned()),
+            PackageSource::Fetched("ab".to_owned(), zip),
+            PackageSource::Image(StoredImage { image, bytes: 3, repository: None }),
+        ] {
+            let (spec, layers) = (spec.clone(), vec!["cd".to_owned()]);
+            let request = StartRequest { spec, package, layers };
+            let bytes = encode(&request).unwrap();
+            let read: StartRequest = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(format!("{request:?}"), format!("{read:?}"));
+        }
 
         let mut headers = http::HeaderMap::new();
         headers.append("set-cookie", "a=1".parse().unwrap());

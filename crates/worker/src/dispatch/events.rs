@@ -18,6 +18,10 @@ use crate::meterlog::{EventUpdate, Recorded};
 /// Lambda tries an event that failed twice more.
 const MAX_FAILURES: i64 = 3;
 
+/// An event that no worker can hold waits for so long since it was accepted, as on Lambda unless a function
+/// says otherwise.
+const MAX_AGE_NS: u64 = 6 * 3_600_000_000_000;
+
 /// Payloads up to this size stay in memory while an event waits; larger ones are read from the log
 /// when their turn comes, so that many waiting events take little memory.
 pub(super) const INLINE_BYTES: usize = 1024;
@@ -43,6 +47,10 @@ pub(super) struct QueuedEvent {
     pub stage: Option<Arc<str>>,
     /// Since when it waits for its first attempt.
     pub accepted: Option<Moment>,
+    /// How long it had been accepted when this worker took it up.
+    pub age_ns: u64,
+    /// When it is too old to wait on, by the scheduler's time; known once it has waited here.
+    pub expires: Option<Nanos>,
     /// The number of the last attempt that has a row.
     pub attempt: i64,
     /// Attempts that ran and failed.
@@ -75,6 +83,17 @@ pub(super) enum AttemptEnd<'a> {
 }
 
 impl QueuedEvent {
+    /// Takes note of the time at which it begins to wait here.
+    pub(super) fn begin_waiting(&mut self, now: Nanos) {
+        let left = MAX_AGE_NS.saturating_sub(self.age_ns);
+        self.expires.get_or_insert(now.saturating_add(left));
+    }
+
+    /// Whether it has waited for as long as it may.
+    pub(super) fn has_expired(&self, now: Nanos) -> bool {
+        self.expires.is_some_and(|at| at <= now)
+    }
+
     /// Takes note of how the attempt with this number ended. Returns what the log is to be told and
     /// what comes next; `retry_ms` is the wait before the second attempt.
     pub(super) fn attempted(
@@ -172,6 +191,8 @@ mod tests {
             parent: None,
             stage: None,
             accepted: None,
+            age_ns: 0,
+            expires: None,
             attempt: 0,
             failures: 0,
             payload_bytes: 2,
@@ -199,6 +220,17 @@ mod tests {
         assert_eq!(next, NextAttempt::AfterMs(200));
         let (update, next) = event.attempted(23, &failed, 100);
         assert_eq!((update, next), (EventUpdate::Done { id: 7 }, NextAttempt::None));
+    }
+
+    #[test]
+    fn an_event_expires_six_hours_after_it_was_accepted() {
+        const HOUR: Nanos = 3_600_000_000_000;
+        let mut event = QueuedEvent { age_ns: 4 * HOUR, ..event() };
+        assert!(!event.has_expired(Nanos::MAX), "it has not waited yet");
+        event.begin_waiting(HOUR);
+        event.begin_waiting(2 * HOUR);
+        assert!(!event.has_expired(3 * HOUR - 1));
+        assert!(event.has_expired(3 * HOUR));
     }
 
     #[test]

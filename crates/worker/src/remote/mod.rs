@@ -61,8 +61,14 @@ fn send(host: &str, port: u16, request: Request<Empty<Bytes>>) -> Result<Answer,
     };
     let answer = Handle::current().block_on(async { timeout(IDLE_TIMEOUT, asked).await });
     let answer: Response<Incoming> = answer.map_err(|_| silent())??;
-    let (head, body) = answer.into_parts();
-    Ok(Answer { head, body, piece: Bytes::new() })
+    Ok(answer.into())
+}
+
+impl From<Response<Incoming>> for Answer {
+    fn from(answer: Response<Incoming>) -> Self {
+        let (head, body) = answer.into_parts();
+        Self { head, body, piece: Bytes::new() }
+    }
 }
 
 fn silent() -> String {

@@ -249,7 +249,7 @@ fn changed(object: &Object, expected: &Digest, found: &str) -> PackageError {
 }
 
 /// Refuses what is not what its descriptor says.
-fn check(
+pub(super) fn check(
     what: String,
     (expected, size): (&Digest, u64),
     found: &Digest,

@@ -4,6 +4,7 @@
 //! images/<name>.json       an image: see `StoredImage::name`
 //! layers/<sha256>/files/   a layer, unpacked: the digest of its archive without compression names it
 //! layers/<sha256>/layer.json
+//! layers/<sha256>/<sha256 of the archive>.archive   as it came, where workers have it from here
 //! ```
 //!
 //! There are two such pairs of folders: images that are kept share nothing with those that are fetched when an
@@ -15,6 +16,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -22,11 +24,13 @@ use serde::{Deserialize, Serialize};
 use uncia_oci::layer::{Contents, Rules, unpack};
 use uncia_oci::{Digest, Image, ImageError, Layer, Source};
 
+use super::fetched::check;
 use super::folders;
 use super::package::PackageError;
 use super::recent::Recent;
 use crate::ids;
 use crate::remote::registry::Repository;
+use crate::remote::{Deadline, SaveError, save};
 use crate::sandbox::GROUP_ID;
 
 /// Most files, folders and links of a layer. Bounds the inodes that one can use up.
@@ -73,6 +77,8 @@ pub(super) struct ImageStore {
     pub(super) unpacking: Mutex<HashMap<Digest, Arc<Mutex<()>>>>,
     /// What was fetched and is kept for the next instance; each holds once.
     pub(super) recent: Mutex<Recent<Digest>>,
+    /// Whether archives of layers are kept as they came.
+    keeps_archives: AtomicBool,
 }
 
 /// Which layers are needed.
@@ -100,6 +106,7 @@ impl ImageStore {
             holds: Mutex::default(),
             unpacking: Mutex::default(),
             recent: Mutex::new(Recent::new(0)),
+            keeps_archives: AtomicBool::new(false),
         };
         folders::ensure(&store.images(), folders::PRIVATE)?;
         // Instances see the layers through mounts, and nobody else has any business there.
@@ -160,16 +167,54 @@ impl ImageStore {
         let gate = self.gate(&layer.diff_id);
         let unpacked = {
             let _alone = lock(&gate);
-            match self.contents(&layer.diff_id) {
+            let unpacked = match self.contents(&layer.diff_id) {
                 Some(contents) => Ok(contents),
                 None => self.make(&layer.diff_id, |files| {
                     folders::make(files, folders::READABLE)?;
                     Ok(unpack(source, layer, files, &self.rules)?)
                 }),
-            }
+            };
+            unpacked.and_then(|contents| self.keep_archive(source, layer).map(|()| contents))
         };
         self.leave(&layer.diff_id, gate);
         unpacked
+    }
+
+    /// Keeps archives from now on.
+    pub(super) fn keep_archives(&self) {
+        self.keeps_archives.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether all archives are here that are to be kept of an image.
+    pub(super) fn has_archives(&self, image: &Image) -> bool {
+        let is_kept = |it: &Layer| self.archive(&it.diff_id, &it.blob.digest).is_file();
+        !self.keeps_archives.load(Ordering::Relaxed) || image.layers.iter().all(is_kept)
+    }
+
+    /// The archive of a layer as it came, beside what was unpacked of it.
+    pub(super) fn archive(&self, layer: &Digest, blob: &Digest) -> PathBuf {
+        self.layer(layer).join(format!("{}.archive", blob.hex()))
+    }
+
+    fn keep_archive(&self, source: &dyn Source, layer: &Layer) -> Result<(), PackageError> {
+        let Layer { blob, diff_id } = layer;
+        let archive = self.archive(diff_id, &blob.digest);
+        if !self.keeps_archives.load(Ordering::Relaxed) || archive.is_file() {
+            return Ok(());
+        }
+        let staged = self.staging();
+        let saved =
+            save(source.blob(&blob.digest)?, &staged, blob.size, Deadline::of_bytes(blob.size));
+        let kept = saved.map_err(|(SaveError::Source(error) | SaveError::Disk(error))| error);
+        let kept = kept.map_err(PackageError::Io).and_then(|(digest, bytes)| {
+            let what = format!("the layer {}", blob.digest);
+            check(what, (&blob.digest, blob.size), &digest, bytes)?;
+            Ok(fs::rename(&staged, archive)?)
+        });
+        kept.inspect_err(|_| {
+            // The error at hand is what matters; the staging folder is emptied at the next start.
+            let _ = fs::remove_file(&staged);
+        })
     }
 
     /// Makes a layer: `fill` makes the folder that it gets and what is in it. Nobody else may make it meanwhile.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 
 use sha2::{Digest, Sha256};
-use uncia_oci::{Image, ImageError, Source};
+use uncia_oci::{self as oci, Image, ImageError, Source};
 
 use super::fetched::Origin;
 use super::folders;
@@ -197,6 +197,16 @@ impl PackageStore {
         let _ = self.services.set(services.clone());
     }
 
+    /// Keeps the archives of images' layers from now on, as they came: workers that have joined unpack them anew.
+    pub(crate) fn keep_archives(&self) {
+        self.images.keep_archives();
+    }
+
+    /// The archive of a layer that is kept.
+    pub(crate) fn archive(&self, layer: &oci::Digest, blob: &oci::Digest) -> PathBuf {
+        self.images.archive(layer, blob)
+    }
+
     /// The store of objects that packages are fetched from.
     pub(crate) fn objects(&self) -> Result<s3::Store, PackageError> {
         let none = Services::default();
@@ -268,7 +278,7 @@ impl PackageStore {
     ) -> Result<Arc<Code>, PackageError> {
         let sha256 = image.digest.hex().to_owned();
         let known = self.lock().get(&sha256).and_then(Weak::upgrade);
-        if let Some(code) = known {
+        if let Some(code) = known.filter(|_| self.images.has_archives(&image)) {
             return Ok(code);
         }
         let stored = self.images.unpack_all(source, image)?;

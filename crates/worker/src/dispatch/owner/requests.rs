@@ -50,7 +50,8 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     }
 
     /// Has an accepted event wait for its turn.
-    pub(super) fn enqueue(&mut self, event: QueuedEvent) {
+    pub(super) fn enqueue(&mut self, mut event: QueuedEvent) {
+        event.begin_waiting(self.now());
         if self.shutting_down {
             // It is in the log, and the next worker's.
             return;
@@ -117,9 +118,11 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     fn refuse_event(&mut self, event: QueuedEvent, request: &PendingRequest, refusal: &Refusal) {
         match refusal {
             Refusal::Rejected(Rejection::NoFunction) => self.dropped.push(event.id),
-            // Accepted by an earlier worker with more room; there will be none here. To a controller a
-            // larger worker may come.
-            Refusal::Rejected(reason @ Rejection::TooLarge) if self.is_alone => {
+            // Accepted when there was more room; there will be none here. To a controller a larger worker
+            // may come.
+            Refusal::Rejected(reason @ Rejection::TooLarge)
+                if self.is_alone || event.has_expired(self.now()) =>
+            {
                 let recorded = row::rejected(request, *reason);
                 self.end_attempt(event, request.attempt, recorded, &AttemptEnd::Refused);
             }

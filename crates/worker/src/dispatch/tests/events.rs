@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use uncia_policy::{Capacity, Resources, WorkerId};
+
 use super::platform::{Platform, accepted_event, config, run};
 use crate::config::Config;
 use crate::meterlog::{PayloadSize, WaitingEvent};
@@ -149,5 +151,33 @@ fn stops_are_not_held_against_events_that_run() {
         assert_eq!(state.events[&1].attempt, 1, "it is the next worker's");
         assert_eq!(state.events[&1].failures, 0);
         assert_eq!((&*state.rows[0].outcome, state.rows[0].billed), ("transport_error", Some(0)));
+    });
+}
+
+#[test]
+fn an_event_that_no_worker_can_hold_waits_for_a_larger_one_for_six_hours() {
+    run(async {
+        let platform = Platform::with(5, true, config(), None);
+        let join = |worker, memory| {
+            let resources = Resources { cpu: 64_000_000, memory };
+            let capacity = Capacity { resources, max_instances: 10 };
+            platform.dispatcher.worker_joined(WorkerId(worker), capacity);
+        };
+        join(1, 1 << 20);
+        platform.accept(0, 0).unwrap();
+        tokio::time::sleep(Duration::from_secs(5 * 3600)).await;
+        assert!(platform.log.state.lock().unwrap().rows.is_empty());
+        platform.accept(0, 1).unwrap();
+        tokio::time::sleep(Duration::from_secs(3600 + 120)).await;
+        {
+            let state = platform.log.state.lock().unwrap();
+            let rows: Vec<_> = state.rows.iter().map(|it| (&*it.invocation, &*it.outcome)).collect();
+            assert_eq!(rows, [("event-0", "transport_error")]);
+            assert_eq!(state.events.keys().collect::<Vec<_>>(), [&1], "and the other waits on");
+        }
+        join(2, 1 << 40);
+        platform.rest().await;
+        platform.check_rows();
+        assert_eq!(platform.host.invocations.lock().unwrap().len(), 1);
     });
 }

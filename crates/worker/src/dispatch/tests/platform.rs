@@ -26,17 +26,27 @@ pub(super) struct Platform {
 
 impl Platform {
     pub(super) fn new(seed: u64, calm: bool, config: Config) -> Self {
+        let resources = Resources { cpu: 64_000_000, memory: 1 << 40 };
+        Self::with(seed, calm, config, Some(resources))
+    }
+
+    /// On this machine with its resources, or a controller.
+    pub(super) fn with(
+        seed: u64,
+        calm: bool,
+        config: Config,
+        resources: Option<Resources>,
+    ) -> Self {
         let state = tempfile::tempdir().unwrap();
         let functions = ["a", "b"].map(|name| function(state.path(), name)).to_vec();
         let host = FakeHost::new(seed, calm);
         let log = Arc::new(FakeLog::new(seed ^ 1, calm));
-        let resources = Resources { cpu: 64_000_000, memory: 1 << 40 };
         let dispatcher = Dispatcher::start(
             Arc::new(config),
             host.clone(),
             log.clone(),
             Policies::default(),
-            Some(resources),
+            resources,
         );
         for function in &functions {
             dispatcher.configure(function);

@@ -415,7 +415,7 @@ def test_each_request_has_one_answer_and_one_row_whatever_becomes_of_workers(
     controller: Platform, join: Join
 ) -> None:
     # Instances end in the moments in which the next requests come.
-    controller.create("f", SLEEP, Tags={"uncia:keep-alive": "1ms"})
+    controller.create("f", SLEEP, Tags={"uncia:keep-alive-ms": "1"})
     answers: dict[str, str] = {}
 
     def ask(n: int) -> None:

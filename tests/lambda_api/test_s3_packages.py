@@ -201,7 +201,7 @@ def test_workers_that_joined_fetch_packages_themselves(
     first, second = package(OK), package("def handler(event, context):\n    return 'second'\n")
     store.objects = {"/code/f.zip": first}
     code = {"S3Bucket": "code", "S3Key": "f.zip"}
-    tags = {"uncia:code": "fetched", "uncia:keep-alive": "0ms"}
+    tags = {"uncia:code": "fetched", "uncia:keep-alive-ms": "0"}
     controller.create("f", Code=code, Tags=tags)
     assert not list(Path(controller.state, "code").iterdir())
     fetched = []

@@ -417,6 +417,7 @@ def test_each_request_has_one_answer_and_one_row_whatever_becomes_of_workers(
     # Instances end in the moments in which the next requests come.
     controller.create("f", SLEEP, Tags={"uncia:keep-alive-ms": "1"})
     answers: dict[str, str] = {}
+    unnamed: list[int] = []
 
     def ask(n: int) -> None:
         try:
@@ -424,7 +425,12 @@ def test_each_request_has_one_answer_and_one_row_whatever_becomes_of_workers(
             outcome = "ok" if payload == {"n": n} else "function_error"
         except ClientError as error:
             answer, outcome = error.response, "transport_error"
-        request = answer["ResponseMetadata"]["RequestId"]
+        request = answer["ResponseMetadata"].get("RequestId")
+        if request is None:
+            # Of an error alone may nobody know which request it was.
+            assert outcome == "transport_error"
+            unnamed.append(n)
+            return
         assert request not in answers
         answers[request] = outcome
 
@@ -436,19 +442,21 @@ def test_each_request_has_one_answer_and_one_row_whatever_becomes_of_workers(
             asked = [pool.submit(ask, sent + n) for n in range(30)]
             sent += len(asked)
             if turn % 2 == 0:
-                wait_for(lambda least=sent - 20: len(answers) > least)
+                wait_for(lambda least=sent - 20: len(answers) + len(unnamed) > least)
                 worker.stop(signal.SIGKILL)
             for it in asked:
                 it.result()
         worker.stop(signal.SIGKILL)
         wait_for(lambda: workers(controller) == {})
-    assert len(answers) == sent
+    assert len(answers) + len(unnamed) == sent
     rows = {row["request_id"]: row["outcome"] for row in log(controller)}
     assert len(rows) == len(log(controller)), "no request has two rows"
     for request, outcome in answers.items():
         # Without a worker there is none to ask, and no row.
         assert rows.get(request, "transport_error") == outcome
-    assert set(rows) <= set(answers)
+    others = [outcome for request, outcome in rows.items() if request not in answers]
+    assert len(others) <= len(unnamed)
+    assert "ok" not in others
     assert list(rows.values()).count("ok") >= 60
     lost = [row for row in log(controller) if row["outcome"] != "ok"]
     assert all("the worker a is gone" in row["error"] for row in lost)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from .conftest import Platform, Serve
-from .test_cluster import Worker
 from .test_http_server import ask, create
 from .test_serving import log
+from .workers import Worker
 
 # Asks the service for bytes, of which there are as many in an answer as the line says.
 ASK = """
@@ -134,9 +134,7 @@ def test_workers_that_joined_count_too(
     state.mkdir()
     (state / "lock").touch()
     subprocess.run(["cp", "-al", runtimes, state], check=True)
-    config = tmp_path / "worker.json"
-    config.write_text(json.dumps(services(address)))
-    worker = Worker(engine_binary, controller.url, state, "a", ["--config", str(config)])
+    worker = Worker(engine_binary, controller.url, state, "a", services(address))
     try:
         assert worker.ready["name"] == "a"
         controller.create("f", HANDLER, Tags={"uncia:reach": "store"})

@@ -1,6 +1,5 @@
 """What passes between functions and services is counted by invocation, exactly."""
 
-import json
 import socketserver
 import subprocess
 import threading

@@ -459,6 +459,7 @@ def test_each_request_has_one_answer_and_one_row_whatever_becomes_of_workers(
     assert "ok" not in others
     assert list(rows.values()).count("ok") >= 60
     lost = [row for row in log(controller) if row["outcome"] != "ok"]
-    assert all("the worker a is gone" in row["error"] for row in lost)
+    # In it, or on the way to an instance that was being made.
+    assert {row["error"] for row in lost if "the worker a" not in row["error"]} == set()
     ended = [row["end_reason"] for row in log(controller, "instances")]
     assert None not in ended

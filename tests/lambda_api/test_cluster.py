@@ -261,7 +261,7 @@ def test_a_worker_that_is_killed_ends_its_requests_and_no_others(
     table = log(controller)
     lost = [row for row in table if row["outcome"] == "transport_error"]
     assert {row["worker"] for row in lost} == {"a"}
-    assert all("the worker a is gone" in row["error"] for row in lost)
+    assert all("the worker a" in row["error"] for row in lost)
     assert all((row["execution"], row["billed"]) == (None, 0) for row in lost)
     assert len(lost) == sum(result == "ServiceException" for _, result in results) >= 1
     assert sum(row["outcome"] == "ok" for row in table) == sum(it == "ok" for _, it in results)

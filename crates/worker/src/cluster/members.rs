@@ -153,8 +153,7 @@ impl Members {
     pub(crate) fn could_hold(&self, allocation: Resources) -> bool {
         let members = self.read();
         let mut staying = members.values().filter(|it| !*it.is_draining.borrow()).peekable();
-        staying.peek().is_none()
-            || staying.any(|it| allocation.fits(it.about.capacity().resources))
+        staying.peek().is_none() || staying.any(|it| allocation.fits(it.about.capacity().resources))
     }
 
     /// What people are told of them, by name.

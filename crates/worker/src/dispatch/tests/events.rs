@@ -171,7 +171,8 @@ fn an_event_that_no_worker_can_hold_waits_for_a_larger_one_for_six_hours() {
         tokio::time::sleep(Duration::from_secs(3600 + 120)).await;
         {
             let state = platform.log.state.lock().unwrap();
-            let rows: Vec<_> = state.rows.iter().map(|it| (&*it.invocation, &*it.outcome)).collect();
+            let rows: Vec<_> =
+                state.rows.iter().map(|it| (&*it.invocation, &*it.outcome)).collect();
             assert_eq!(rows, [("event-0", "transport_error")]);
             assert_eq!(state.events.keys().collect::<Vec<_>>(), [&1], "and the other waits on");
         }

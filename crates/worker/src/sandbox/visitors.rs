@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::pace::{Pace, Paced, REQUEST};
+use super::runtime_api::MAX_CONNECTIONS;
 
-/// Connections of one user at a time, as many as to an instance's Runtime API.
-const MAX_CONNECTIONS: usize = 8;
 
 /// Who is at the other end of a connection to the platform's own API.
 pub enum Peer {

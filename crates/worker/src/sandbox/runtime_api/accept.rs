@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use super::RuntimeApi;
 use crate::sandbox::pace::REQUEST;
 
-/// Connections of one instance at a time. Runtimes use one or two; a function that opens more must
-/// not use up the worker's descriptors.
-const MAX_CONNECTIONS: usize = 8;
+/// Connections of one instance at a time to one of its endpoints. Runtimes use one or two, and an SDK that invokes
+/// others ten by default; a function that opens more must not use up the worker's descriptors.
+pub(crate) const MAX_CONNECTIONS: usize = 24;
 
 /// The kernel's buffer for what a connection has sent and the worker has not read, which the kernel
 /// doubles. It counts as nobody's memory.

@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-pub(super) use accept::accept;
+pub(super) use accept::{MAX_CONNECTIONS, accept};
 pub(super) use extensions::{ExtensionFailure, Extensions, MAX_END, Reason};
 
 use super::pace::Pace;

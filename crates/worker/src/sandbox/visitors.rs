@@ -12,7 +12,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::pace::{Pace, Paced, REQUEST};
 use super::runtime_api::MAX_CONNECTIONS;
 
-
 /// Who is at the other end of a connection to the platform's own API.
 pub enum Peer {
     /// A program of the host.

@@ -1,9 +1,14 @@
 """What an experiment declares, and which rows break it."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from record_rows import table
 
+from uncia.experiment import verdict
 from uncia.experiment.expect import Expect, breaches, parse_bound
 from uncia.stats.summary import failures
 
@@ -78,3 +83,28 @@ def test_what_is_no_bound_is_refused(text: object) -> None:
 def test_an_unknown_outcome_is_refused() -> None:
     with pytest.raises(ValueError, match="throtled"):
         expect(throtled="allowed")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "fails"),
+    [
+        ({}, False),
+        ({"preempted": "allowed"}, False),
+        ({"preempted": "at most 1"}, False),
+        ({"preempted": "none"}, True),
+        ({"preempted": "at least 2"}, True),
+    ],
+)
+def test_an_attempt_that_was_preempted_breaks_only_what_is_declared_of_it(
+    bounds: dict[str, str], fails: bool
+) -> None:
+    answered = {"experiment": "e", "function": "f", "invocation": "a", "attempt": 1}
+    answered |= {"sent": 1, "received": 9, "outcome": "ok"}
+    stopped = answered | {"received": None, "outcome": "preempted", "error": "stopped"}
+    plan: Any = SimpleNamespace(name="e", expect=expect(**bounds), streams=[])
+    found = verdict.failures([plan], table([answered, stopped]), is_whole=True)
+    assert bool(found) is fails
+    # A client that is told so has a request that failed.
+    told = table([answered | {"outcome": "preempted", "error": "stopped"}])
+    allowed = bounds.get("preempted") in ("allowed", "at most 1")
+    assert bool(verdict.failures([plan], told, is_whole=True)) is not allowed

@@ -231,3 +231,29 @@ def test_transfers_carry_the_bound_of_their_clocks(
 def test_is_hop_is_false_of_the_clients_later_stages() -> None:
     rows = table([root(0, 1), root(1, 2, parent="run-1:e-0-0", open_loop=False)])
     assert columns.is_hop(rows).to_pylist() == [False, False]
+
+
+def test_attempts_that_were_preempted_are_of_the_chain_of_the_one_that_went_well() -> None:
+    first = "run-1:e-0-0"
+    preempted = {"outcome": "preempted", "error": "stopped", "received": None, "billed": 0}
+    rows = table(
+        [
+            root(0, 30, attempt=3),
+            root(0, 10, attempt=1) | preempted,
+            root(0, 12, attempt=2) | preempted,
+            hop("x", first, 14, 18),
+            hop("y", first, 19, 22, stage="c"),
+        ]
+    )
+    (chain,) = hops.by_stream(rows, hops.chains_of(FORK))[0]
+    assert (chain.root["attempt"], [it["attempt"] for it in chain.attempts]) == (3, [1, 2])
+    (found,) = hops.summarise(rows, None, FORK)
+    assert (found["begun"], found["complete"], found["hops"]) == (1, 1, 2)
+    of_all = summary.summarise(rows, FORK)
+    assert (of_all["invocations"], of_all["sent"], of_all["preempted_attempts"]) == (3, 1, 2)
+    assert of_all["outcomes"] == {"ok": 3}
+    assert of_all["failed"] == 0
+    # Of attempts without one that went well, the row with the client's outcome is the root.
+    failed = table([root(0, 30, attempt=1, outcome="timeout", error="late"), rows.to_pylist()[1]])
+    (chain,) = hops.by_stream(failed, hops.chains_of(FORK))[0]
+    assert chain.root["outcome"] == "timeout"

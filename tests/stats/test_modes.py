@@ -62,6 +62,26 @@ def test_instances_that_do_not_run_are_too_little(share: float, mode: str, start
     assert found.mode == mode
 
 
+def test_an_attempt_that_was_preempted_is_no_request() -> None:
+    scheduled = np.arange(ROWS, dtype=np.int64) * (10**9 // RATE)
+    received = pa.array(scheduled + 10**7)
+    rows = pa.table(
+        {
+            "outcome": ["ok"] * ROWS,
+            "open_loop": [True] * ROWS,
+            "start": ["warm"] * ROWS,
+            "scheduled": scheduled,
+            "received": received,
+        }
+    )
+    attempt = rows.slice(20, 1).set_column(0, "outcome", pa.array(["preempted"]))
+    attempt = attempt.set_column(4, "received", pa.nulls(1, pa.int64()))
+    found = modes.of_rows(pa.concat_tables([rows, attempt]))
+    assert found == modes.of_rows(rows)
+    assert found is not None
+    assert found.mode == "balanced"
+
+
 def test_what_is_not_known_is_no_mode() -> None:
     assert load(open_loop=False) is None
     found = load(starts=[None] * ROWS)

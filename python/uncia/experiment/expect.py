@@ -1,7 +1,8 @@
 """What an experiment declares of its own outcome, and whether the rows kept to it.
 
 A run fails when a request ends otherwise than ``ok``, unless the experiment says that this may be:
-throttling is an error in one experiment and the very thing measured in another. The same words
+throttling is an error in one experiment and the very thing measured in another. Attempts that were
+preempted count only where a bound on them is declared, as each of them ran again. The same words
 bound how instances were started, so that an experiment called *cold* cannot quietly measure warm
 starts.
 """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from uncia.experiment import expect
 from uncia.experiment.plan import ExperimentPlan
-from uncia.stats import hops
+from uncia.stats import columns, hops
+from uncia.stats.columns import pc
 
 
 def failures(experiments: Sequence[ExperimentPlan], rows: pa.Table, *, is_whole: bool) -> list[str]:
@@ -23,8 +23,13 @@ def failures(experiments: Sequence[ExperimentPlan], rows: pa.Table, *, is_whole:
     sentences = []
     unsent = []
     for experiment in experiments:
-        requests = _rows_of(rows, experiment.name)
-        outcomes, starts = _count(requests, "outcome"), _count(requests, "start")
+        attempts = _rows_of(rows, experiment.name)
+        requests = attempts.filter(pc.invert(columns.is_preempted(attempts)))
+        outcomes = columns.count_words(requests, "outcome")
+        starts = columns.count_words(requests, "start")
+        # What was preempted ran again: a failure only where a bound on it is declared.
+        if "preempted" in experiment.expect.model_fields_set:
+            outcomes = columns.count_words(attempts, "outcome")
         breaches = expect.breaches(experiment.expect, outcomes, starts)
         # An experiment that was cut short has not had its chance to keep a lower bound.
         if requests.num_rows and breaches:
@@ -33,7 +38,7 @@ def failures(experiments: Sequence[ExperimentPlan], rows: pa.Table, *, is_whole:
         if is_whole and requests.column("sent").null_count == requests.num_rows:
             unsent.append(f"{experiment.name}: no request was sent")
         if is_whole and not breaches:
-            sentences += _incomplete(experiment, requests)
+            sentences += _incomplete(experiment, attempts)
     return sentences + unsent
 
 
@@ -53,16 +58,4 @@ def _incomplete(experiment: ExperimentPlan, rows: pa.Table) -> list[str]:
 
 
 def _rows_of(rows: pa.Table, experiment: str) -> pa.Table:
-    from pyarrow import compute
-
-    pc: Any = compute
-    names = rows.column("experiment").cast(pa.utf8())
-    return rows.filter(pc.fill_null(pc.equal(names, experiment), False))
-
-
-def _count(rows: pa.Table, column: str) -> dict[str, int]:
-    from pyarrow import compute
-
-    pc: Any = compute
-    counted = pc.value_counts(rows.column(column).cast(pa.utf8()).drop_null())
-    return {str(item["values"]): int(item["counts"]) for item in counted.to_pylist()}
+    return rows.filter(columns.is_word(rows, "experiment", experiment))

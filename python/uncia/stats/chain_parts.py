@@ -1,7 +1,7 @@
 """Parts of a chain's latency: startup, communication and execution, which add up to it exactly.
 
 Every complete chain is a window, from its scheduled time to its last answer (of an asynchronous
-one, to the end of its last stage). Each nanosecond of it belongs to one part:
+one, to the end of its last invocation). Each nanosecond of it belongs to one part:
 
 * *execution*: at least one invocation of the chain does work of its own: it has its event and has
   not answered, and waits for no invocation of the chain;
@@ -20,8 +20,9 @@ fit into what it has to lie within, clocks differ, and the chain's parts are wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -55,6 +56,7 @@ class ChainParts:
         startup, communication, execution: disjoint parts, whose sum is the latency.
         startup_overlapping, execution_overlapping: as ServerlessBench has them.
         self_time: the sum over its invocations of their execution without their waiting for others.
+            Attempts that were preempted are in the parts of the latency, and in no other sum.
         executed: the sum of their executions.
         billed: the sum of what the platform bills for; None if it does not say.
         invocations: of functions.
@@ -126,7 +128,8 @@ def of_experiment(
     for stream, of_stream in hops.by_stream(table, described).items():
         about = described[stream]
         complete = [it for it in of_stream if hops.is_complete(it, about)]
-        parts = [_parts(it, about["kind"], calls) for it in complete]
+        waited_for = partial(hops.is_waited_for, described=about)
+        parts = [_parts(it, about["kind"], calls, waited_for) for it in complete]
         result.append(ChainKind(about["name"], about["kind"], parts))
     return [*result, *_of_client(table, experiment)]
 
@@ -203,13 +206,7 @@ def _of_client(table: pa.Table, experiment: Mapping[str, object] | None) -> list
     rows = hops.rows_of(table.filter(pc.invert(columns.is_hop(table))))
     later = [row for row in rows if row["parent"] is not None]
     parents = {row["invocation"]: row["parent"] for row in later}
-    owner: dict[str, Chain] = {}
-    for row in rows:
-        if row["parent"] is None and row["stage"] is not None:
-            known = owner.get(row["invocation"])
-            # Of several attempts the chain goes on from the one that went well.
-            if known is None or row["outcome"] == "ok":
-                owner[row["invocation"]] = Chain(row)
+    owner = hops.begun(row for row in rows if row["parent"] is None and row["stage"] is not None)
     roots = list(owner.values())
     for row in later:
         chain = hops.owner_of(row["parent"], parents, owner)
@@ -228,30 +225,43 @@ def _of_client(table: pa.Table, experiment: Mapping[str, object] | None) -> list
     return list(result.values())
 
 
-def _parts(chain: Chain, kind: str, calls: Mapping[str, Call]) -> ChainParts:
+def _parts(
+    chain: Chain,
+    kind: str,
+    calls: Mapping[str, Call],
+    waited_for: Callable[[Row], bool | None] = lambda row: False,
+) -> ChainParts:
     """The parts of a complete chain, or why they are withheld."""
     name = str(chain.root["invocation"])
     try:
-        return _known_parts(name, chain, kind, calls)
+        return _known_parts(name, chain, kind, calls, waited_for)
     except _WithheldError as error:
         return ChainParts(name, withheld=str(error))
 
 
-def _known_parts(name: str, chain: Chain, kind: str, calls: Mapping[str, Call]) -> ChainParts:
+def _known_parts(
+    name: str,
+    chain: Chain,
+    kind: str,
+    calls: Mapping[str, Call],
+    waited_for: Callable[[Row], bool | None],
+) -> ChainParts:
     # What the client asked for is an execution of a sequence, and no invocation.
-    invoked = [*([] if kind == "sequence" else [chain.root]), *chain.hops]
+    invoked = [*([] if kind == "sequence" else [*chain.attempts, chain.root]), *chain.hops]
     ran = [row for row in invoked if row["outcome"] == "ok" or row["started"] is not None]
     if any(row["started"] is None or row["ended"] is None for row in ran):
         raise _WithheldError(NO_TIMES)
     window = _window(chain, kind)
     runs = {id(row): _within((row["started"], row["ended"]), window) for row in ran}
     starts = [_within((row["started"] - _waited(row), row["started"]), window) for row in ran]
-    waits = _waits(ran, runs, calls) if kind == "nested" else {}
-    busy_pieces = [_without(runs[id(row)], waits.get(row["invocation"], [])) for row in ran]
-    working = [piece for pieces in busy_pieces for piece in pieces]
+    waits = _waits(ran, runs, calls, waited_for)
+    pieces = {id(row): _without(runs[id(row)], waits.get(id(row), [])) for row in ran}
+    working = [piece for of_row in pieces.values() for piece in of_row]
     execution, both = _length(working), _length([*working, *starts])
     latency = window[1] - window[0]
-    billed = [row["billed"] for row in ran]
+    # What was preempted takes its time of the chain; it is run again, and nobody pays for it.
+    kept = [row for row in ran if not hops.is_preempted(row)]
+    billed = [row["billed"] for row in kept]
     return ChainParts(
         invocation=name,
         latency=latency,
@@ -260,10 +270,10 @@ def _known_parts(name: str, chain: Chain, kind: str, calls: Mapping[str, Call]) 
         execution=execution,
         startup_overlapping=_length(starts),
         execution_overlapping=_length(runs.values()),
-        self_time=sum(map(_length, busy_pieces)),
-        executed=sum(end - start for start, end in runs.values()),
+        self_time=sum(_length(pieces[id(row)]) for row in kept),
+        executed=sum(end - start for start, end in (runs[id(row)] for row in kept)),
         billed=None if None in billed else sum(billed),
-        invocations=len(ran),
+        invocations=len(kept),
         started=sum(row["initialization"] is not None for row in ran),
     )
 
@@ -272,7 +282,7 @@ def _window(chain: Chain, kind: str) -> Interval:
     root = chain.root
     begin = root["scheduled"] if root["scheduled"] is not None else root["sent"]
     if kind == "asynchronous":
-        ends = [hop["ended"] for hop in chain.hops if hop["ended"] is not None]
+        ends = [it["ended"] for it in (root, *chain.hops) if it["ended"] is not None]
     elif kind == "client":
         ends = [it["received"] for it in (root, *chain.hops) if it["received"] is not None]
     else:
@@ -287,24 +297,43 @@ def _waited(row: Row) -> int:
 
 
 def _waits(
-    ran: Iterable[Row], runs: Mapping[int, Interval], calls: Mapping[str, Call]
-) -> dict[str, list[Interval]]:
-    """When each caller waited for those that it invoked."""
-    rows = list(ran)
-    of_name = {row["invocation"]: runs[id(row)] for row in rows}
-    waits: dict[str, list[Interval]] = {}
-    for row in rows:
-        caller = of_name.get(row["parent"])
-        if caller is None:
+    ran: Sequence[Row],
+    runs: Mapping[int, Interval],
+    calls: Mapping[str, Call],
+    waited_for: Callable[[Row], bool | None],
+) -> dict[int, list[Interval]]:
+    """When each caller waited for those that it invoked, by the identity of its row."""
+    attempts: dict[str, list[Row]] = {}
+    for row in ran:
+        attempts.setdefault(row["invocation"], []).append(row)
+    waits: dict[int, list[Interval]] = {}
+    for row in ran:
+        is_waited_for = waited_for(row)
+        if row["parent"] not in attempts or is_waited_for is False:
             continue
         there = (row["started"] - _waited(row), row["ended"])
         call = calls.get(row["invocation"])
         if call is not None:
             given = (call.call["start"], call.call["end"])
-            _within(there, given)
+            if is_waited_for:
+                _within(there, given)
             there = given
-        waits.setdefault(row["parent"], []).append(_within(there, caller))
+        caller = _caller(attempts[row["parent"]], there[0])
+        start, end = runs[id(caller)]
+        if is_waited_for is None and there[1] > end + SLACK_NS:
+            # It outlasts who invoked it, who did not wait.
+            continue
+        if hops.is_preempted(caller):
+            # What it had called goes on without it.
+            there = (min(there[0], end), min(there[1], end))
+        waits.setdefault(id(caller), []).append(_within(there, (start, end)))
     return waits
+
+
+def _caller(attempts: Sequence[Row], moment: int) -> Row:
+    """The attempt that was running when it called: the last one that had begun."""
+    begun = [it for it in attempts if it["started"] <= moment + SLACK_NS]
+    return max(begun or attempts, key=lambda it: int(it["started"]))
 
 
 def _within(interval: Interval, outer: Interval) -> Interval:

@@ -41,7 +41,7 @@ def summarise(
         ``function``, ``requests``, ``ok``, ``response_ms`` (received - sent, of ok rows) and
         ``between_ms`` (sent - received of the parent).
     """
-    is_sent = pc.invert(columns.is_hop(table))
+    is_sent = columns.is_request(table)
     rows = table.filter(pc.and_(is_sent, pc.is_valid(columns.words(table, "stage"))))
     if rows.num_rows == columns.words(rows, "parent").null_count:
         return []

@@ -73,6 +73,19 @@ def is_hop(table: pa.Table) -> Column:
     return pc.and_(caused, pc.is_null(column(table, "open_loop", pa.bool_())))
 
 
+def is_preempted(table: pa.Table) -> Column:
+    """Whether each row is an attempt that was preempted: no answer, as the next attempt has that.
+
+    Each row is told by itself, so that tables can be read some rows at a time.
+    """
+    return pc.and_(is_word(table, "outcome", "preempted"), pc.is_null(integers(table, "received")))
+
+
+def is_request(table: pa.Table) -> Column:
+    """Whether each row is a request of a client: no hop, and no attempt that was preempted."""
+    return pc.invert(pc.or_(is_hop(table), is_preempted(table)))
+
+
 def by_word(table: pa.Table, name: str, nothing: str = NO_EXPERIMENT) -> dict[str, pa.Table]:
     """Split a table by the words of a column, in order of first appearance.
 

@@ -168,10 +168,16 @@ def measured(
         result[name] = Measured(
             experiment_summary,
             columns.ordered(columns.difference(ok, "received", "scheduled")),
-            columns.ordered(columns.difference(rows, "sent", "scheduled")),
+            lag(rows),
             costs.get(name, {}),
         )
     return result
+
+
+def lag(rows: pa.Table) -> Ints:
+    """How late the generator sent each request, ns, ascending."""
+    requests = rows.filter(columns.is_request(rows))
+    return columns.ordered(columns.difference(requests, "sent", "scheduled"))
 
 
 Figures = dict[tuple[str, str, str], Figure]

@@ -29,7 +29,7 @@ _STREAM: Final = re.compile(r"-(?P<stream>[0-9]+)-[0-9]+$")
 _COLUMNS: Final = (
     *("invocation", "parent", "stage", "function", "outcome", "start", "instance"),
     *("scheduled", "sent", "received", "started", "ended"),
-    *("queued", "initialization", "execution", "billed"),
+    *("queued", "initialization", "execution", "billed", "attempt"),
 )
 _TEXTS: Final = frozenset(_COLUMNS[:7])
 
@@ -38,10 +38,11 @@ Row = dict[str, Any]
 
 @dataclass
 class Chain:
-    """One chain: the row that began it, and its hops."""
+    """One chain: the row that began it, other attempts of that, and its hops."""
 
     root: Row
     hops: list[Row] = field(default_factory=list)
+    attempts: list[Row] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def summarise(
         Plain JSON values; an empty list if the experiment has no such chains. ``begun`` (roots),
         ``complete`` (chains of which every hop was ok), ``hops``, ``latency_ms`` (of complete
         chains, from the scheduled time to the answer; of asynchronous ones to the end of their last
-        stage) and ``stages``.
+        invocation) and ``stages``.
     """
     described = chains_of(experiment)
     if not described:
@@ -137,7 +138,7 @@ def executions(table: pa.Table, experiment: Mapping[str, object] | None) -> Any:
 def waiting(
     table: pa.Table, spans: pa.Table | None, experiment: Mapping[str, object] | None
 ) -> Any:
-    """How long each invocation of a nested chain waited for those that it invoked, in ns.
+    """How long each invocation of a chain waited for those that it invoked, in ns.
 
     Args:
         table: the invocations of one experiment.
@@ -149,18 +150,33 @@ def waiting(
         reported its calls, else by the platform's.
     """
     described = chains_of(experiment)
-    nested = {n: chain for n, chain in described.items() if chain["kind"] == "nested"}
-    calls = calls_of(spans) if nested else {}
+    calls = calls_of(spans) if described else {}
     intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for chains in by_stream(table, nested).values():
+    for stream, chains in by_stream(table, described).items():
         for chain in chains:
+            ends = {it["invocation"]: it["ended"] for it in (chain.root, *chain.hops)}
             for hop in chain.hops:
+                is_waited = is_waited_for(hop, described[stream])
                 interval = _interval(hop, calls.get(hop["invocation"]))
-                if interval is not None:
+                if interval is None or is_waited is False:
+                    continue
+                end = ends.get(hop["parent"])
+                if is_waited or (end is not None and interval[1] <= end):
                     intervals[hop["parent"]].append(interval)
     waited = {name: _length(of_name) for name, of_name in intervals.items()}
     names = columns.words(table, "invocation").to_pylist()
     return pa.array([waited.get(name, 0) for name in names], pa.int64())
+
+
+def is_waited_for(hop: Row, described: Mapping[str, Any]) -> bool | None:
+    """Whether the parent of a hop waits for it; None: if the hop ends before its parent does.
+
+    The stages of nested chains are waited for, those of others are not: the platform carries these
+    chains on. What functions invoke on their own may be either.
+    """
+    if _stage(hop["stage"], described) not in described["stages"]:
+        return None
+    return bool(described["kind"] == "nested")
 
 
 def _interval(hop: Row, call: Call | None) -> tuple[int, int] | None:
@@ -208,12 +224,10 @@ def by_stream(
     """The chains of each stream that has some."""
     is_hop = columns.is_hop(table)
     chains: dict[int, list[Chain]] = {stream: [] for stream in described}
-    owner: dict[str, Chain] = {}
-    for root in rows_of(table.filter(pc.invert(is_hop))):
-        stream = stream_of(root["invocation"])
+    owner = begun(rows_of(table.filter(pc.invert(is_hop))))
+    for name, chain in owner.items():
+        stream = stream_of(name)
         if stream is not None and stream in described:
-            chain = Chain(root)
-            owner[root["invocation"]] = chain
             chains[stream].append(chain)
     hops = rows_of(table.filter(is_hop))
     parents = {hop["invocation"]: hop["parent"] for hop in hops}
@@ -222,6 +236,29 @@ def by_stream(
         if of_hop is not None:
             of_hop.hops.append(hop)
     return chains
+
+
+def begun(roots: Iterable[Row]) -> dict[str, Chain]:
+    """A chain for each invocation that began one: of several attempts it goes on from the best."""
+    chains: dict[str, Chain] = {}
+    for row in roots:
+        chain = chains.setdefault(row["invocation"], Chain(row))
+        if chain.root is row:
+            continue
+        first, second = sorted((chain.root, row), key=_success)
+        chain.root = second
+        chain.attempts.append(first)
+    return chains
+
+
+def _success(root: Row) -> tuple[bool, bool, int]:
+    """What orders attempts: the one that went well, else the last that has the client's outcome."""
+    return root["outcome"] == "ok", not is_preempted(root), root["attempt"] or 0
+
+
+def is_preempted(row: Row) -> bool:
+    """As `uncia.stats.columns.is_preempted`, of one row."""
+    return row["outcome"] == "preempted" and row["received"] is None
 
 
 def owner_of(name: str | None, parents: Mapping[str, str], owner: dict[str, Chain]) -> Chain | None:
@@ -335,7 +372,10 @@ def _expected(described: Mapping[str, Any]) -> set[str]:
 def _took(chain: Chain, kind: str) -> int | None:
     root = chain.root
     begin = root["scheduled"] if root["scheduled"] is not None else root["sent"]
-    ends = [hop["ended"] for hop in chain.hops] if kind == "asynchronous" else [root["received"]]
+    ends = [root["received"]]
+    if kind == "asynchronous":
+        own = [] if root["ended"] is None else [root["ended"]]
+        ends = [*own, *(hop["ended"] for hop in chain.hops)]
     if begin is None or not ends or None in ends:
         return None
     return int(max(ends) - begin)

@@ -60,7 +60,7 @@ def of_rows(rows: pa.Table) -> Load | None:
     A rate is sustained if the platform fails none of its requests (those that the function itself
     failed count as served) and latency does not grow (`uncia.stats.slopes`).
     """
-    sent = pc.and_(columns.column(rows, "open_loop", pa.bool_()), pc.invert(columns.is_hop(rows)))
+    sent = pc.and_(columns.column(rows, "open_loop", pa.bool_()), columns.is_request(rows))
     rows = rows.filter(pc.fill_null(sent, False)).sort_by("scheduled")
     if not rows.num_rows:
         return None

@@ -5,7 +5,8 @@ time (``latency_rows`` of them); ``outcomes`` counts all rows, and ``latency_ans
 same quantiles over all rows with any answer. Nothing is trimmed. Latency is received - scheduled,
 so it includes the delay of a request that the generator sent late (no coordinated omission);
 generator lag is sent - scheduled. Rows that no client sent (``hop_rows`` of the ``invocations``)
-have neither time; `uncia.stats.hops` summarises them.
+have neither time; `uncia.stats.hops` summarises them. An attempt that was preempted is a row beside
+that of the next one, which has the client's answer: it counts under ``preempted_attempts`` alone.
 
 MR, TR and TMR are those of STeLLAR (Ustiugov et al., IISWC 2021, section V and table I):
 
@@ -142,6 +143,7 @@ def of_tally(
         "platforms": sorted(tally.words["platform"]),
         "invocations": tally.rows,
         "hop_rows": tally.hops,
+        "preempted_attempts": tally.preempted,
         "sent": tally.sent,
         "answered": tally.received,
         "failed": sum(failed.values()),

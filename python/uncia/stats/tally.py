@@ -87,8 +87,10 @@ class Tally:
     """What a summary needs of the invocations of one experiment.
 
     Attributes:
-        rows: how many there are.
+        rows: how many there are. Attempts that were preempted are no invocations of their own, and
+            count as ``preempted`` alone.
         hops: how many of them no client sent.
+        preempted: how many attempts were.
         sent: how many have a time of sending.
         received: how many have a time of an answer.
         words: how often each word of a column occurs, most frequent first.
@@ -103,13 +105,17 @@ class Tally:
 
     def __init__(self, parts: Iterable[pa.Table]) -> None:
         """Take the rows in parts; a column that they lack is null."""
-        self.rows = self.hops = self.sent = self.received = 0
+        self.rows = self.hops = self.preempted = self.sent = self.received = 0
         self.scheduled, self.answers = Times(), Times()
         counters = {name: Counter[str]() for name in _WORDS}
         instances: set[str] = set()
         latency, others, lag = Sample(), Sample(), Sample()
         bursts = [_bursts(pa.table({}))]
         for rows in parts:
+            instances.update(columns.words(rows, "instance").drop_null().unique().to_pylist())
+            is_preempted = columns.is_preempted(rows)
+            self.preempted += int(pc.sum(is_preempted).as_py() or 0)
+            rows = rows.filter(pc.invert(is_preempted))
             is_ok = columns.is_word(rows, "outcome", "ok")
             ok, rest = rows.filter(is_ok), rows.filter(pc.invert(is_ok))
             self.rows += rows.num_rows
@@ -118,7 +124,6 @@ class Tally:
             self.received += _known(rows, "received")
             for name, counter in counters.items():
                 counter.update(columns.count_words(rows, name))
-            instances.update(columns.words(rows, "instance").drop_null().unique().to_pylist())
             self.scheduled.add(columns.integers(rows, "scheduled"))
             self.answers.add(columns.integers(ok, "received"))
             latency.add(columns.difference(ok, "received", "scheduled"))

@@ -99,5 +99,5 @@ class SubjectRows:
                 is_base=base_name == self.form.experiment,
             ),
             columns.ordered(columns.difference(self.ok, "received", "scheduled")),
-            columns.ordered(columns.difference(self.invocations, "sent", "scheduled")),
+            comparison.lag(self.invocations),
         )

@@ -29,6 +29,7 @@ _LAG: Final = "How much later than scheduled requests were sent."
 
 def section(run: RunData, rows: pa.Table) -> Section:
     """Show a histogram of all rows, and a table by experiment."""
+    rows = rows.filter(columns.is_request(rows))
     values = columns.ordered(columns.difference(rows, "sent", "scheduled"))
     if values.size == 0:
         return Section("lag", "Generator lag", [Note("No request was sent.", "warning")])

@@ -93,6 +93,18 @@ def _counts(run: RunData, outcomes: list[str]) -> Table:
             Column("experiment", "name"),
             Column("requests", "invocations", count),
             Column("sent", "sent", count),
+            *(
+                [
+                    Column(
+                        "attempts preempted",
+                        "preempted_attempts",
+                        count,
+                        explanation="Rows beside these requests, each of which ran again.",
+                    )
+                ]
+                if any(summary["preempted_attempts"] for summary in summaries.values())
+                else []
+            ),
             *(outcome(name) for name in outcomes),
             Column(
                 "failed",

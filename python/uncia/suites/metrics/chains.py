@@ -133,6 +133,9 @@ def _memory_time(subject: SubjectRows, tariff: str) -> Figure:
     """Memory times billed time of all that a chain causes: the bill of the paper."""
     del tariff
     table, chain, count = _invoked(subject)
+    # Nobody pays for what was preempted.
+    is_kept = pc.invert(columns.is_preempted(table))
+    table, chain = table.filter(is_kept), chain[is_kept.to_numpy().astype(bool)]
     billed = columns.integers(table, "billed").to_pylist()
     memory = columns.integers(table, "allocated_memory").to_pylist()
     if not billed or None in billed or None in memory:
@@ -172,7 +175,7 @@ def _gap(name: str, subject: SubjectRows, tariff: str) -> Figure:
 def _roots(subject: SubjectRows) -> list[bool]:
     """Whether each request that began a chain ended ok, in their order."""
     table = subject.invocations
-    roots = table.filter(pc.invert(columns.is_hop(table)))
+    roots = table.filter(columns.is_request(table))
     flags: list[bool] = columns.is_word(roots, "outcome", "ok").to_pylist()
     return flags
 

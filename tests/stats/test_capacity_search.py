@@ -11,7 +11,7 @@ import pytest
 
 from uncia.errors import RunFailedError
 from uncia.stats import capacity, slopes
-from uncia.stats.capacity import Found, Search, see
+from uncia.stats.capacity import Found, Search, Seen, see
 
 SERVICE_S = 0.005
 Service = Callable[[np.random.Generator, int], np.ndarray]
@@ -149,6 +149,66 @@ def test_a_generator_that_is_late_is_not_the_servers_capacity() -> None:
     late = late.set_column(late.column_names.index("received"), "received", received)
     with pytest.raises(RunFailedError, match=r"generator itself .*; 100/s is sustained"):
         search.add(200.5, see(late, 200.5))
+
+
+def test_with_a_limit_of_connections_requests_wait_for_the_server() -> None:
+    queue = Queue(1, fixed, seed=1)
+    rows = queue.rows(200.5, 12, late=0.1)
+    received = pa.compute.add(rows["sent"], 5_000_000)
+    rows = rows.set_column(rows.column_names.index("received"), "received", received)
+    search = Search(200.5, may_wait=True)
+    search.add(200.5, see(rows, 200.5))
+    assert search.rates[200.5].verdict(search.tolerance) == "not"
+
+
+def test_streams_with_equal_shares_that_fire_together_are_judged() -> None:
+    rows = Queue(1, fixed, seed=1).rows(50, 12)
+    both = pa.concat_tables([rows, rows])
+    assert len(see(both, 100, 0.5).gains) == 11
+    # Both requests of a moment are without an answer.
+    keep = both["scheduled"].to_numpy() != rows["scheduled"][300].as_py()
+    assert len(see(both.filter(keep), 100, 0.5).gains) == 5
+
+
+def test_hops_and_attempts_that_were_preempted_are_no_requests_of_a_probe() -> None:
+    rows = Queue(1, fixed, seed=1).rows(100, 12)
+    rows = rows.append_column("open_loop", pa.array([True] * rows.num_rows))
+    rows = rows.append_column("parent", pa.nulls(rows.num_rows, pa.string()))
+    nothing = dict.fromkeys(("scheduled", "sent", "received", "open_loop"))
+    row = rows.slice(100, 1).to_pylist()[0]
+    hop = row | nothing | {"parent": "a", "outcome": "function_error"}
+    preempted = row | {"outcome": "preempted", "received": None}
+    more = pa.concat_tables([rows, pa.Table.from_pylist([hop, preempted], rows.schema)])
+    seen, alone = see(more, 100), see(rows, 100)
+    assert (seen.requests, seen.failed) == (alone.requests, 0)
+    assert seen.gains == pytest.approx(alone.gains)
+
+
+def test_a_confirmation_that_flips_the_lowest_rate_goes_on_below() -> None:
+    search = Search(4)
+    confirmed: list[float] = []
+    tried: list[float] = []
+    while (rate := search.next()) is not None:
+        tried.append(rate)
+        confirmed += [rate] if search.is_confirming else []
+        # What was sustained fails when it is watched again: all from 2/s on.
+        fails = rate >= 4.2 or (rate >= 2 and search.is_confirming)
+        flat = np.zeros(0 if fails else 12)
+        search.add(rate, Seen(flat, flat, 100, {"throttled": 1} if fails else {}))
+    assert confirmed[0] >= 4
+    assert min(tried) == 2
+    found = search.found()
+    assert found.high <= 4.1
+    assert found.low >= 2
+
+
+def test_failures_at_the_lowest_rate_alone_are_not_at_every_rate() -> None:
+    search = Search(1)
+    flat = np.zeros(12)
+    search.add(1, Seen(flat, flat, 10, {"timeout": 1}))
+    search.add(2, Seen(flat, flat, 20, {}))
+    with pytest.raises(RunFailedError, match="fail already at the lowest rate: of 10 at 1/s"):
+        search.next()
 
 
 def test_the_first_starts_do_not_count() -> None:

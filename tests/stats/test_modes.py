@@ -80,6 +80,7 @@ def test_an_attempt_that_was_preempted_is_no_request() -> None:
     assert found == modes.of_rows(rows)
     assert found is not None
     assert found.mode == "balanced"
+    assert found.rate == pytest.approx(RATE)
 
 
 def test_what_is_not_known_is_no_mode() -> None:

@@ -120,8 +120,39 @@ def test_metrics_are_of_whole_chains(tmp_path: Path) -> None:
     assert figure(tmp_path, "sequence-e", "memory_time").value == pytest.approx(0.020)
     share = figure(tmp_path, "nested-e", "chain_failed")
     assert (share.value, share.count, share.rows) == (15, 3, REQUESTS)
+    late = figure(tmp_path, "nested-e", "chain_timed_out")
+    assert (late.value, late.count, late.rows) == (15, 3, REQUESTS)
     first = figure(tmp_path, "nested-e", "first_success")
     assert (first.value, first.draws) == (4, None)
+
+
+def test_chains_that_fail_otherwise_did_not_time_out(tmp_path: Path) -> None:
+    rows = nested("nested-e", 4)
+    for row in rows[:4]:
+        if row["outcome"] == "timeout":
+            row["outcome"] = "function_error"
+    # Of the second chain a function behind the first one timed out.
+    rows[3]["outcome"] = "timeout"
+    write(tmp_path, {"nested-e": rows})
+    assert figure(tmp_path, "nested-e", "chain_failed").count == 4
+    assert figure(tmp_path, "nested-e", "chain_timed_out").count == 3
+
+
+def test_a_subject_after_a_while_has_the_hops_of_its_chains(tmp_path: Path) -> None:
+    write(tmp_path, {"nested-e": nested("nested-e")})
+    form = Subject(experiment="nested-e", after="5s")
+    rows = SubjectRows("later", form, load(tmp_path)).invocations
+    assert rows.num_rows == 2 * (REQUESTS - 5)
+    assert rows.column("parent").null_count == REQUESTS - 5
+
+
+def test_preempted_attempts_are_no_chains_and_not_paid_for(tmp_path: Path) -> None:
+    rows = nested("nested-e", 3)
+    lost = rows[0] | {"outcome": "preempted", "error": "stopped", "received": None}
+    write(tmp_path, {"nested-e": [*rows, lost]})
+    assert figure(tmp_path, "nested-e", "chain_failed").count == 3
+    assert figure(tmp_path, "nested-e", "first_success").value == 4
+    assert figure(tmp_path, "nested-e", "memory_time").value == pytest.approx(0.182)
 
 
 def test_a_chains_bill_is_that_of_all_its_invocations(tmp_path: Path) -> None:

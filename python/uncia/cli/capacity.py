@@ -83,12 +83,13 @@ def register(app: typer.Typer) -> None:
         finally:
             reporter.close()
         outcome = result.outcome
-        if outcome.interrupted is not None:
-            raise typer.Exit(outcome.interrupted)
         if as_json:
             typer.echo(json.dumps(result.data(), indent=2))
         else:
             _show(result)
+        # An interrupted search shows what it has tried.
+        if outcome.interrupted is not None:
+            raise typer.Exit(outcome.interrupted)
         if outcome.error is not None:
             raise outcome.error
 

@@ -21,7 +21,7 @@ from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources
 from uncia.stats import capacity, columns
-from uncia.stats.capacity import COLUMNS, Found, Rate, Search, see
+from uncia.stats.capacity import COLUMNS, Found, Rate, Search, Seen, see
 from uncia.units import format_rate, parse_rate
 
 CHECK: Final = "check"
@@ -166,10 +166,14 @@ class Finder:
         by_experiment = columns.by_word(rows, "experiment")
         try:
             if self.search is None:
-                self.search = Search(self._first_rate(by_experiment[CHECK]), self.tolerance)
+                self.search = Search(
+                    self._first_rate(by_experiment[CHECK]),
+                    self.tolerance,
+                    may_wait="max_connections" in self.sender,
+                )
             else:
                 last = self.probes[-1]
-                self.search.add(last.rate, see(by_experiment[last.name], last.rate))
+                self.search.add(last.rate, self._see(by_experiment[last.name], last))
             rate = self.search.next()
         except RunFailedError as error:
             self._error = error
@@ -187,12 +191,17 @@ class Finder:
     def _seed(self) -> int:
         return int(self.document.get("seed", 1))
 
+    def _see(self, rows: pa.Table, probe: Probe) -> Seen:
+        rates = [_rate(part) for part in self.sender.get("mix", [])]
+        return see(rows, probe.rate, float(max(rates) / sum(rates)) if rates else 1.0)
+
     def _first_rate(self, rows: pa.Table) -> float:
         """Where to begin.
 
         Raises:
             RunFailedError: no request was answered well.
         """
+        rows = rows.filter(columns.is_request(rows))
         ok = rows.filter(columns.is_word(rows, "outcome", "ok"))
         if not ok.num_rows:
             outcomes = columns.count_words(rows, "outcome")
@@ -220,7 +229,7 @@ class Finder:
         read = list(record.scan(rows, COLUMNS)) if rows.exists() else []
         if not read or self.search is None:
             return False
-        seen = see(pa.concat_tables(read), probe.rate)
+        seen = self._see(pa.concat_tables(read), probe)
         return self.search.is_enough(probe.rate, seen, elapsed_s)
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from uncia.errors import RunFailedError
 from uncia.stats import columns, slopes
+from uncia.stats.columns import pc
 from uncia.stats.quantiles import Floats, Ints
 from uncia.stats.slopes import Slope, Verdict
 
@@ -88,13 +89,21 @@ class Seen:
         return sum(self.outcomes.values())
 
 
-def see(rows: pa.Table, rate: float) -> Seen:
+def see(rows: pa.Table, rate: float, share: float = 1.0) -> Seen:
     """What rows show of a rate: `COLUMNS` of those that have an end so far.
+
+    Args:
+        rows: of a probe. Hops and attempts that were preempted are no requests, and do not count.
+        rate: of all requests, a second.
+        share: of the stream with the most of them, whose gaps are the widest of the whole
+            schedule: streams of constant arrivals begin together.
 
     Seconds before the first starts are over do not count: those of the time for which a rate is
     watched in any case. Of a load that goes on, nothing counts that was due after the first request
     without an answer: rows of those that are answered early would make later ones look fast.
     """
+    is_due = pc.is_valid(columns.integers(rows, "scheduled"))
+    rows = rows.filter(pc.and_(columns.is_request(rows), is_due))
     outcomes = columns.count_words(rows, "outcome")
     outcomes.pop("ok", None)
     scheduled = columns.integers(rows, "scheduled").to_numpy()
@@ -105,7 +114,7 @@ def see(rows: pa.Table, rate: float) -> Seen:
         for end in ("received", "sent")
     )
     begin = _begin(rows, order, scheduled, latency, rate)
-    end = _answered(scheduled, rate)
+    end = _answered(scheduled, rate * share)
     whole = slice(int(np.searchsorted(scheduled, begin)), end)
     scheduled, latency, late = (values[whole] for values in (scheduled, latency, late))
     return Seen(
@@ -113,7 +122,7 @@ def see(rows: pa.Table, rate: float) -> Seen:
     )
 
 
-COLUMNS: Final = ("outcome", "start", "scheduled", "sent", "received")
+COLUMNS: Final = ("parent", "open_loop", "outcome", "start", "scheduled", "sent", "received")
 """The columns that `see` reads."""
 
 
@@ -127,7 +136,7 @@ def _begin(rows: pa.Table, order: Ints, scheduled: Ints, latency: Ints, rate: fl
 
 
 def _answered(scheduled: Ints, rate: float) -> int:
-    """How many requests were answered before the first one that was not, by the gaps in time."""
+    """How many were answered before the first one that was not, by gaps too wide for the rate."""
     if scheduled.size < 2:
         return int(scheduled.size)
     gaps = np.flatnonzero(np.diff(scheduled) > 1.5 * slopes.BLOCK_NS / rate)
@@ -186,9 +195,19 @@ class Found:
 class Search:
     """Says which rate to try next, by what was seen so far."""
 
-    def __init__(self, start: float, tolerance: float = slopes.TOLERANCE) -> None:
-        """Begin at a rate (a second)."""
+    def __init__(
+        self, start: float, tolerance: float = slopes.TOLERANCE, *, may_wait: bool = False
+    ) -> None:
+        """Begin at a rate (a second).
+
+        Args:
+            start: the first rate.
+            tolerance: by how much latency may grow, in seconds a second.
+            may_wait: whether requests wait for a free connection before they are sent: then they
+                are late because of the server, and not of the generator.
+        """
         self.tolerance: Final = tolerance
+        self._may_wait: Final = may_wait
         self.rates: dict[float, Rate] = {}
         self._start = max(LOWEST, _rounded(start))
         self._confirming: Iterator[float] | None = None
@@ -205,7 +224,8 @@ class Search:
         rate = self.rates.setdefault(per_s, Rate(per_s))
         rate.seen.append(seen)
         self._count += 1
-        if rate.verdict(self.tolerance) != "sustained" and rate.is_generators(self.tolerance):
+        is_suspect = not self._may_wait and rate.verdict(self.tolerance) != "sustained"
+        if is_suspect and rate.is_generators(self.tolerance):
             best = max(self._judged("sustained"), default=None)
             known = "" if best is None else f"; {best:g}/s is sustained"
             raise RunFailedError(
@@ -229,8 +249,11 @@ class Search:
             )
         if self._confirming is not None:
             end = next(self._confirming, None)
-            if end is not None or self._ends == self._bracket() or self._rounds == ROUNDS:
+            if end is not None:
                 return end
+            # Where no rate is left that is sustained, lower ones are tried.
+            if self._is_bracketed() and (self._ends == self._bracket() or self._rounds >= ROUNDS):
+                return None
             self._confirming = None
         rate = self._unconfirmed()
         if rate is None:
@@ -283,13 +306,18 @@ class Search:
             raise self._none_sustained()
         return low, high
 
+    def _is_bracketed(self) -> bool:
+        """Whether some rate is sustained below the lowest that is not."""
+        high = min(self._judged("not"), default=None)
+        return high is not None and any(it < high for it in self._judged("sustained"))
+
     def _unconfirmed(self) -> float | None:
         if not self.rates:
             return self._start
         high = min(self._judged("not"), default=None)
         if high is None:
             return _rounded(2 * max(self.rates))
-        if not any(it < high for it in self._judged("sustained")):
+        if not self._is_bracketed():
             lowest = min(self.rates)
             if lowest <= LOWEST:
                 raise self._none_sustained()
@@ -308,6 +336,9 @@ class Search:
             return None
         return _rounded(math.sqrt(below * above))
 
+    def _all_failed(self) -> bool:
+        return all(rate.failed for rate in self.rates.values())
+
     def _none_sustained(self) -> RunFailedError:
         lowest = self.rates[min(self.rates)]
         if lowest.failed:
@@ -317,8 +348,9 @@ class Search:
                     outcomes[word] = outcomes.get(word, 0) + count
             words = ", ".join(f"{count:,} {word}" for word, count in outcomes.items())
             requests = sum(seen.requests for seen in lowest.seen)
+            where = "at every rate" if self._all_failed() else "already at the lowest rate"
             return RunFailedError(
-                f"requests fail at every rate: of {requests:,} at {lowest.per_s:g}/s {words}",
+                f"requests fail {where}: of {requests:,} at {lowest.per_s:g}/s {words}",
                 hint="A rate is sustained if nothing fails. The errors are in the report.",
             )
         if lowest.verdict(self.tolerance) == "not":

@@ -238,6 +238,27 @@ def by_stream(
     return chains
 
 
+def roots_of(table: pa.Table) -> list[str | None]:
+    """The root of each invocation; of one that nothing leads to, None."""
+    names = columns.words(table, "invocation").to_pylist()
+    parents = columns.words(table, "parent").to_pylist()
+    of_name = {name: parent for name, parent in zip(names, parents, strict=True) if parent}
+    roots = {name: name for name, parent in zip(names, parents, strict=True) if parent is None}
+
+    def root(name: str) -> str | None:
+        passed: list[str] = []
+        at: str | None = name
+        while at is not None and at not in roots and len(passed) <= len(of_name):
+            passed.append(at)
+            at = of_name.get(at)
+        found = None if at is None else roots.get(at)
+        if found is not None:
+            roots.update(dict.fromkeys(passed, found))
+        return found
+
+    return [root(name) for name in names]
+
+
 def begun(roots: Iterable[Row]) -> dict[str, Chain]:
     """A chain for each invocation that began one: of several attempts it goes on from the best."""
     chains: dict[str, Chain] = {}

@@ -34,12 +34,14 @@ class Load:
         start_share: of requests after the first starts that met a cold or paused instance; None:
             nobody says.
         mode: None where it cannot be said.
+        rate: at which these requests were due: (n - 1) a second of their span; None: it is none.
     """
 
     verdict: Verdict
     slope: Slope | None
     start_share: float | None
     mode: Mode | None
+    rate: float | None = None
 
     def data(self) -> dict[str, Any]:
         """As plain data, for ``summary.json``."""
@@ -80,7 +82,9 @@ def of_rows(rows: pa.Table) -> Load | None:
         verdict = "not"
     known = later & np.array([start is not None for start in starts])
     share = float((waking & known).sum() / known.sum()) if known.any() else None
-    return Load(verdict, slope, share, _mode(verdict, share))
+    span_s = float(scheduled[-1] - scheduled[0]) / slopes.BLOCK_NS
+    rate = (scheduled.size - 1) / span_s if span_s > 0 else None
+    return Load(verdict, slope, share, _mode(verdict, share), rate)
 
 
 def _mode(verdict: Verdict, start_share: float | None) -> Mode | None:

@@ -10,11 +10,35 @@ from typing import Any
 import pyarrow as pa
 
 from uncia.report.data import RunData
-from uncia.stats import bootstrap, columns, comparison, summary
+from uncia.stats import bootstrap, columns, comparison, hops, summary
 from uncia.stats.columns import pc
 from uncia.stats.comparison import Figures, Measured
 from uncia.stats.quantiles import Ints
 from uncia.suites.forms import Subject
+
+
+def _due(table: pa.Table) -> columns.Column:
+    """When each row was due, or else sent; null of hops."""
+    return pc.coalesce(columns.integers(table, "scheduled"), columns.integers(table, "sent"))
+
+
+def _begun(whole: pa.Table, table: pa.Table) -> columns.Column:
+    """When each row was due, of hops when their chain's first request was.
+
+    Args:
+        whole: all rows of the experiment, which may lead to those.
+        table: the rows.
+    """
+    due = _due(table)
+    if not pc.any(columns.is_hop(table)).as_py():
+        return due
+    names = columns.words(whole, "invocation")
+    root = dict(zip(names.to_pylist(), hops.roots_of(whole), strict=True))
+    known = _due(whole)
+    of_hop = [root.get(name) for name in columns.words(table, "invocation").to_pylist()]
+    # A later attempt is due when the first one was.
+    at = pc.index_in(pa.array(of_hop, pa.utf8()), value_set=names.combine_chunks(), skip_nulls=True)
+    return pc.coalesce(due, known.combine_chunks().take(at))
 
 
 @dataclass(frozen=True)
@@ -35,14 +59,15 @@ class SubjectRows:
     def invocations(self) -> pa.Table:
         """Its invocations, in the order in which they were due or sent."""
         table = self.run.invocations
-        table = table.filter(columns.is_word(table, "experiment", self.form.experiment))
+        whole = table.filter(columns.is_word(table, "experiment", self.form.experiment))
+        table = whole
         if self.form.function is not None:
             table = table.filter(columns.is_word(table, "function", self.form.function))
-        due = pc.coalesce(columns.integers(table, "scheduled"), columns.integers(table, "sent"))
+        due = _due(table)
         table = table.take(pc.sort_indices(due))
         if self.form.after and table.num_rows:
             due = due.take(pc.sort_indices(due))
-            late = pc.greater_equal(pc.subtract(due, due[0]), self.form.after)
+            late = pc.greater_equal(pc.subtract(_begun(whole, table), due[0]), self.form.after)
             table = table.filter(pc.fill_null(late, False))
         return table.slice(self.form.skip)
 

@@ -9,7 +9,7 @@ from uncia.report.numbers import ABSENT, figure
 from uncia.report.page import Section
 from uncia.report.sections import Rows
 from uncia.report.table import Column, Table
-from uncia.stats import columns, modes
+from uncia.stats import modes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,15 +27,13 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
         load = modes.of_rows(table)
         if load is None or load.mode is None:
             continue
-        scheduled = columns.ordered(columns.integers(table, "scheduled"))
-        span_s = (scheduled[-1] - scheduled[0]) / 1e9
         slope = load.slope
         found.append(
             {
                 "name": name,
                 "mode": load.mode,
                 "sustained": _WORDS[load.verdict],
-                "rate": (scheduled.size - 1) / span_s if span_s > 0 else None,
+                "rate": load.rate,
                 "slope": None if slope is None else 100 * slope.value,
                 "low": None if slope is None else 100 * slope.low,
                 "high": None if slope is None else 100 * slope.high,

@@ -71,31 +71,10 @@ def _over_self(name: str, subject: SubjectRows, tariff: str) -> Figure:
     return Figure(value, bootstrap.ratio(of_all[chosen].sum(1), own[chosen].sum(1)), n)
 
 
-def _owners(table: pa.Table) -> list[str | None]:
-    """The root of each invocation; of one that nothing leads to, None."""
-    names = columns.words(table, "invocation").to_pylist()
-    parents = columns.words(table, "parent").to_pylist()
-    of_name = {name: parent for name, parent in zip(names, parents, strict=True) if parent}
-    roots = {name: name for name, parent in zip(names, parents, strict=True) if parent is None}
-
-    def root(name: str) -> str | None:
-        passed: list[str] = []
-        at: str | None = name
-        while at is not None and at not in roots and len(passed) <= len(of_name):
-            passed.append(at)
-            at = of_name.get(at)
-        found = None if at is None else roots.get(at)
-        if found is not None:
-            roots.update(dict.fromkeys(passed, found))
-        return found
-
-    return [root(name) for name in names]
-
-
 def _invoked(subject: SubjectRows) -> tuple[pa.Table, Ints, int]:
     """Its invocations of functions, the number of each one's chain, and how many chains."""
     table = subject.invocations
-    owners = pa.array(_owners(table), pa.utf8())
+    owners = pa.array(hops.roots_of(table), pa.utf8())
     is_billed = pc.and_(pc.invert(hops.executions(table, subject.meta)), pc.is_valid(owners))
     table, owners = table.filter(is_billed), owners.filter(is_billed)
     known = pc.unique(owners)
@@ -190,6 +169,22 @@ def _failed(subject: SubjectRows, tariff: str) -> Figure:
     return Figure(100.0 * count / len(flags), rows=len(flags), count=count)
 
 
+def _timed_out(subject: SubjectRows, tariff: str) -> Figure:
+    """The share of chains whose client had no good answer, and of which an invocation timed out."""
+    del tariff
+    table = subject.invocations
+    rows = table.append_column("root", pa.array(hops.roots_of(table), pa.utf8()))
+    late = rows.filter(columns.is_word(rows, "outcome", "timeout"))
+    roots = rows.filter(columns.is_request(rows))
+    if not roots.num_rows:
+        return Figure(None, why="no chain was begun")
+    failed = roots.filter(pc.invert(columns.is_word(roots, "outcome", "ok")))
+    of_late = pc.unique(columns.words(late, "root"))
+    count = int(pc.sum(pc.is_in(columns.words(failed, "root"), value_set=of_late)).as_py() or 0)
+    share = 100.0 * count / roots.num_rows
+    return Figure(share, rows=roots.num_rows, count=count)
+
+
 def _first_success(subject: SubjectRows, tariff: str) -> Figure:
     """The number of the first request that succeeded, from 1: a single observation."""
     del tariff
@@ -243,6 +238,14 @@ METRICS: Final = (
         "%",
         "Share of chains whose client had no good answer.",
         _failed,
+        counts_all=True,
+    ),
+    Metric(
+        "chain_timed_out",
+        "share",
+        "%",
+        "Share of chains that failed with an invocation that timed out.",
+        _timed_out,
         counts_all=True,
     ),
     Metric(

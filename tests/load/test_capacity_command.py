@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import heapq
 import json
+import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
 
-from load_helpers import ERROR, OK, Inside, Request, Server
+from load_helpers import ERROR, OK, Inside, Request, Server, finish, wait_until
 
 from uncia import record
+
+Uncia = Callable[..., "Popen[str]"]
 
 
 class Workers:
@@ -85,6 +90,30 @@ def test_a_server_that_fails_at_every_rate_is_a_sentence(inside: Inside, tmp_pat
     result = json.loads(ended.out)
     assert result["capacity_per_s"] is None
     assert [probe["rate"] for probe in result["probes"]] == [4, 2, 1]
+
+
+def test_an_interrupted_search_prints_what_it_has_tried(uncia: Uncia, tmp_path: Path) -> None:
+    count = 0
+
+    def answer(request: Request) -> bytes:
+        nonlocal count
+        del request
+        count += 1
+        # The first probe fails at once, the second one goes on.
+        return ERROR if count == 21 else OK
+
+    run = tmp_path / "run"
+    with Server(answer) as server:
+        process = uncia(
+            *("capacity", server.url, "--out", str(run), "--json", "--quiet", "--start", "4/s")
+        )
+        wait_until(lambda: any(run.glob("*probe-02*")), process)
+        process.send_signal(signal.SIGINT)
+        ended = finish(process)
+    assert ended.code == 130, ended.err
+    result = ended.json()
+    assert (result["decided"], result["capacity_per_s"]) == (False, None)
+    assert [(probe["rate"], probe["verdict"]) for probe in result["probes"]] == [(4, "not")]
 
 
 def test_what_cannot_be_searched_is_refused(inside: Inside, tmp_path: Path) -> None:

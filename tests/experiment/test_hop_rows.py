@@ -1,10 +1,11 @@
 """Hops in the platform's log and in functions' reports: whose word counts."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from record_rows import table
 
-from uncia.experiment import hops
+from uncia.experiment import conclude, hops
 from uncia.experiment.join import unmatched
 from uncia.experiment.stages import ChainPlan, StagePlan
 
@@ -110,3 +111,16 @@ def test_chains_of_events_end_when_nothing_is_to_come() -> None:
     of_b = [logged("y", "x", stage="b", outcome="timeout"), logged("y", "x", stage="b", attempt=2)]
     assert left(*twice) == 2
     assert left(*twice, *of_b) == 1
+
+
+def test_callers_within_a_stage_of_a_sequence_waited() -> None:
+    root = sent("r:e-0-0", function="c", stage="c", scheduled=0, received=100)
+    stage = logged("a", "r:e-0-0", stage="a") | {"experiment": "e", "execution": 50, "ended": 60}
+    own = logged("b", "a") | {"experiment": "e", "execution": 20, "ended": 40}
+    one = {"function": "f", "repeat": 1, "next": []}
+    chain = {"name": "c", "kind": "sequence", "hops": 1, "stages": {"a": one}}
+    streams = [{"function": "c", "stage": "a", "hops": chain}]
+    run: Any = SimpleNamespace(data=lambda: {"experiments": {"e": {"streams": streams}}})
+    rows, waited = conclude._invoked(run, table([root, stage, own]), None)
+    assert rows["invocation"].to_pylist() == ["a", "b"]
+    assert waited.to_pylist() == [20, 0]

@@ -235,9 +235,11 @@ def _invoked(
     parts, waited = [invocations.slice(0, 0)], [pa.array([], pa.int64())]
     for name, rows in columns.by_word(invocations, "experiment").items():
         experiment = described.get(name)
-        functions = rows.filter(pc.invert(hops.executions(rows, experiment)))
-        parts.append(functions)
-        waited.append(hops.waiting(functions, spans, experiment))
+        is_function = pc.invert(hops.executions(rows, experiment))
+        parts.append(rows.filter(is_function))
+        # By all rows, as executions of sequences lead to their invocations.
+        times = pa.chunked_array([hops.waiting(rows, spans, experiment)])
+        waited.append(times.filter(is_function).combine_chunks())
     return record.merge(parts, "invocations"), pa.concat_arrays(waited)
 
 

@@ -58,11 +58,6 @@ impl Cores {
     }
 }
 
-/// Whether so much CPU is a whole number of cores.
-pub(crate) fn is_in_cores(cpu: u64) -> bool {
-    cpu.is_multiple_of(CORE)
-}
-
 /// Cores with so much free together, and how much of each; the last core may be less than a whole one.
 fn find(taken: &[u64], capacity: u64, reserved: u64) -> Vec<(usize, u64)> {
     let free = |core: usize| {

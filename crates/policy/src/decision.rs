@@ -67,6 +67,8 @@ pub enum CpuAssignment {
         cpus: CpuSet,
         /// Whether no other has them.
         are_own: bool,
+        /// Its weight among those who run there too, in micro-vCPU; None as the driver started it.
+        weight: Option<u64>,
     },
     /// Any CPU, with this weight among all, in micro-vCPU.
     Weight(u64),

@@ -176,13 +176,36 @@ fn classes_of_cpus_follow_the_reservation() {
     let own = CpuSet::default();
     let spot = CpuAssignment::Class { class: CpuClass::Spot, weight: 0, own };
     // What has no spot CPU runs on its cores, if they are whole.
-    let cores = CpuAssignment::Cpus { cpus: [1, 2].into_iter().collect(), are_own: true };
+    let weight = Some(2_000_000);
+    let cores = CpuAssignment::Cpus { cpus: [1, 2].into_iter().collect(), are_own: true, weight };
     let part = CpuAssignment::Class { class: CpuClass::Reserved, weight: 500_000, own };
     let expected = [reserved, spot, cores, part];
     assert_eq!(
         assignments(&driver),
         driver.starts.iter().copied().zip(expected).collect::<Vec<_>>()
     );
+    driver.finish();
+}
+
+/// Pieces of cores are shared with others: pinned there, it would have less than it reserves.
+#[test]
+fn who_gets_no_whole_cores_runs_on_any() {
+    let mut driver =
+        Driver::new(&PolicyNames { cpu: "by-reservation".into(), ..PolicyNames::default() }, 0);
+    driver.join(0, Resources { cpu: 2_000_000, memory: 9 }, 9);
+    for (function, cpu) in [(0, 500_000), (1, 500_000), (2, 500_000), (3, 1_000_000)] {
+        let allocation = Resources { cpu, memory: 1 };
+        driver.configure(function, FunctionSettings { allocation, spot_cpu: 0, ..settings() });
+    }
+    for function in 0..3 {
+        arrive(&mut driver, function, 1);
+    }
+    // Half of each core is free once the second has ended.
+    driver.end(driver.starts[1], 0, End::Survives);
+    arrive(&mut driver, 3, 1);
+    let (_, given) = *assignments(&driver).last().unwrap();
+    let (class, own) = (CpuClass::Reserved, CpuSet::default());
+    assert_eq!(given, CpuAssignment::Class { class, weight: 1_000_000, own });
     driver.finish();
 }
 
@@ -207,6 +230,7 @@ fn pinned_instances_have_cores_while_they_serve() {
     let cpus = |cpus: &[usize], are_own| CpuAssignment::Cpus {
         cpus: cpus.iter().copied().collect(),
         are_own,
+        weight: None,
     };
     let given: Vec<_> = assignments(&driver).into_iter().map(|(_, given)| given).collect();
     assert_eq!(given, [cpus(&[0, 1], true), cpus(&[2], false), cpus(&[2], false)]);

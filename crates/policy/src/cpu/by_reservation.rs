@@ -1,10 +1,11 @@
 //! An instance that has reserved CPU is of the class reserved, with that as its weight, any other of the
 //! class spot. What is reserved in whole cores are cores of its own while it serves: others that run on
 //! them borrow. One that has no spot CPU runs on them alone, as it may use no more: wherever else it ran,
-//! it would borrow what it has.
+//! it would borrow what it has. Its weight there is what it reserves, as anywhere else; where its cores are
+//! none of its own alone, it runs on any.
 
 use super::{Cpu, CpuEvent};
-use crate::cores::{Cores, Taken, is_in_cores};
+use crate::cores::{Cores, Taken};
 use crate::{CpuAssignment, CpuClass, InstanceId, InstanceView, Random, View};
 
 /// Assigns a class to each instance.
@@ -30,17 +31,16 @@ impl Cpu for ByReservation {
         match event {
             CpuEvent::Active => {
                 let (weight, allocated) = (instance.reservation().cpu, instance.allocation().cpu);
-                let taken = self.cores.take(instance);
-                if let Some(taken) = taken
+                let taken = self.cores.take(instance).filter(|taken| taken.are_whole);
+                if let Some(Taken { cpus, .. }) = taken
                     && weight == allocated
-                    && is_in_cores(weight)
                 {
-                    let Taken { cpus, are_whole: are_own } = taken;
-                    out.push((instance.id(), CpuAssignment::Cpus { cpus, are_own }));
+                    let weight = Some(weight);
+                    let assignment = CpuAssignment::Cpus { cpus, are_own: true, weight };
+                    out.push((instance.id(), assignment));
                     return;
                 }
-                let own = taken.filter(|taken| taken.are_whole);
-                let own = own.map(|taken| taken.cpus).unwrap_or_default();
+                let own = taken.map(|taken| taken.cpus).unwrap_or_default();
                 // Its cores may be others each time; without a reservation the first assignment holds.
                 if instance.served() == 0 || weight > 0 {
                     let class = if weight > 0 { CpuClass::Reserved } else { CpuClass::Spot };

@@ -4,7 +4,7 @@
 //! that reserves no CPU runs anywhere, on what is left: in the class spot.
 
 use super::{Cpu, CpuEvent};
-use crate::cores::Cores;
+use crate::cores::{Cores, Taken};
 use crate::{CpuAssignment, CpuClass, CpuSet, InstanceId, InstanceView, Random, View};
 
 /// Pins instances to cores.
@@ -31,8 +31,8 @@ impl Cpu for Pinned {
             CpuEvent::Active => {
                 let taken = self.cores.take(instance);
                 let assignment = match taken {
-                    Some(taken) => {
-                        CpuAssignment::Cpus { cpus: taken.cpus, are_own: taken.are_whole }
+                    Some(Taken { cpus, are_whole: are_own }) => {
+                        CpuAssignment::Cpus { cpus, are_own, weight: None }
                     }
                     None if instance.reservation().cpu > 0 => return,
                     None => CpuAssignment::Class {

@@ -27,6 +27,8 @@ use super::wire::{INTRODUCTION_HEADER, Introduction, JOIN_PATH, PROTOCOL};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A controller that has not answered by then, or sends no more of a package, is not going to.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// What a controller says of a refusal must be there by then.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most that is read of what a controller says of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 
@@ -222,7 +224,8 @@ impl Uplink {
 /// Why the controller has not done what it was asked for.
 async fn reason_of(answer: Response<Incoming>) -> String {
     let status = answer.status();
-    let said = Limited::new(answer.into_body(), MAX_REFUSAL_BYTES).collect().await;
+    let said = Limited::new(answer.into_body(), MAX_REFUSAL_BYTES).collect();
+    let said = timeout(REFUSAL_TIMEOUT, said).await.ok().and_then(Result::ok);
     let said = said.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     serde_json::from_slice::<serde_json::Value>(&said)
         .ok()

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use uncia_policy::{CpuAssignment, CpuClass, CpuSet};
 
-use super::cgroup::{Controller, Group, PerCpu, Version};
+use super::cgroup::{CgroupError, Controller, Group, PerCpu, Version};
 use super::live::Instance;
 use super::meter::{ByCpu, Reserved};
 
@@ -40,18 +41,29 @@ impl Instance {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this host cannot assign CPUs"));
         };
         inner.meter.reserve(reserved(cores, assignment));
-        assign(cores, group, assignment)
+        assign(cores, group, assignment).map_err(io::Error::other)?;
+        let is_pinned = matches!(assignment, CpuAssignment::Cpus { .. });
+        if inner.pinned.swap(is_pinned, Ordering::Relaxed) && !is_pinned {
+            group.set_cpus(&cores.cpus).map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 }
 
-fn assign(cores: &HostCores, group: &Group, assignment: &CpuAssignment) -> io::Result<()> {
-    let done = match assignment {
+fn assign(
+    cores: &HostCores,
+    group: &Group,
+    assignment: &CpuAssignment,
+) -> Result<(), CgroupError> {
+    match assignment {
         CpuAssignment::Class { class: CpuClass::Spot, .. } => group.set_idle(true),
         CpuAssignment::Class { class: CpuClass::Reserved, weight, .. }
         | CpuAssignment::Weight(weight) => group.set_weight(*weight),
-        CpuAssignment::Cpus { cpus, .. } => group.set_cpus(&cores.numbers(cpus)),
-    };
-    done.map_err(io::Error::other)
+        CpuAssignment::Cpus { cpus, weight, .. } => {
+            weight.map_or(Ok(()), |weight| group.set_weight(weight))?;
+            group.set_cpus(&cores.numbers(cpus))
+        }
+    }
 }
 
 /// What an assignment says of what is an instance's own.
@@ -60,7 +72,7 @@ fn reserved(cores: &HostCores, assignment: &CpuAssignment) -> Reserved {
         CpuAssignment::Class { class: CpuClass::Spot, .. } | CpuAssignment::Weight(0) => {
             Reserved::Nothing
         }
-        CpuAssignment::Class { own: cpus, .. } | CpuAssignment::Cpus { cpus, are_own: true }
+        CpuAssignment::Class { own: cpus, .. } | CpuAssignment::Cpus { cpus, are_own: true, .. }
             if !cpus.is_empty() && cores.all.is_some() =>
         {
             Reserved::Cpus(cores.numbers(cpus))

@@ -63,6 +63,8 @@ pub(super) struct Inner {
     pub group: Option<Arc<Group>>,
     /// Set where a policy divides the CPU.
     pub cores: Option<Arc<HostCores>>,
+    /// Whether it runs on some CPUs alone.
+    pub pinned: AtomicBool,
     pub limits: Limits,
     /// Whether its memory is given back while it is frozen.
     pub reclaims: bool,

@@ -348,6 +348,7 @@ impl Host {
             log: log.clone(),
             group,
             cores: self.cores.clone(),
+            pinned: AtomicBool::new(false),
             limits,
             reclaims: spec.reclaim_memory,
             contained,

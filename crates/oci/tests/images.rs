@@ -9,7 +9,7 @@ use flate2::Compression as Level;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
-use uncia_oci::layer::{Contents, Rules, unpack};
+use uncia_oci::layer::{Contents, Rules, unpack, verify};
 use uncia_oci::layout::Layout;
 use uncia_oci::{Digest, Image, ImageError, Selector};
 
@@ -362,6 +362,12 @@ fn layers_are_checked_by_both_digests() {
     assert_eq!(attempt("frames").unwrap().entries, 1);
     let error = attempt("lies").unwrap_err().to_string();
     assert!(error.contains("is not what its digest says"), "{error}");
+    let check = |tag: &str, packed: &[u8]| verify(packed, &read(tag).layers[0], &rules());
+    check("sound", &packed).unwrap();
+    check("frames", &frames).unwrap();
+    let error = check("lies", &packed).unwrap_err().to_string();
+    assert!(error.contains("is not what its digest says"), "{error}");
+    check("sound", &packed[..packed.len() - 1]).unwrap_err();
     let blob = written.blob_path(&Digest::of(&packed));
     for (bytes, wanted) in [
         ([&packed[..], b"more"].concat(), "more bytes, and not"),

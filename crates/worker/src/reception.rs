@@ -27,6 +27,10 @@ pub(crate) static CLIENTS: Pool = Pool::new(96, PATIENCE);
 /// What the platform itself answers with: pages of its log, and packages.
 pub(crate) static OWN_ANSWERS: Pool = Pool::new(32, PATIENCE);
 
+/// What is read of images' layers and not sent yet. Who takes one has it for minutes, and loses it only by taking
+/// nothing.
+pub(crate) static LAYERS: Pool = Pool::new(32, PATIENCE);
+
 /// Room for bodies.
 pub(crate) struct Pool {
     kib: usize,

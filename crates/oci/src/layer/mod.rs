@@ -126,6 +126,19 @@ pub fn unpack(
     result
 }
 
+/// Checks that an archive, of the layer's blob, is the layer's once it is without compression.
+///
+/// # Errors
+/// It is another's, cannot be read, or unpacks to too much.
+pub fn verify(archive: impl Read, layer: &Layer, rules: &Rules) -> Result<(), ImageError> {
+    let compression = Compression::of(&layer.blob.media_type)?;
+    let archive = BufReader::with_capacity(BUFFER_BYTES, archive);
+    let limit = rules.max_bytes.saturating_add(MAX_OVERHEAD_BYTES);
+    let plain = Digesting::new(compression.decoder(archive).take(limit));
+    let (digest, bytes) = plain.finish().map_err(|error| unreadable(layer, &error))?;
+    check_plain(layer, &digest, bytes >= limit, limit)
+}
+
 /// Refuses a layer that holds too much before anything of it is made.
 fn count(
     source: &dyn Source,

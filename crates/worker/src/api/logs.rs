@@ -42,7 +42,7 @@ pub(super) async fn answer(
         ["workers"] => joining::list(api),
         ["output"] => output(api, head.uri.query().unwrap_or("")).await,
         ["code", sha256] => packages::zip(api, sha256, head).await,
-        ["layers", layer, blob] => packages::layer(api, layer, blob).await,
+        ["layers", layer, blob] => packages::layer(api, layer, blob, head).await,
         [table @ ("invocations" | "spans" | "instances")] => {
             let text = head.uri.query().unwrap_or("");
             let (query, newest) = query(text)?;

@@ -4,23 +4,30 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use uncia_oci::Digest;
 
+use super::body::HangUp;
 use super::error::{Answer, ApiError};
 use super::{Api, body, bytes_answer};
 use crate::answer_body::{AnswerBody, End, Passing};
 use crate::function::Function;
-use crate::reception::OWN_ANSWERS;
+use crate::reception::{LAYERS, OWN_ANSWERS};
 
 /// Room for a package: one at a time.
 const MAX_ZIP_BYTES: usize = 50 * 1024 * 1024;
 /// What is read of a layer at a time, and how many such pieces may wait for who takes them.
 const PIECE_BYTES: usize = 256 * 1024;
 const PIECES: usize = 2;
+/// Room for a layer must be free by then.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(15);
+/// Who takes no piece for so long takes none any more.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The zip file of a package, by its hash.
 pub(super) async fn zip(api: &Api, sha256: &str, head: &Parts) -> Result<Answer, ApiError> {
@@ -57,11 +64,20 @@ fn find_zip(api: &Api, sha256: &str) -> Result<PathBuf, ApiError> {
 }
 
 /// The archive of an image's layer as it came, piece by piece: it may have gigabytes.
-pub(super) async fn layer(api: &Api, layer: &str, blob: &str) -> Result<Answer, ApiError> {
+pub(super) async fn layer(
+    api: &Api,
+    layer: &str,
+    blob: &str,
+    head: &Parts,
+) -> Result<Answer, ApiError> {
     let digest = |hex: &str| Digest::parse(&format!("sha256:{hex}"));
     let (Ok(layer), Ok(blob)) = (digest(layer), digest(blob)) else {
         return Err(ApiError::not_found("There is no such layer"));
     };
+    let room = timeout(ROOM_TIMEOUT, LAYERS.enter(PIECE_BYTES * (PIECES + 1))).await;
+    let room = room.map_err(|_| {
+        ApiError::throttled("As many layers are being sent as the platform has room for")
+    })?;
     let archive = api.registry.packages().archive(&layer, &blob);
     let opened = tokio::task::spawn_blocking(move || {
         let file = File::open(archive)?;
@@ -77,8 +93,18 @@ pub(super) async fn layer(api: &Api, layer: &str, blob: &str) -> Result<Answer, 
         _ => ApiError::service(format!("The layer cannot be read: {error}")),
     })?;
     let (sender, pieces) = mpsc::channel(PIECES);
-    let sent = tokio::spawn(send(file, sender));
+    let hang_up = head.extensions.get::<HangUp>().cloned();
+    let sent = tokio::spawn(async move {
+        send(file, sender).await.inspect_err(|_| {
+            // Who takes nothing does not see the error either.
+            if let Some(hang_up) = hang_up {
+                hang_up.ask();
+            }
+        })
+    });
     let end: End = Box::pin(async move {
+        // Given back with the body.
+        let _room = room;
         sent.await.map_err(io::Error::other)??;
         Ok(None)
     });
@@ -97,8 +123,31 @@ async fn send(mut file: File, pieces: mpsc::Sender<Bytes>) -> io::Result<()> {
         });
         let piece;
         (file, piece) = read.await.map_err(io::Error::other)??;
-        if piece.is_empty() || pieces.send(piece).await.is_err() {
+        if piece.is_empty() {
             return Ok(());
         }
+        match timeout(PIECE_TIMEOUT, pieces.send(piece)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Ok(()),
+            Err(_) => {
+                let taken = format!("nothing of it was taken for {} s", PIECE_TIMEOUT.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, taken));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_layer_that_nobody_takes_is_not_held_for_ever() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PIECE_BYTES as u64 * 4).unwrap();
+        let (sender, mut pieces) = mpsc::channel(PIECES);
+        let sent = send(file.try_clone().unwrap(), sender).await;
+        assert_eq!(sent.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(pieces.recv().await.unwrap().len(), PIECE_BYTES);
     }
 }

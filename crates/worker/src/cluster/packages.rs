@@ -17,7 +17,7 @@ use crate::function::byte_code_mounts;
 use crate::ids;
 use crate::instance::{Host, ImageSpec, InstanceSpec, Package};
 use crate::layer::Layers;
-use crate::remote::{self, Deadline, SaveError, save};
+use crate::remote::{self, SaveError, save};
 use crate::sandbox::SeenAt;
 use crate::store::{Code, PackageError, PackageStore, StoredImage};
 
@@ -178,9 +178,8 @@ impl Source for Archives {
             let layer = layer.ok_or_else(|| ImageError::Missing(digest.to_string()))?;
             let archive = Handle::current().block_on(self.uplink.layer(layer));
             let archive = remote::Answer::from(archive.map_err(ImageError::Registry)?);
-            let size = layer.blob.size;
             // What it is, whoever unpacks it checks.
-            let saved = save(archive, &file, size, Deadline::of_bytes(size));
+            let saved = save(archive, &file, layer.blob.size);
             saved.map_err(|error| match error {
                 SaveError::Disk(error) => ImageError::Io(error),
                 SaveError::Source(error) => ImageError::Registry(format!(

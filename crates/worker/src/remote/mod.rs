@@ -23,10 +23,10 @@ use uncia_oci::digest::Digesting;
 
 /// How long an answer, and each piece of it, may be waited for.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a transfer may take at most, however steadily it trickles; so long, and longer with its bytes.
-const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
-/// What a transfer has to bring a second beyond that.
-const LEAST_BYTES_PER_S: u64 = 10_000_000;
+/// In each such time a transfer must end or bring so many bytes: one that trickles ends, and one over a busy link has
+/// the time that it needs.
+const SPELL: Duration = Duration::from_secs(600);
+const LEAST_BYTES: u64 = 10_000_000;
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Why something could not be fetched.
@@ -79,7 +79,7 @@ impl Answer {
     /// The first `most` bytes of its body.
     fn text(self, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        Deadline::of_bytes(most).bound(self.take(most)).read_to_end(&mut bytes)?;
+        Steady::new(self.take(most)).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -105,45 +105,40 @@ impl Read for Answer {
     }
 }
 
-/// When transfers must be complete.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline {
-    end: Instant,
-    after: Duration,
-}
-
-impl Deadline {
-    /// From now on, for so many bytes.
-    pub(crate) fn of_bytes(bytes: u64) -> Self {
-        Self::after(TRANSFER_TIMEOUT + Duration::from_secs(bytes / LEAST_BYTES_PER_S))
-    }
-
-    fn after(after: Duration) -> Self {
-        Self { end: Instant::now() + after, after }
-    }
-
-    /// A source whose reads fail once the time is up.
-    pub(crate) fn bound<R: Read>(self, source: R) -> Bounded<R> {
-        Bounded { source, deadline: self }
-    }
-}
-
-/// See [`Deadline::bound`].
-pub(crate) struct Bounded<R> {
+/// A source whose reads fail once it brings too little: see [`SPELL`].
+pub(crate) struct Steady<R> {
     source: R,
-    deadline: Deadline,
+    spell: Duration,
+    began: Instant,
+    /// Since then.
+    bytes: u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Steady<R> {
+    pub(crate) fn new(source: R) -> Self {
+        Self::with_spell(source, SPELL)
+    }
+
+    fn with_spell(source: R, spell: Duration) -> Self {
+        Self { source, spell, began: Instant::now(), bytes: 0 }
+    }
+}
+
+impl<R: Read> Read for Steady<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Deadline { end, after } = self.deadline;
-        if Instant::now() >= end {
-            return Err(io::Error::other(format!(
-                "it is not complete after {} s",
-                after.as_secs()
-            )));
+        if self.began.elapsed() >= self.spell {
+            if self.bytes < LEAST_BYTES {
+                return Err(io::Error::other(format!(
+                    "it brought {} bytes in {} s, which is too slow",
+                    self.bytes,
+                    self.spell.as_secs()
+                )));
+            }
+            (self.began, self.bytes) = (Instant::now(), 0);
         }
-        self.source.read(buffer)
+        let count = self.source.read(buffer)?;
+        self.bytes += count as u64;
+        Ok(count)
     }
 }
 
@@ -156,15 +151,10 @@ pub(crate) enum SaveError {
     Disk(io::Error),
 }
 
-/// Writes what it reads until the deadline to a new file, up to `most` bytes and one more; returns its digest and its
-/// size.
-pub(crate) fn save(
-    source: impl Read,
-    file: &Path,
-    most: u64,
-    deadline: Deadline,
-) -> Result<(Digest, u64), SaveError> {
-    let mut source = Digesting::new(deadline.bound(source.take(most.saturating_add(1))));
+/// Writes what it reads to a new file, as long as it is not too slow, up to `most` bytes and one more; returns its
+/// digest and its size.
+pub(crate) fn save(source: impl Read, file: &Path, most: u64) -> Result<(Digest, u64), SaveError> {
+    let mut source = Digesting::new(Steady::new(source.take(most.saturating_add(1))));
     let mut file = File::create_new(file).map_err(SaveError::Disk)?;
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -180,11 +170,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_trickles_without_end_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        let deadline = Deadline::after(Duration::from_millis(50));
-        let saved = save(io::repeat(0), &folder.path().join("file"), u64::MAX, deadline);
-        let Err(SaveError::Source(error)) = saved else { panic!("{saved:?}") };
-        assert!(error.to_string().contains("not complete after"), "{error}");
+    fn what_trickles_ends_and_what_is_steady_takes_its_time() {
+        let spell = Duration::from_millis(20);
+        let mut trickling = Steady::with_spell(io::repeat(0), spell);
+        let mut byte = [0];
+        let error = loop {
+            if let Err(error) = trickling.read(&mut byte) {
+                break error;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(error.to_string().contains("too slow"), "{error}");
+
+        let mut steady = Steady::with_spell(io::repeat(0), spell);
+        let mut piece = vec![0; 2 * LEAST_BYTES as usize];
+        for _ in 0..3 {
+            assert_eq!(steady.read(&mut piece).unwrap(), piece.len());
+            std::thread::sleep(spell);
+        }
     }
 }

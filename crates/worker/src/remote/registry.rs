@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 use uncia_oci::document::{Descriptor, Index, REF_NAME};
 use uncia_oci::{Digest, ImageError, Selector, Source};
 
-use super::{Answer, Deadline, send};
-use crate::store::MAX_IMAGE_BYTES;
+use super::{Answer, Steady, send};
 
 const PREFIX: &str = "/v2";
 /// What it takes for a manifest: an image's, or a list of variants, of either family.
@@ -139,10 +138,7 @@ impl Source for Registry {
             return Ok(Box::new(std::io::Cursor::new(bytes)));
         }
         match self.repository.get(&format!("blobs/{digest}")) {
-            Ok(answer) => {
-                let declared = answer.declared().unwrap_or(MAX_IMAGE_BYTES).min(MAX_IMAGE_BYTES);
-                Ok(Box::new(Deadline::of_bytes(declared).bound(answer)))
-            }
+            Ok(answer) => Ok(Box::new(Steady::new(answer))),
             Err(ImageError::Missing(what)) => {
                 // A variant that an index names is a manifest.
                 let (bytes, _) =

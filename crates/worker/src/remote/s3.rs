@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use uncia_oci::Digest;
 use uncia_sigv4::{Scope, hash};
 
-use super::{Deadline, RemoteError, SaveError, save, send};
+use super::{RemoteError, SaveError, save, send};
 use crate::clock;
 use crate::services::Services;
 
@@ -143,7 +143,7 @@ impl Store {
             if let Some(length) = answer.declared().filter(|length| *length > most) {
                 return Err(RemoteError::TooLarge(length));
             }
-            let saved = save(answer, file, most, Deadline::of_bytes(most));
+            let saved = save(answer, file, most);
             let (digest, bytes) = saved.map_err(|error| match error {
                 SaveError::Source(error) => unreachable(&error),
                 SaveError::Disk(error) => invalid(format!("The package cannot be kept: {error}")),

@@ -26,7 +26,7 @@ use crate::ids;
 use crate::instance::{Package, Phase};
 use crate::remote::registry::{Registry, Repository};
 use crate::remote::s3::Object;
-use crate::remote::{Deadline, RemoteError, SaveError, save};
+use crate::remote::{RemoteError, SaveError, save};
 
 /// Where a package is fetched from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,14 +124,6 @@ impl Unit<'_> {
             Self::Zip { digest, .. } => digest.clone(),
         }
     }
-
-    /// What has to come for it.
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Layer(layer) => layer.blob.size,
-            Self::Zip { zip, .. } => zip.zip_bytes,
-        }
-    }
 }
 
 /// One start's work.
@@ -149,11 +141,8 @@ impl Fetching<'_> {
         if !missing.is_empty() {
             let began = Moment::now();
             let downloads = Downloads::new(images.staging())?;
-            // For all of it: the starts that wait for this one wait no longer either.
-            let bytes = missing.iter().map(|unit| unit.bytes()).fold(0, u64::saturating_add);
-            let deadline = Deadline::of_bytes(bytes.min(MAX_IMAGE_BYTES));
             for unit in &missing {
-                self.download(unit, &downloads, deadline)?;
+                self.download(unit, &downloads)?;
             }
             let fetched = Moment::now();
             phases.push(Phase { name: "fetch", start: began, end: fetched });
@@ -169,19 +158,14 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    fn download(
-        &self,
-        unit: &Unit<'_>,
-        downloads: &Downloads,
-        deadline: Deadline,
-    ) -> Result<(), PackageError> {
+    fn download(&self, unit: &Unit<'_>, downloads: &Downloads) -> Result<(), PackageError> {
         match unit {
             Unit::Layer(Layer { blob, .. }) => {
                 let repository = self.repository.expect("layers are of images").clone();
                 let registry = &repository.registry;
                 let source = Registry::new(repository.clone(), Selector::Only);
                 let body = source.blob(&blob.digest)?;
-                let saved = save(body, &downloads.file(&blob.digest), blob.size, deadline);
+                let saved = save(body, &downloads.file(&blob.digest), blob.size);
                 let (digest, bytes) = saved.map_err(|error| match error {
                     SaveError::Disk(error) => PackageError::Io(error),
                     SaveError::Source(error) => ImageError::Registry(format!(

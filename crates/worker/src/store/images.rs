@@ -13,7 +13,7 @@
 //! An image that is here holds its layers; one that no image holds any more goes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
-use uncia_oci::layer::{Contents, Rules, unpack};
+use uncia_oci::layer::{Contents, Rules, unpack, verify};
 use uncia_oci::{Digest, Image, ImageError, Layer, Source};
 
 use super::fetched::check;
@@ -30,7 +30,7 @@ use super::package::PackageError;
 use super::recent::Recent;
 use crate::ids;
 use crate::remote::registry::Repository;
-use crate::remote::{Deadline, SaveError, save};
+use crate::remote::{SaveError, save};
 use crate::sandbox::GROUP_ID;
 
 /// Most files, folders and links of a layer. Bounds the inodes that one can use up.
@@ -167,14 +167,20 @@ impl ImageStore {
         let gate = self.gate(&layer.diff_id);
         let unpacked = {
             let _alone = lock(&gate);
-            let unpacked = match self.contents(&layer.diff_id) {
-                Some(contents) => Ok(contents),
-                None => self.make(&layer.diff_id, |files| {
-                    folders::make(files, folders::READABLE)?;
-                    Ok(unpack(source, layer, files, &self.rules)?)
-                }),
-            };
-            unpacked.and_then(|contents| self.keep_archive(source, layer).map(|()| contents))
+            let found = self.contents(&layer.diff_id);
+            let is_new = found.is_none();
+            let unpacked = found.map_or_else(
+                || {
+                    self.make(&layer.diff_id, |files| {
+                        folders::make(files, folders::READABLE)?;
+                        Ok(unpack(source, layer, files, &self.rules)?)
+                    })
+                },
+                Ok,
+            );
+            // What another archive unpacked to says nothing of this one.
+            let kept = |contents| self.keep_archive(source, layer, !is_new).map(|()| contents);
+            unpacked.and_then(kept)
         };
         self.leave(&layer.diff_id, gate);
         unpacked
@@ -187,7 +193,7 @@ impl ImageStore {
 
     /// Whether all archives are here that are to be kept of an image.
     pub(super) fn has_archives(&self, image: &Image) -> bool {
-        let is_kept = |it: &Layer| self.archive(&it.diff_id, &it.blob.digest).is_file();
+        let is_kept = |it: &Layer| self.has_archive(it);
         !self.keeps_archives.load(Ordering::Relaxed) || image.layers.iter().all(is_kept)
     }
 
@@ -196,20 +202,35 @@ impl ImageStore {
         self.layer(layer).join(format!("{}.archive", blob.hex()))
     }
 
-    fn keep_archive(&self, source: &dyn Source, layer: &Layer) -> Result<(), PackageError> {
+    /// Whether the archive of a layer is here, and whole: a machine that went down may have left a part of it.
+    fn has_archive(&self, layer: &Layer) -> bool {
+        let archive = self.archive(&layer.diff_id, &layer.blob.digest);
+        fs::metadata(archive).is_ok_and(|it| it.is_file() && it.len() == layer.blob.size)
+    }
+
+    /// Keeps a layer's archive as it came, unless it is here; `checks` whether it unpacks to the layer.
+    fn keep_archive(
+        &self,
+        source: &dyn Source,
+        layer: &Layer,
+        checks: bool,
+    ) -> Result<(), PackageError> {
         let Layer { blob, diff_id } = layer;
-        let archive = self.archive(diff_id, &blob.digest);
-        if !self.keeps_archives.load(Ordering::Relaxed) || archive.is_file() {
+        if !self.keeps_archives.load(Ordering::Relaxed) || self.has_archive(layer) {
             return Ok(());
         }
         let staged = self.staging();
-        let saved =
-            save(source.blob(&blob.digest)?, &staged, blob.size, Deadline::of_bytes(blob.size));
+        let saved = save(source.blob(&blob.digest)?, &staged, blob.size);
         let kept = saved.map_err(|(SaveError::Source(error) | SaveError::Disk(error))| error);
         let kept = kept.map_err(PackageError::Io).and_then(|(digest, bytes)| {
             let what = format!("the layer {}", blob.digest);
             check(what, (&blob.digest, blob.size), &digest, bytes)?;
-            Ok(fs::rename(&staged, archive)?)
+            let file = File::open(&staged)?;
+            file.sync_all()?;
+            if checks {
+                verify(file, layer, &self.rules)?;
+            }
+            Ok(fs::rename(&staged, self.archive(diff_id, &blob.digest))?)
         });
         kept.inspect_err(|_| {
             // The error at hand is what matters; the staging folder is emptied at the next start.

@@ -35,7 +35,7 @@ mod registry;
 
 pub(crate) use database::DatabaseError;
 pub(crate) use fetched::{FetchedZip, Origin};
-pub(crate) use images::{MAX_IMAGE_BYTES, StoredImage};
+pub(crate) use images::StoredImage;
 pub(crate) use lock::{LockError, StateLock};
 pub(crate) use package::{MAX_UNZIPPED_BYTES, MAX_ZIPPED_BYTES, PackageError, check_handler};
 pub(crate) use packages::{Code, PackageStore};

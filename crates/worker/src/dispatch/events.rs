@@ -18,9 +18,10 @@ use crate::meterlog::{EventUpdate, Recorded};
 /// Lambda tries an event that failed twice more.
 const MAX_FAILURES: i64 = 3;
 
-/// An event that no worker can hold waits for so long since it was accepted, as on Lambda unless a function
-/// says otherwise.
-const MAX_AGE_NS: u64 = 6 * 3_600_000_000_000;
+/// An event that no worker can hold, or whose package cannot be fetched, waits for so long, as events do on Lambda
+/// unless a function says otherwise. Only what this worker has seen of it counts: while a platform is down, nothing
+/// is known of what there is room for.
+const MAX_STUCK_MS: u64 = 6 * 3_600_000;
 
 /// Payloads up to this size stay in memory while an event waits; larger ones are read from the log
 /// when their turn comes, so that many waiting events take little memory.
@@ -47,10 +48,8 @@ pub(super) struct QueuedEvent {
     pub stage: Option<Arc<str>>,
     /// Since when it waits for its first attempt.
     pub accepted: Option<Moment>,
-    /// How long it had been accepted when this worker took it up.
-    pub age_ns: u64,
-    /// When it is too old to wait on, by the scheduler's time; known once it has waited here.
-    pub expires: Option<Nanos>,
+    /// How long this worker has had it wait because no worker can hold it, or its package cannot be fetched.
+    pub stuck_ms: u64,
     /// The number of the last attempt that has a row.
     pub attempt: i64,
     /// Attempts that ran and failed.
@@ -83,17 +82,6 @@ pub(super) enum AttemptEnd<'a> {
 }
 
 impl QueuedEvent {
-    /// Takes note of the time at which it begins to wait here.
-    pub(super) fn begin_waiting(&mut self, now: Nanos) {
-        let left = MAX_AGE_NS.saturating_sub(self.age_ns);
-        self.expires.get_or_insert(now.saturating_add(left));
-    }
-
-    /// Whether it has waited for as long as it may.
-    pub(super) fn has_expired(&self, now: Nanos) -> bool {
-        self.expires.is_some_and(|at| at <= now)
-    }
-
     /// Takes note of how the attempt with this number ended. Returns what the log is to be told and
     /// what comes next; `retry_ms` is the wait before the second attempt.
     pub(super) fn attempted(
@@ -109,12 +97,19 @@ impl QueuedEvent {
                 (EventUpdate::Done { id }, NextAttempt::None)
             }
             AttemptEnd::Refused => (EventUpdate::Done { id }, NextAttempt::None),
-            AttemptEnd::NotReady(StartError::Sandbox(_) | StartError::Package(_)) => {
+            AttemptEnd::NotReady(StartError::Sandbox(_)) => {
                 (EventUpdate::Attempted { id, attempt }, NextAttempt::AfterMs(self.defer()))
             }
+            AttemptEnd::NotReady(StartError::Package(_)) => match self.defer_stuck() {
+                Some(delay) => {
+                    (EventUpdate::Attempted { id, attempt }, NextAttempt::AfterMs(delay))
+                }
+                None => (EventUpdate::Done { id }, NextAttempt::None),
+            },
             AttemptEnd::Ran(_) | AttemptEnd::NotReady(_) => {
                 self.failures += 1;
                 self.deferrals = 0;
+                self.stuck_ms = 0;
                 if self.failures >= MAX_FAILURES {
                     return (EventUpdate::Done { id }, NextAttempt::None);
                 }
@@ -130,6 +125,16 @@ impl QueuedEvent {
         let wait = FIRST_DEFERRAL_MS.saturating_mul(1 << self.deferrals.min(16));
         self.deferrals += 1;
         wait.min(LONGEST_DEFERRAL_MS)
+    }
+
+    /// The same after what may pass, and is not waited for any longer then: None.
+    pub(super) fn defer_stuck(&mut self) -> Option<u64> {
+        if self.stuck_ms >= MAX_STUCK_MS {
+            return None;
+        }
+        let wait = self.defer();
+        self.stuck_ms += wait;
+        Some(wait)
     }
 }
 
@@ -191,8 +196,7 @@ mod tests {
             parent: None,
             stage: None,
             accepted: None,
-            age_ns: 0,
-            expires: None,
+            stuck_ms: 0,
             attempt: 0,
             failures: 0,
             payload_bytes: 2,
@@ -223,14 +227,21 @@ mod tests {
     }
 
     #[test]
-    fn an_event_expires_six_hours_after_it_was_accepted() {
-        const HOUR: Nanos = 3_600_000_000_000;
-        let mut event = QueuedEvent { age_ns: 4 * HOUR, ..event() };
-        assert!(!event.has_expired(Nanos::MAX), "it has not waited yet");
-        event.begin_waiting(HOUR);
-        event.begin_waiting(2 * HOUR);
-        assert!(!event.has_expired(3 * HOUR - 1));
-        assert!(event.has_expired(3 * HOUR));
+    fn an_event_without_a_package_is_given_up_after_six_hours() {
+        let mut event = event();
+        let package = StartError::Package("the registry is away".to_owned());
+        let mut waited = 0;
+        let ended = (1..).find_map(|attempt| {
+            match event.attempted(attempt, &AttemptEnd::NotReady(&package), 100) {
+                (_, NextAttempt::AfterMs(delay)) => {
+                    waited += delay;
+                    None
+                }
+                (update, NextAttempt::None) => Some(update),
+            }
+        });
+        assert_eq!(ended, Some(EventUpdate::Done { id: 7 }));
+        assert!((MAX_STUCK_MS..MAX_STUCK_MS + LONGEST_DEFERRAL_MS).contains(&waited), "{waited}");
     }
 
     #[test]

@@ -50,8 +50,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     }
 
     /// Has an accepted event wait for its turn.
-    pub(super) fn enqueue(&mut self, mut event: QueuedEvent) {
-        event.begin_waiting(self.now());
+    pub(super) fn enqueue(&mut self, event: QueuedEvent) {
         if self.shutting_down {
             // It is in the log, and the next worker's.
             return;
@@ -115,16 +114,24 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         self.answer(request.source, recorded, disposition, log_tail);
     }
 
-    fn refuse_event(&mut self, event: QueuedEvent, request: &PendingRequest, refusal: &Refusal) {
+    fn refuse_event(
+        &mut self,
+        mut event: QueuedEvent,
+        request: &PendingRequest,
+        refusal: &Refusal,
+    ) {
         match refusal {
             Refusal::Rejected(Rejection::NoFunction) => self.dropped.push(event.id),
             // Accepted when there was more room; there will be none here. To a controller a larger worker
             // may come.
-            Refusal::Rejected(reason @ Rejection::TooLarge)
-                if self.is_alone || event.has_expired(self.now()) =>
-            {
-                let recorded = row::rejected(request, *reason);
-                self.end_attempt(event, request.attempt, recorded, &AttemptEnd::Refused);
+            Refusal::Rejected(reason @ Rejection::TooLarge) => {
+                let delay = if self.is_alone { None } else { event.defer_stuck() };
+                if let Some(delay) = delay {
+                    self.delayed.insert(self.now(), delay, event);
+                } else {
+                    let recorded = row::rejected(request, *reason);
+                    self.end_attempt(event, request.attempt, recorded, &AttemptEnd::Refused);
+                }
             }
             // It is in the log, and the next worker's.
             _ if self.shutting_down => {}

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
@@ -34,6 +34,9 @@ const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// Within this time a connection that has broken is known to have.
 const NOTICE: Duration = Duration::from_millis(500);
+
+/// For so long after a controller's start, workers that were here before may not have joined again.
+const GATHERING: Duration = Duration::from_secs(120);
 
 /// A worker that has joined.
 pub(crate) struct Member {
@@ -126,12 +129,40 @@ pub(crate) struct Members {
     registry: Arc<Registry>,
     by_id: RwLock<HashMap<WorkerId, Arc<Member>>>,
     next: Mutex<u32>,
+    seen: Mutex<Seen>,
+}
+
+/// What workers that have joined had room for, whether they are there or not.
+struct Seen {
+    since: Instant,
+    /// None of them holds less of all than another.
+    largest: Vec<Resources>,
+}
+
+impl Seen {
+    fn new(since: Instant) -> Self {
+        Self { since, largest: Vec::new() }
+    }
+
+    fn add(&mut self, capacity: Resources) {
+        if !self.largest.iter().any(|it| capacity.fits(*it)) {
+            self.largest.retain(|it| !it.fits(capacity));
+            self.largest.push(capacity);
+        }
+    }
+
+    /// Whether one could hold an instance, as far as is known.
+    fn could_hold(&self, allocation: Resources, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < GATHERING
+            || self.largest.iter().any(|it| allocation.fits(*it))
+    }
 }
 
 impl Members {
     pub(crate) fn new(registry: Arc<Registry>) -> Self {
+        let seen = Mutex::new(Seen::new(Instant::now()));
         // 0 is the machine of a platform alone.
-        Self { registry, by_id: RwLock::default(), next: Mutex::new(1) }
+        Self { registry, by_id: RwLock::default(), next: Mutex::new(1), seen }
     }
 
     /// The worker, if it is there still.
@@ -149,11 +180,16 @@ impl Members {
         self.read().values().any(|member| member.name() == name)
     }
 
-    /// Whether one of them, if it were empty, could hold an instance; without any, one may join.
+    /// Whether one of them, or of those that were here and may come back, could hold an instance if it were empty;
+    /// without any, one may join.
     pub(crate) fn could_hold(&self, allocation: Resources) -> bool {
-        let members = self.read();
-        let mut staying = members.values().filter(|it| !*it.is_draining.borrow()).peekable();
-        staying.peek().is_none() || staying.any(|it| allocation.fits(it.about.capacity().resources))
+        let is_anyone_here = self.read().values().any(|it| !*it.is_draining.borrow());
+        !is_anyone_here || self.seen().could_hold(allocation, Instant::now())
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        // It is whole after every statement, so a panic elsewhere does not spoil it.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What people are told of them, by name.
@@ -213,6 +249,7 @@ impl Members {
             }
             members.insert(id, member.clone());
         }
+        self.seen().add(capacity.resources);
         let name = member.name().to_owned();
         tracing::info!(worker = name, "joined");
         let ended = member.clone();
@@ -330,5 +367,27 @@ impl Members {
     fn read(&self) -> RwLockReadGuard<'_, HashMap<WorkerId, Arc<Member>>> {
         // The map is whole after every statement, so a panic elsewhere does not spoil it.
         self.by_id.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_workers_had_room_for_is_remembered() {
+        let start = Instant::now();
+        let settled = start + GATHERING;
+        let of = |cpu, memory| Resources { cpu, memory };
+        let mut seen = Seen::new(start);
+        seen.add(of(2, 2));
+        assert!(seen.could_hold(of(9, 9), start), "a larger one may be on its way");
+        assert!(!seen.could_hold(of(3, 2), settled));
+        seen.add(of(4, 1));
+        seen.add(of(1, 1));
+        assert!(seen.could_hold(of(4, 1), settled) && seen.could_hold(of(2, 2), settled));
+        assert!(!seen.could_hold(of(4, 2), settled), "nobody had both");
+        seen.add(of(4, 2));
+        assert_eq!(seen.largest, [of(4, 2)]);
     }
 }

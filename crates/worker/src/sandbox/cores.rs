@@ -22,9 +22,8 @@ pub(super) struct HostCores {
 impl HostCores {
     /// The account by CPU of an instance's group.
     pub(super) fn of(&self, group: &Group) -> Option<ByCpu> {
-        let (version, all) = self.all.clone()?;
-        let folder = group.folder(Controller::CpuAccounting)?;
-        Some(ByCpu { group: PerCpu::open(version, folder, &self.cpus)?, all })
+        let folder = group.folder(Controller::CpuAccounting)?.to_owned();
+        Some(ByCpu::new(self.all.clone()?, folder, self.cpus.clone()))
     }
 
     /// The machine's numbers of these CPUs.
@@ -50,11 +49,7 @@ impl Instance {
     }
 }
 
-fn assign(
-    cores: &HostCores,
-    group: &Group,
-    assignment: &CpuAssignment,
-) -> Result<(), CgroupError> {
+fn assign(cores: &HostCores, group: &Group, assignment: &CpuAssignment) -> Result<(), CgroupError> {
     match assignment {
         CpuAssignment::Class { class: CpuClass::Spot, .. } => group.set_idle(true),
         CpuAssignment::Class { class: CpuClass::Reserved, weight, .. }
@@ -72,7 +67,8 @@ fn reserved(cores: &HostCores, assignment: &CpuAssignment) -> Reserved {
         CpuAssignment::Class { class: CpuClass::Spot, .. } | CpuAssignment::Weight(0) => {
             Reserved::Nothing
         }
-        CpuAssignment::Class { own: cpus, .. } | CpuAssignment::Cpus { cpus, are_own: true, .. }
+        CpuAssignment::Class { own: cpus, .. }
+        | CpuAssignment::Cpus { cpus, are_own: true, .. }
             if !cpus.is_empty() && cores.all.is_some() =>
         {
             Reserved::Cpus(cores.numbers(cpus))

@@ -166,9 +166,9 @@ async fn copy(
         if count == 0 {
             return to.shutdown().await;
         }
-        pace.spend(if count < LARGE_READ { READ } else { LARGE_READ_PRICE }).await;
-        // Before: the instance may have answered before this goes on.
+        // Before it waits or writes: the instance may have answered before this goes on.
         passed.add(count);
+        pace.spend(if count < LARGE_READ { READ } else { LARGE_READ_PRICE }).await;
         to.write_all(&piece).await?;
     }
 }

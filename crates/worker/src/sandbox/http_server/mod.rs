@@ -42,6 +42,8 @@ pub(super) struct Server {
     has_answered: AtomicBool,
     /// Requests in flight.
     in_flight: AtomicUsize,
+    /// Whether the worker left a request to it that it had not answered: it may be at work on that still.
+    has_abandoned: AtomicBool,
 }
 
 /// Counts a request as long as it is in flight.
@@ -75,6 +77,7 @@ impl Server {
             idle: Mutex::default(),
             has_answered: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
+            has_abandoned: AtomicBool::new(false),
         })
     }
 
@@ -98,6 +101,7 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
     let _in_flight = InFlight::begin(&server.in_flight);
     let part = inner.meter.join(|| begin(inner)).await;
     let passed = inner.traffic.read();
+    let is_beside_abandoned = server.has_abandoned.load(Ordering::Relaxed);
     let served = inner.api.serves(&request.invocation);
     let called = Moment::now();
     let (mut started, mut ended) = (None, None);
@@ -107,6 +111,9 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
         answer = server.exchange(inner, &request, served.token(), &mut started, &mut ended) => answer,
         _ = inner.gone() => Err(Trouble::Gone),
     };
+    if matches!(answer, Err(Trouble::TimeUp | Trouble::ClientGone(_))) {
+        server.has_abandoned.store(true, Ordering::Relaxed);
+    }
     let outcome = match answer {
         Ok(answer) => {
             server.has_answered.store(true, Ordering::Relaxed);
@@ -162,7 +169,7 @@ pub(super) async fn invoke(inner: &Arc<Inner>, server: &Server, request: Request
         usage,
         shared,
         // What several had together is no single one's.
-        services: services.filter(|_| !shared),
+        services: services.filter(|_| !shared && !is_beside_abandoned),
         log_tail: inner.log.tail(),
     };
     guard.release();

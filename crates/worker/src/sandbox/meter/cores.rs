@@ -1,8 +1,12 @@
 //! CPU time by whose CPUs it was on.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Once, OnceLock};
 
-use crate::sandbox::cgroup::PerCpu;
+use crate::sandbox::cgroup::{PerCpu, Version};
+
+/// That it is said once.
+static REFUSED: Once = Once::new();
 
 /// What is reserved for an instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,16 +22,46 @@ pub(in crate::sandbox) enum Reserved {
 
 /// The account by CPU of an instance and of all together.
 pub(in crate::sandbox) struct ByCpu {
-    pub group: PerCpu,
-    pub all: Arc<PerCpu>,
+    version: Version,
+    folder: PathBuf,
+    cpus: Vec<usize>,
+    /// Opened once CPUs are the instance's own, which most never have: it may take a descriptor for each CPU. None
+    /// where it cannot be.
+    group: OnceLock<Option<PerCpu>>,
+    all: Arc<PerCpu>,
 }
 
 /// Where both accounts stand.
 type Reading = (Vec<i64>, Vec<i64>);
 
 impl ByCpu {
+    /// The account of the group in this folder, whose processes run on these CPUs, beside that of all.
+    pub(in crate::sandbox) fn new(
+        (version, all): (Version, Arc<PerCpu>),
+        folder: PathBuf,
+        cpus: Vec<usize>,
+    ) -> Self {
+        Self { version, folder, cpus, group: OnceLock::new(), all }
+    }
+
+    /// Counts from now on, if it does not yet.
+    pub(super) fn open(&self) {
+        self.group.get_or_init(|| {
+            let group = PerCpu::open(self.version, &self.folder, &self.cpus);
+            if group.is_none() {
+                REFUSED.call_once(|| {
+                    tracing::warn!(
+                        "the CPU time of an instance cannot be counted by CPU, so that rows do not say what is \
+                         borrowed and lent: look at the limit of open files"
+                    );
+                });
+            }
+            group
+        });
+    }
+
     fn read(&self) -> Option<Reading> {
-        Some((self.group.read()?, self.all.read()?))
+        Some((self.group.get()?.as_ref()?.read()?, self.all.read()?))
     }
 }
 

@@ -170,6 +170,9 @@ impl Meter {
 
     /// Notes what is reserved for the instance, from its next invocation on.
     pub(super) fn reserve(&self, reserved: Reserved) {
+        if let (Reserved::Cpus(_), Some(by_cpu)) = (&reserved, self.by_cpu()) {
+            by_cpu.open();
+        }
         self.lock().cores.reserved = reserved;
     }
 

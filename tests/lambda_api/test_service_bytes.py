@@ -40,7 +40,7 @@ def handler(event, context):
     return ask(event["bytes"]) if "bytes" in event else None
 """
 SERVER = f"""{ASK}
-import http.server, threading
+import http.server, threading, time
 
 together = threading.Barrier(2)
 
@@ -50,6 +50,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/meet":
             together.wait(60)
+        elif self.path == "/late":
+            time.sleep(60)
         else:
             ask(int(self.path[1:]))
         self.send_response(200)
@@ -123,6 +125,19 @@ def test_what_several_requests_had_together_is_no_single_ones(serve: Serve, addr
     ask(platform, f"{url}/30")
     assert [row["shared"] for row in log(platform)] == [False, True, True, False]
     assert passed(platform) == [[("store", 4, 500)], None, None, [("store", 3, 30)]]
+
+
+def test_a_server_that_was_left_at_work_counts_for_nobody(serve: Serve, address: str) -> None:
+    platform = serve(services(address))
+    url = create(platform, SERVER, Tags={"uncia:reach": "store"}, Timeout=1)
+    ask(platform, f"{url}/500")
+    ask(platform, f"{url}/late")
+    ask(platform, f"{url}/30")
+    outcomes = [row["outcome"] for row in log(platform)]
+    assert [outcomes[0], outcomes[2]] == ["ok", "ok"]
+    assert outcomes[1] != "ok"
+    assert len({row["instance"] for row in log(platform)}) == 1
+    assert passed(platform) == [[("store", 4, 500)], [("store", 0, 0)], None]
 
 
 def test_workers_that_joined_count_too(

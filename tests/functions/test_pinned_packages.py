@@ -78,7 +78,42 @@ def test_another_file_than_the_locked_one_is_refused(node: Path, cache: Path) ->
     assert all(it.suffix == ".lock" for it in (cache / "uncia" / "dependencies").iterdir())
     del entry["integrity"]
     path.write_text(json.dumps(content))
+    for words in (None, "none", "sha512-"):
+        entry["integrity"] = words
+        path.write_text(json.dumps(content))
+        with pytest.raises(UnciaError, match="left-pad has no integrity"):
+            package(node)
+    entry["inBundle"] = True
+    path.write_text(json.dumps(content))
     with pytest.raises(UnciaError, match="left-pad has no integrity"):
+        package(node)
+
+
+def test_an_optional_package_that_fails_is_not_left_out(node: Path, cache: Path) -> None:
+    _needs("npm")
+    (node / "package.json").write_text('{"optionalDependencies": {"left-pad": "^1.3.0"}}')
+    lock(node)
+    path = node / "package-lock.json"
+    content = json.loads(path.read_text())
+    content["packages"]["node_modules/left-pad"]["integrity"] = "sha512-" + "A" * 86 + "=="
+    path.write_text(json.dumps(content))
+    with pytest.raises(UnciaError, match="npm left node_modules/left-pad out"):
+        package(node)
+    assert all(it.suffix == ".lock" for it in (cache / "uncia" / "dependencies").iterdir())
+
+
+def test_a_functions_own_registries_are_asked(node: Path) -> None:
+    _needs("npm")
+    (node / ".npmrc").write_text("registry=http://127.0.0.1:1/\nfetch-retries=0\n")
+    with pytest.raises(UnciaError, match="npm found no versions of left-pad"):
+        lock(node)
+
+
+def test_what_shared_files_need_is_required(node: Path) -> None:
+    (node / "index.js").write_text(
+        'const { Documents } = require("./uncia-documents.cjs");\nexports.handler = () => 1;\n'
+    )
+    with pytest.raises(UnciaError, match=r"loads uncia-documents\.cjs, which needs redis"):
         package(node)
 
 
@@ -87,6 +122,8 @@ def test_another_file_than_the_locked_one_is_refused(node: Path, cache: Path) ->
     [
         ("{", None, r"package\.json cannot be read"),
         ('{"dependencies": ["left-pad"]}', None, "not an object of versions"),
+        ('{"dependencies": {"left-pad": "file:x.tgz"}}', None, "which no hash of a registry pins"),
+        ('{"dependencies": {"left-pad": "a/b#main"}}', None, "which no hash of a registry pins"),
         ('{"dependencies": {"left-pad": "2"}}', '{"packages": {}}', "locks other packages"),
         ('{"dependencies": {"left-pad": "2"}}', "{}", "no lock of npm 7 or newer"),
         ('{"dependencies": {"left-pad": "2"}}', "[]", "not a JSON object"),
@@ -122,7 +159,7 @@ def test_jars_are_locked_and_compiled_with(java: Path, cache: Path) -> None:
     assert written.pins == ["org.json:json:20240303"]
     made = package(java)
     with zipfile.ZipFile(made.path) as archive:
-        assert {"Handler.class", "lib/json-20240303.jar"} <= set(archive.namelist())
+        assert {"Handler.class", "lib/org.json.json-20240303.jar"} <= set(archive.namelist())
     text = written.path.read_text()
     written.path.write_text(text.replace(text[-9:-1], "0" * 8))
     with pytest.raises(UnciaError, match="has the SHA-256"):
@@ -161,3 +198,24 @@ def test_a_missing_program_is_named(
     with pytest.raises(UnciaError, match=r"there is no (npm|Maven)") as refused:
         lock(request.getfixturevalue(folder))
     assert "apt-get install" in (refused.value.hint or "")
+
+
+def test_what_is_no_artifact_is_told_with_its_line(java: Path) -> None:
+    (java / "requirements.txt").write_text("org.json:json:20240303\nredis.clients:jedis\n")
+    with pytest.raises(
+        UnciaError, match=r"requirements\.txt:2: redis\.clients:jedis is no artifact"
+    ):
+        package(java)
+
+
+def test_artifacts_with_classifiers_are_locked_and_fetched(java: Path) -> None:
+    needs_compiler("java")
+    _needs("mvn")
+    (java / "requirements.txt").write_text(
+        "org.json:json:20240303\norg.json:json:20240303:sources\n"
+    )
+    (written,) = lock(java)
+    assert written.pins == ["org.json:json:20240303", "org.json:json:20240303:sources"]
+    with zipfile.ZipFile(package(java).path) as archive:
+        names = set(archive.namelist())
+    assert {"lib/org.json.json-20240303.jar", "lib/org.json.json-20240303-sources.jar"} <= names

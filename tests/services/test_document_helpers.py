@@ -26,7 +26,7 @@ experiments:
 
 # Each adds one to the same document, and notes that it did.
 NODE_ADD = """\
-const { ABSENT, ConflictError, Documents } = require("./uncia-documents.js");
+const { ABSENT, ConflictError, Documents } = require("./uncia-documents.cjs");
 const documents = new Documents();
 exports.handler = async (event, context) => {
   const noted = "done/" + context.awsRequestId;
@@ -45,7 +45,7 @@ exports.handler = async (event, context) => {
 
 NODE_VERIFY = """\
 const assert = require("node:assert/strict");
-const { ABSENT, ConflictError, Documents } = require("./uncia-documents.js");
+const { ABSENT, ConflictError, Documents } = require("./uncia-documents.cjs");
 const documents = new Documents();
 exports.handler = async () => {
   const done = [];
@@ -66,6 +66,7 @@ exports.handler = async () => {
   );
   assert.deepEqual(await documents.get("other"), [null, ABSENT]);
   await assert.rejects(documents.put("", 1), /must not be empty/);
+  await assert.rejects(documents.put("nan", { a: [NaN] }), /no JSON/);
   const deleted = await documents.delete("count", revision);
   assert.deepEqual(await documents.changes(80), [
     { position: deleted, key: "count", kind: "delete", value: null, writer: "" },
@@ -143,6 +144,12 @@ public class Handler {
             check(false, "a transaction on an old revision was carried out");
         } catch (Documents.ConflictException conflict) {
             check(conflict.key.equals("count") && conflict.revision == count.revision(), conflict);
+        }
+        try {
+            documents.put("nan", new JsonPrimitive(Double.NaN), null, "");
+            check(false, "a number that is none was written");
+        } catch (IllegalArgumentException refused) {
+            check(documents.get("nan").revision() == Documents.ABSENT, refused);
         }
         check(documents.get("other").revision() == Documents.ABSENT, "other");
         long deleted = documents.delete("count", count.revision(), "");

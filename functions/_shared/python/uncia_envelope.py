@@ -6,6 +6,7 @@ of that only what is loaded anyway, because every import here is paid again at e
 
 import itertools
 import os
+import sys
 import time
 
 _INSTANCE = os.urandom(8).hex()
@@ -145,6 +146,18 @@ def read_parameters(event, declared):
     return {name: p.read(name, given.get(name, p.default)) for name, p in declared.items()}
 
 
+def _cpu_ns():
+    """CPU time of this process so far, and of the children that it has waited for.
+
+    Of these where the function has loaded `resource`: loading it makes starts longer.
+    """
+    resource = sys.modules.get("resource")
+    if resource is None:
+        return time.process_time_ns()
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time_ns() + round((children.ru_utime + children.ru_stime) * 1e9)
+
+
 def enveloped(parameters=None):
     """Makes a Lambda handler of `work(**parameters) -> (result: dict, valid: bool)`.
 
@@ -153,7 +166,7 @@ def enveloped(parameters=None):
 
     def decorate(work):
         def handler(event, context=None):
-            cpu = time.process_time_ns()
+            cpu = _cpu_ns()
             start = time.time_ns()
             fresh = next(_CALLS) == 0
             chain, event = _take_chain(event)
@@ -176,7 +189,7 @@ def enveloped(parameters=None):
                 "instance": _INSTANCE,
                 "handler_start_ns": start,
                 "handler_end_ns": time.time_ns(),
-                "cpu_ns": time.process_time_ns() - cpu,
+                "cpu_ns": _cpu_ns() - cpu,
                 "valid": bool(valid),
             }
             return result

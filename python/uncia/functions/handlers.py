@@ -158,7 +158,12 @@ def _check_java(handler: str, folder: Path) -> None:
         # It may be inherited; the runtime has the last word.
         if method and not re.search(rf"\b{re.escape(method)}\s*\(|\bextends\b", text):
             raise UnciaError(f"the handler {handler} is missing: {source} defines no {method}")
-    elif not (folder / f"{base}.class").is_file() and not any(folder.glob("lib/*.jar")):
+    elif (
+        not (folder / f"{base}.class").is_file()
+        and not any(folder.glob("lib/*.jar"))
+        # Jars that Maven will fetch.
+        and not any(folder.glob("requirements.*"))
+    ):
         raise UnciaError(
             f"the handler {handler} is missing: there is neither {source} nor a class, nor a jar in"
             f" {folder / 'lib'}"

@@ -18,11 +18,11 @@ from uncia.functions.dependencies import logical_lines
 LIBRARY: Final = "lib"
 """The folder of a package in which the platform's Java finds jars."""
 
-REQUIREMENT: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.+-]+")
-"""A requirement: ``group:artifact:version``."""
+REQUIREMENT: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.+-]+(:[\w.+-]+)?")
+"""A requirement: ``group:artifact:version``, or with a classifier behind it."""
 
 _LAYOUT: Final = 1  # counts up when what is kept of an installation changes
-_PIN: Final = re.compile(r"([\w.-]+):([\w.-]+):([\w.+-]+)\s+--hash=sha256:([0-9a-f]{64})")
+_PIN: Final = re.compile(rf"({REQUIREMENT.pattern})\s+--hash=sha256:([0-9a-f]{{64}})")
 _LAST_LINES: Final = 8
 
 
@@ -38,7 +38,7 @@ def check_lock(path: Path, required: Sequence[str], function: Path) -> Path:
         UnciaError: it is missing, lacks a requirement or a hash, or has another version.
     """
     make = f"`uncia functions lock {function}` writes it."
-    pins = {f"{group}:{artifact}:{version}" for group, artifact, version, _ in _pins(path, make)}
+    pins = dict(_pins(path, make))
     for requirement in required:
         if requirement not in pins:
             raise UnciaError(
@@ -53,7 +53,7 @@ def pinned(path: Path) -> list[str]:
     Raises:
         UnciaError: it cannot be read.
     """
-    return [f"{group}:{artifact}:{version}" for group, artifact, version, _ in _pins(path)]
+    return [artifact for artifact, _ in _pins(path)]
 
 
 def install(lock: Path) -> Path:
@@ -76,21 +76,24 @@ def install(lock: Path) -> Path:
     def make(partial: Path) -> None:
         library = partial / LIBRARY
         library.mkdir(parents=True)
-        project = _project([f"{group}:{name}:{version}" for group, name, version, _ in pins])
-        output = _copy(project, partial, library, "-DexcludeTransitive=true")
+        project = _project([artifact for artifact, _ in pins])
+        # Artifacts of different groups may have the same name.
+        options = ("-DexcludeTransitive=true", "-Dmdep.prependGroupId=true")
+        output = _copy(project, partial, library, *options)
         if output is not None:
             raise UnciaError(
                 f"fetching what {lock} pins failed:\n{output}",
                 hint="Nothing was kept. Check the network, and Maven's settings.",
                 exit_code=1,
             )
-        for _, name, version, expected in pins:
-            jar = library / f"{name}-{version}.jar"
+        for artifact, expected in pins:
+            group, *name = artifact.split(":")
+            jar = library / f"{group}.{'-'.join(name)}.jar"
             if not jar.is_file():
-                raise UnciaError(f"{lock}: {name} {version} is no jar", exit_code=1)
+                raise UnciaError(f"{lock}: {artifact} is no jar", exit_code=1)
             if (actual := _sha256(jar)) != expected:
                 raise UnciaError(
-                    f"{lock}: the jar of {name} {version} has the SHA-256 {actual}, not {expected}",
+                    f"{lock}: the jar of {artifact} has the SHA-256 {actual}, not {expected}",
                     hint="Nothing was kept: it is another file than was locked.",
                     exit_code=1,
                 )
@@ -126,9 +129,11 @@ def write_lock(required: Sequence[str], path: Path) -> Path:
             )
         lines = []
         for jar in sorted((work / LIBRARY).rglob("*.jar")):
-            # GROUP/WITH/SLASHES/ARTIFACT/VERSION/ARTIFACT-VERSION.jar
-            *group, name, version, _ = jar.relative_to(work / LIBRARY).parts
-            lines.append(f"{'.'.join(group)}:{name}:{version} --hash=sha256:{_sha256(jar)}\n")
+            # GROUP/WITH/SLASHES/ARTIFACT/VERSION/ARTIFACT-VERSION[-CLASSIFIER].jar
+            *group, name, version, file = jar.relative_to(work / LIBRARY).parts
+            classifier = file.removesuffix(".jar").removeprefix(f"{name}-{version}")
+            artifact = ":".join((".".join(group), name, version)) + classifier.replace("-", ":", 1)
+            lines.append(f"{artifact} --hash=sha256:{_sha256(jar)}\n")
         path.write_text("".join(lines), encoding="utf-8")
     except OSError as error:
         raise UnciaError(f"{path} cannot be written: {error.strerror or error}") from error
@@ -139,10 +144,14 @@ def write_lock(required: Sequence[str], path: Path) -> Path:
 
 def _project(artifacts: Sequence[str]) -> str:
     """A Maven project that depends on artifacts."""
+    keys = ("groupId", "artifactId", "version", "classifier")
     dependencies = "".join(
-        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
-        "</dependency>".format(*map(escape, artifact.split(":")))
-        for artifact in artifacts
+        "<dependency>"
+        + "".join(
+            f"<{key}>{escape(it)}</{key}>" for key, it in zip(keys, text.split(":"), strict=False)
+        )
+        + "</dependency>"
+        for text in artifacts
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
@@ -184,8 +193,8 @@ def _copy(project: str, work: Path, library: Path, *options: str) -> str | None:
     return "\n".join(lines[:_LAST_LINES])
 
 
-def _pins(path: Path, hint: str | None = None) -> list[tuple[str, str, str, str]]:
-    """The group, artifact, version and SHA-256 of each line.
+def _pins(path: Path, hint: str | None = None) -> list[tuple[str, str]]:
+    """The artifact and the SHA-256 of each line.
 
     Raises:
         UnciaError: the file cannot be read, or a line pins nothing.
@@ -206,7 +215,7 @@ def _pins(path: Path, hint: str | None = None) -> list[tuple[str, str, str, str]
                 f"{path}:{number}: not group:artifact:version --hash=sha256:...: {line.split()[0]}",
                 hint=hint,
             )
-        pins.append((match[1], match[2], match[3], match[4]))
+        pins.append((match[1], match[3]))
     return pins
 
 

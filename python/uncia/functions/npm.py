@@ -23,6 +23,8 @@ MODULES: Final = "node_modules"
 _LAYOUT: Final = 1  # counts up when what is kept of an installation changes
 _SOURCES: Final = (".js", ".mjs", ".cjs")
 _MACHINES: Final = {"x86_64": "x64", "aarch64": "arm64"}
+_INTEGRITY: Final = re.compile(r"(sha(256|384|512)-[A-Za-z0-9+/]+=*(\s+|$))+")
+_SETTINGS: Final = ".npmrc"  # of a function: the registries of its packages, for example
 # Scripts of packages would run here what nobody has read.
 _QUIET: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 _LAST_LINES: Final = 8
@@ -32,14 +34,29 @@ def requirements(folder: Path) -> dict[str, str]:
     """Return the packages that a folder's ``package.json`` requires: name -> range of versions.
 
     Raises:
-        UnciaError: the file is no JSON object, or its dependencies are none.
+        UnciaError: the file is no JSON object, its dependencies are none, or one is of no registry.
     """
     path = folder / MANIFEST
     if not path.is_file():
         return {}
-    required = _read(path).get("dependencies", {})
-    if not isinstance(required, dict) or not all(isinstance(it, str) for it in required.values()):
-        raise UnciaError(f"{path}: dependencies is not an object of versions")
+    required = _required(_read(path), path)
+    for name, version in required.items():
+        if ":" in version.removeprefix("npm:") or "/" in version.partition("npm:")[0]:
+            raise UnciaError(
+                f"{path}: {name} is {version}, which no hash of a registry pins",
+                hint="Take it from a registry, or keep it in node_modules.",
+            )
+    return required
+
+
+def _required(content: Mapping[str, Any], path: Path) -> dict[str, str]:
+    """What a manifest requires at run time."""
+    required: dict[str, str] = {}
+    for key in ("dependencies", "optionalDependencies"):
+        given = content.get(key, {})
+        if not isinstance(given, dict) or not all(isinstance(it, str) for it in given.values()):
+            raise UnciaError(f"{path}: {key} is not an object of versions")
+        required |= given
     return required
 
 
@@ -65,14 +82,14 @@ def lock_path(folder: Path) -> Path | None:
             hint=make,
         )
     packages = _packages(path)
-    if packages.get("", {}).get("dependencies", {}) != required:
+    if _required(packages.get("", {}), path) != required:
         raise UnciaError(
             f"{path} locks other packages than {folder / MANIFEST} requires", hint=make
         )
     for name, entry in packages.items():
-        if name and not (entry.get("integrity") or entry.get("inBundle") or entry.get("dev")):
+        if name and not (entry.get("dev") or _is_pinned(name, packages)):
             raise UnciaError(
-                f"{path}: {name} has no integrity, so it could be any",
+                f"{path}: {name} has no integrity (sha512-...), so it could be any",
                 hint="Take it from a registry: folders, links and repositories are not pinned.",
             )
     return path
@@ -105,7 +122,7 @@ def install(lock: Path, target: Target) -> Path:
     Raises:
         UnciaError: there is no npm, or it failed; nothing is left of the attempt.
     """
-    files = [lock.with_name(MANIFEST), lock]
+    files = _files(lock.parent, lock)
     digest = hashlib.sha256(f"npm {_LAYOUT} {target.architecture}\n".encode())
     for file in files:
         digest.update(file.read_bytes() + b"\0")
@@ -125,6 +142,7 @@ def install(lock: Path, target: Target) -> Path:
                 exit_code=1,
             )
         (partial / MODULES).mkdir(exist_ok=True)
+        _check_installed(lock, partial, machine)
         for file in files:
             (partial / file.name).unlink()
         # Links to programs, which a handler cannot use, and what npm notes for itself.
@@ -149,9 +167,8 @@ def write_lock(folder: Path, *, upgrade: bool = False) -> Path:
     partial = folder / f".{LOCK_NAME}.partial"
     try:
         partial.mkdir(exist_ok=True)
-        shutil.copyfile(folder / MANIFEST, partial / MANIFEST)
-        if path.exists() and not upgrade:
-            shutil.copyfile(path, partial / LOCK_NAME)
+        for file in _files(folder, *([path] if path.exists() and not upgrade else [])):
+            shutil.copyfile(file, partial / file.name)
         command = ["install", "--package-lock-only", "--omit-lockfile-registry-resolved", *_QUIET]
         output = _npm(command, partial)
         if output is not None:
@@ -169,6 +186,62 @@ def write_lock(folder: Path, *, upgrade: bool = False) -> Path:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return path
+
+
+def _files(folder: Path, *locks: Path) -> list[Path]:
+    """The files by which npm decides what it takes, and from where."""
+    settings = folder / _SETTINGS
+    return [folder / MANIFEST, *locks, *([settings] if settings.is_file() else [])]
+
+
+def _is_pinned(name: str, packages: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a package of a lock is one file alone: by its hash, or in one that is."""
+    entry = packages[name]
+    if entry.get("inBundle"):
+        around, _, short = name.rpartition(f"/{MODULES}/")
+        while around in packages and packages[around].get("inBundle"):
+            around = around.rpartition(f"/{MODULES}/")[0]
+        bundled = packages.get(around, {}).get("bundleDependencies", [])
+        return bool(around) and (bundled is True or bool(bundled)) and bool(short)
+    return _INTEGRITY.fullmatch(str(entry.get("integrity", ""))) is not None
+
+
+def _check_installed(lock: Path, folder: Path, machine: str) -> None:
+    """Check that npm installed what a lock pins for the target, and nothing for another.
+
+    It is content where an optional package fails, and old ones look at their own machine alone.
+
+    Raises:
+        UnciaError: something is missing or too many.
+    """
+    for name, entry in _packages(lock).items():
+        if not name or entry.get("dev") or entry.get("peer") or entry.get("devOptional"):
+            continue
+        fits = all(
+            _takes(entry.get(key), value)
+            for key, value in (("os", "linux"), ("cpu", machine), ("libc", "glibc"))
+        )
+        if fits and not (folder / name).is_dir():
+            raise UnciaError(
+                f"installing {lock}: npm left {name} out",
+                hint="Nothing was kept. Check the network, and the lock: npm ci.",
+                exit_code=1,
+            )
+        if not fits and (folder / name).is_dir():
+            raise UnciaError(
+                f"installing {lock}: npm took {name}, which is for another machine than {machine}",
+                hint="Nothing was kept. npm 10.4 or newer installs for others.",
+                exit_code=1,
+            )
+
+
+def _takes(allowed: object, value: str) -> bool:
+    """Whether a package's list of machines, such as ``["!win32"]``, has one; without it, all."""
+    if not isinstance(allowed, list) or not allowed:
+        return True
+    if f"!{value}" in allowed:
+        return False
+    return value in allowed or all(str(it).startswith("!") for it in allowed)
 
 
 def _npm(arguments: Sequence[str], folder: Path) -> str | None:
@@ -219,8 +292,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _first_loaded(folder: Path, required: Mapping[str, str]) -> tuple[Path, str] | None:
     """A file that loads one of these packages, with the package's name."""
-    if not required:
-        return None
     texts = {
         file: file.read_text(encoding="utf-8", errors="replace")
         for file in sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES)
@@ -229,7 +300,14 @@ def _first_loaded(folder: Path, required: Mapping[str, str]) -> tuple[Path, str]
     # Those of the catalogue that are laid beside the handler, where a file loads them.
     for shared in sorted((data("functions") / "_shared" / "node").iterdir()):
         if any(f"./{shared.stem}" in text for text in texts.values()):
-            texts[shared] = shared.read_text(encoding="utf-8")
+            texts[shared] = text = shared.read_text(encoding="utf-8")
+            needed = set(re.findall(r'require\("([a-z][^"/:]*)"\)', text))
+            if missing := sorted(needed - set(required)):
+                raise UnciaError(
+                    f"a file in {folder} loads {shared.name}, which needs {', '.join(missing)}",
+                    hint=f"Write it into {folder / MANIFEST}: dependencies, and lock it with"
+                    " `uncia functions lock`.",
+                )
     for file, text in texts.items():
         for name in required:
             if re.search(

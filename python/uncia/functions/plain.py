@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from uncia.errors import UnciaError
+from uncia.functions import maven
 from uncia.functions.dependencies import logical_lines
 from uncia.functions.form import Function
 
@@ -51,7 +52,7 @@ def load(folder: Path) -> Function:
     """
     file, runtime, handler = next(entry for entry in _HANDLERS if (folder / entry[0]).is_file())
     required = runtime in ("python", "java")
-    requirements = _requirements(folder / REQUIREMENTS) if required else []
+    requirements = _requirements(folder / REQUIREMENTS, runtime) if required else []
     form: dict[str, Any] = {} if handler is None else {"handler": handler}
     function = Function.model_validate(
         {
@@ -69,8 +70,8 @@ def load(folder: Path) -> Function:
     return function
 
 
-def _requirements(path: Path) -> list[str]:
-    """The requirements of a plain folder, as uv takes them; none without the file.
+def _requirements(path: Path, runtime: str) -> list[str]:
+    """The requirements of a plain folder, as uv or Maven takes them; none without the file.
 
     Raises:
         UnciaError: it cannot be read, or a line is no requirement.
@@ -82,6 +83,11 @@ def _requirements(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UnciaError(f"{path} cannot be read: {error}") from error
     for number, line in lines:
+        if runtime == "java" and maven.REQUIREMENT.fullmatch(line) is None:
+            raise UnciaError(
+                f"{path}:{number}: {line.split()[0]} is no artifact",
+                hint="Write group:artifact:version in each line.",
+            )
         if _NAME.match(line) is None:
             raise UnciaError(
                 f"{path}:{number}: {line.split()[0]} is no requirement",

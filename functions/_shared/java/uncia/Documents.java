@@ -31,12 +31,15 @@ public final class Documents implements AutoCloseable {
 
     private static final int TIMEOUT_MS = 30_000;
     private static final int PAGE = 1000;
+    // After which a server may have closed the connection.
+    private static final long IDLE_NANOS = 1_000_000_000;
 
     private final URI address;
     private final DefaultJedisClientConfig config;
     private final String script;
     private final String[] keys;
     private Jedis client;
+    private long used;
 
     /** A document's value and revision; null and {@link #ABSENT} where there is none. */
     public record Document(JsonElement value, long revision) {}
@@ -49,6 +52,16 @@ public final class Documents implements AutoCloseable {
 
     /** A step of a transaction; a revision of null may be any. */
     public record Step(String kind, String key, Long revision, JsonElement value) {
+        public Step {
+            if (!List.of("put", "delete", "check").contains(kind) || kind.equals("put") != (value != null)) {
+                throw new IllegalArgumentException(kind + " with the value " + value + " is no step of a transaction");
+            }
+            if (key.isEmpty()) {
+                throw new IllegalArgumentException("a document's key must not be empty");
+            }
+            checkFinite(value);
+        }
+
         /** Writes a document. */
         public static Step put(String key, Long revision, JsonElement value) {
             return new Step("put", key, revision, value == null ? JsonNull.INSTANCE : value);
@@ -130,9 +143,6 @@ public final class Documents implements AutoCloseable {
     public List<Long> transact(List<Step> steps, String writer) {
         List<String> words = new ArrayList<>(List.of("transact", writer));
         for (Step step : steps) {
-            if (step.key().isEmpty()) {
-                throw new IllegalArgumentException("a document's key must not be empty");
-            }
             words.add(step.kind());
             words.add(step.key());
             words.add(step.revision() == null ? "" : step.revision().toString());
@@ -207,10 +217,15 @@ public final class Documents implements AutoCloseable {
     /** Sends a command, once: a transaction whose answer was lost may have been carried out. */
     private Object ask(ProtocolCommand command, String... words) {
         try {
+            if (client != null && System.nanoTime() - used > IDLE_NANOS && isGone()) {
+                close();
+            }
             if (client == null) {
                 client = new Jedis(new HostAndPort(address.getHost(), address.getPort()), config);
             }
-            return client.sendCommand(command, words);
+            Object result = client.sendCommand(command, words);
+            used = System.nanoTime();
+            return result;
         } catch (JedisConnectionException error) {
             close();
             throw new DocumentsException(
@@ -228,6 +243,34 @@ public final class Documents implements AutoCloseable {
                         "the documents' server is full, and nothing was done: its memory must be raised", error);
             }
             throw new DocumentsException("the documents' server refuses: " + message, error);
+        }
+    }
+
+    /** Whether the server does not answer any more: then nothing was sent yet that could be done twice. */
+    private boolean isGone() {
+        try {
+            client.ping();
+            return false;
+        } catch (JedisConnectionException error) {
+            return true;
+        }
+    }
+
+    /** Refuses numbers that JSON does not have. */
+    private static void checkFinite(JsonElement value) {
+        if (value == null) {
+            return;
+        }
+        if (value.isJsonArray()) {
+            value.getAsJsonArray().forEach(Documents::checkFinite);
+        } else if (value.isJsonObject()) {
+            value.getAsJsonObject().asMap().values().forEach(Documents::checkFinite);
+        } else if (value.isJsonPrimitive() && value.getAsJsonPrimitive().isNumber()) {
+            double number = value.getAsDouble();
+            Number kind = value.getAsJsonPrimitive().getAsNumber();
+            if ((kind instanceof Double || kind instanceof Float) && !Double.isFinite(number)) {
+                throw new IllegalArgumentException(number + " is no number of JSON's");
+            }
         }
     }
 

@@ -8,6 +8,7 @@ const { createClient } = require("redis");
 
 const TIMEOUT_MS = 30_000;
 const PAGE = 1000;
+const IDLE_MS = 1000; // after which a server may have closed the connection
 const ABSENT = 0; // the revision of a document that is not there
 
 // The service cannot do what it was asked for; the message says why.
@@ -32,6 +33,7 @@ class Documents {
   #options;
   #script;
   #client;
+  #used = 0;
 
   // Connects at the first request. Throws DocumentsError where there is no such service.
   constructor() {
@@ -50,6 +52,7 @@ class Documents {
       username: process.env.UNCIA_DOCUMENTS_USER || undefined,
       password: process.env.UNCIA_DOCUMENTS_PASSWORD || undefined,
       database: Number(process.env.UNCIA_DOCUMENTS_DATABASE || 0),
+      RESP: 2,
       // A transaction whose answer was lost may have been carried out: nothing is sent again.
       disableOfflineQueue: true,
       socket: { reconnectStrategy: false, connectTimeout: TIMEOUT_MS },
@@ -83,7 +86,7 @@ class Documents {
         throw new TypeError(`${kind} with ${value.length} values is no step of a transaction`);
       }
       if (!key) throw new TypeError("a document's key must not be empty");
-      const text = value.length ? JSON.stringify(value[0]) : "";
+      const text = value.length ? JSON.stringify(value[0], finite) : "";
       if (text === undefined) throw new TypeError(`${JSON.stringify(key)}: the value is no JSON`);
       words.push(kind, key, revision ?? "", text);
     }
@@ -117,9 +120,7 @@ class Documents {
 
   // Ends the connection; the next request makes another.
   async close() {
-    const client = this.#client;
-    this.#client = undefined;
-    if (client) await client.then((it) => it.disconnect()).catch(() => {});
+    this.#drop();
   }
 
   #evaluate(...words) {
@@ -128,20 +129,31 @@ class Documents {
 
   // Sends a command. Throws DocumentsError where the server does not do it.
   async #ask(...words) {
-    const client = await this.#connected();
     let timer;
     const late = new Promise((_, reject) => {
       timer = setTimeout(() => reject(new DocumentsError("the documents' server does not answer")), TIMEOUT_MS);
     });
+    const answered = this.#connected().then((client) => client.sendCommand(words.map(String)));
+    // Of the loser nobody hears.
+    answered.catch(() => {});
+    late.catch(() => {});
     try {
-      return await Promise.race([client.sendCommand(words.map(String)), late]);
+      return await Promise.race([answered, late]);
     } catch (error) {
       // After these nobody knows what the connection's next answer would be to.
-      if (error instanceof DocumentsError || !/^[A-Z]+ /.test(error.message)) this.close();
+      if (error instanceof DocumentsError || !/^[A-Z]+ /.test(error.message)) this.#drop();
       throw explained(error);
     } finally {
       clearTimeout(timer);
+      this.#used = Date.now();
     }
+  }
+
+  // Ends the connection without waiting for it.
+  #drop() {
+    const client = this.#client;
+    this.#client = undefined;
+    if (client) client.then((it) => it.disconnect()).catch(() => {});
   }
 
   async #connected() {
@@ -155,7 +167,11 @@ class Documents {
     const connecting = this.#client;
     try {
       const client = await connecting;
-      if (client.isReady) return client;
+      // What a server that closed the connection meanwhile would fail, is not sent yet.
+      const idle = this.#used !== 0 && Date.now() - this.#used > IDLE_MS;
+      if (client.isReady && !(idle && (await gone(client)))) return client;
+      client.disconnect().catch(() => {});
+      this.#used = 0;
     } catch (error) {
       if (this.#client === connecting) this.#client = undefined;
       throw explained(error);
@@ -164,6 +180,22 @@ class Documents {
     if (this.#client === connecting) this.#client = undefined;
     return this.#connected();
   }
+}
+
+// Whether the other side of a connection does not answer any more.
+async function gone(client) {
+  return client.sendCommand(["PING"]).then(
+    () => false,
+    () => true,
+  );
+}
+
+// Refuses numbers that JSON does not have, which JSON.stringify would write as null.
+function finite(name, value) {
+  if (typeof value === "number" && !Number.isFinite(value)) {
+    throw new TypeError(`${JSON.stringify(name)} is ${value}, which is no JSON`);
+  }
+  return value;
 }
 
 function explained(error) {

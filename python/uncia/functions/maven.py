@@ -134,7 +134,7 @@ def write_lock(required: Sequence[str], path: Path) -> Path:
             classifier = file.removesuffix(".jar").removeprefix(f"{name}-{version}")
             artifact = ":".join((".".join(group), name, version)) + classifier.replace("-", ":", 1)
             lines.append(f"{artifact} --hash=sha256:{_sha256(jar)}\n")
-        path.write_text("".join(lines), encoding="utf-8")
+        path.write_text("".join(sorted(lines)), encoding="utf-8")
     except OSError as error:
         raise UnciaError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:

@@ -134,7 +134,7 @@ def test_a_folder_loads(mine: Path) -> None:
     [
         ("memory: 128MB", "memroy: 128MB", "memroy", "unknown key, did you mean memory?"),
         ("memory: 128MB", "memory: 128", "memory", "no unit"),
-        ("memory: 128MB", "memory: 0MB", "memory", "must be more than 0B"),
+        ("memory: 128MB", "memory: 0MB", "memory", "must be more than 0, not 0MB"),
         ("timeout: 3s", "timeout: 3 parsecs", "timeout", "not a duration"),
         ("name: mine", "name: m/ine", "name", "not a name"),
         (

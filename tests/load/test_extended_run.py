@@ -44,13 +44,15 @@ def test_a_run_goes_on_with_what_is_made_of_its_rows(tmp_path: Path) -> None:
     with Server() as server:
         asked: list[int] = []
 
-        def extend(rows: pa.Table) -> Plan:
+        def extend(rows: pa.Table) -> Plan | None:
             asked.append(rows.num_rows)
+            if len(asked) > 1:
+                return None
             return planned(document(server.url, 2, 1, rows.num_rows + 1, 1))[0]
 
         outcome = execute(tmp_path / "run", server.url, extend)
     assert (outcome.failures, outcome.error) == ([], None)
-    assert asked == [3], "it is asked once, when all before is carried out"
+    assert asked == [3, 8], "it is asked whenever all before is carried out"
     rows = record.read(tmp_path / "run").to_pylist()
     sent = [(row["experiment"], row["function"]) for row in rows]
     assert sorted(sent) == [

@@ -320,7 +320,10 @@ def test_sentences_are_for_people() -> None:
             "{kind: poisson, rate: 1/s, duration: -5s}",
             "w.yaml:2: arrivals.duration: '-5s' is not a duration: it is negative",
         ),
-        ("{kind: poisson, rate: 1/s, duration: 0s}", "arrivals.duration: must be greater than 0"),
+        (
+            "{kind: poisson, rate: 1/s, duration: 0s}",
+            "arrivals.duration: must be more than 0, not 0s",
+        ),
         ("{kind: poisson, rate: nan/s, duration: 1s}", "arrivals.rate: 'nan/s' is not a rate"),
         ("{kind: poisson, rate: .nan, duration: 1s}", "arrivals.rate: nan has no unit"),
         ("{kind: poisson, rate: -1/s, duration: 1s}", "'-1/s' is not a rate: it is negative"),

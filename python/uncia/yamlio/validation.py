@@ -115,7 +115,8 @@ def _beyond_bound(
     if not isinstance(written, str) or not isinstance(context[key], int):
         return None
     try:
-        return f"must be {words} {format_like(written, context[key])}, not {written}"
+        bound = format_like(written, context[key]) if context[key] else "0"
+        return f"must be {words} {bound}, not {written}"
     except UnitError:
         return None
 

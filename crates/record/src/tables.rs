@@ -226,7 +226,7 @@ table! {
         lent_memory_avg: Int64 [null "when not measured"] "bytes", "reserved memory that others used, averaged over the execution";
         worker: Text [null "when the platform does not say"] "", "the worker that it ran on";
         phases: Phases [null "when not known: only made traces say"] "ns, count, bytes", "what the invocation does, one phase after the other: how long each lasts while its threads have a CPU each, the threads that run (0 sleeps), the memory held; the durations add up to the execution on an idle machine";
-        services: Traffic [null "when its function reaches no service, `shared` is true, or the platform does not count"] "bytes", "what passed between its instance and each service that its function reaches, from the beginning of the invocation to its end: what the instance sent and received on the connections, protocol included";
+        services: Traffic [null "when its function reaches no service, `shared` is true, its server was left with an earlier request unanswered, or the platform does not count"] "bytes", "what passed between its instance and each service that its function reaches, from the beginning of the invocation to its end: what the instance sent and received on the connections, protocol included";
     }
 }
 

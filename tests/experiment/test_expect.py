@@ -102,9 +102,9 @@ def test_an_attempt_that_was_preempted_breaks_only_what_is_declared_of_it(
     answered |= {"sent": 1, "received": 9, "outcome": "ok"}
     stopped = answered | {"received": None, "outcome": "preempted", "error": "stopped"}
     plan: Any = SimpleNamespace(name="e", expect=expect(**bounds), streams=[])
-    found = verdict.failures([plan], table([answered, stopped]), is_whole=True)
-    assert bool(found) is fails
+    failures = verdict.failures([plan], table([answered, stopped]), is_whole=True)
+    assert bool(failures) is fails
     # A client that is told so has a request that failed.
-    told = table([answered | {"outcome": "preempted", "error": "stopped"}])
+    preempted = table([answered | {"outcome": "preempted", "error": "stopped"}])
     allowed = bounds.get("preempted") in ("allowed", "at most 1")
-    assert bool(verdict.failures([plan], told, is_whole=True)) is not allowed
+    assert bool(verdict.failures([plan], preempted, is_whole=True)) is not allowed

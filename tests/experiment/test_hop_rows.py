@@ -116,11 +116,11 @@ def test_chains_of_events_end_when_nothing_is_to_come() -> None:
 def test_callers_within_a_stage_of_a_sequence_waited() -> None:
     root = sent("r:e-0-0", function="c", stage="c", scheduled=0, received=100)
     stage = logged("a", "r:e-0-0", stage="a") | {"experiment": "e", "execution": 50, "ended": 60}
-    own = logged("b", "a") | {"experiment": "e", "execution": 20, "ended": 40}
-    one = {"function": "f", "repeat": 1, "next": []}
-    chain = {"name": "c", "kind": "sequence", "hops": 1, "stages": {"a": one}}
+    callee = logged("b", "a") | {"experiment": "e", "execution": 20, "ended": 40}
+    single = {"function": "f", "repeat": 1, "next": []}
+    chain = {"name": "c", "kind": "sequence", "hops": 1, "stages": {"a": single}}
     streams = [{"function": "c", "stage": "a", "hops": chain}]
     run: Any = SimpleNamespace(data=lambda: {"experiments": {"e": {"streams": streams}}})
-    rows, waited = conclude._invoked(run, table([root, stage, own]), None)
+    rows, waited = conclude._invoked(run, table([root, stage, callee]), None)
     assert rows["invocation"].to_pylist() == ["a", "b"]
     assert waited.to_pylist() == [20, 0]

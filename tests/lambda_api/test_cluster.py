@@ -66,8 +66,8 @@ http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_fo
 def uncia(controller: Platform, *command: str) -> dict[str, Any]:
     """What a command says of the controller, as JSON."""
     words = [sys.executable, "-m", "uncia", *command, "--json", "--endpoint", controller.address]
-    said = subprocess.run(words, check=True, capture_output=True, text=True)
-    document: dict[str, Any] = json.loads(said.stdout)
+    process = subprocess.run(words, check=True, capture_output=True, text=True)
+    document: dict[str, Any] = json.loads(process.stdout)
     return document
 
 

@@ -86,12 +86,12 @@ def searched(queue: Queue, search: Search) -> Found:
 @pytest.mark.parametrize("workers", [1, 4])
 def test_the_capacity_of_a_queue_is_within_the_bracket(workers: int, service: Service) -> None:
     queue = Queue(workers, service, seed=workers)
-    found = searched(queue, Search(queue.capacity / 3))
-    assert found.low <= queue.capacity <= found.high
-    assert found.low < found.capacity < found.high
+    result = searched(queue, Search(queue.capacity / 3))
+    assert result.low <= queue.capacity <= result.high
+    assert result.low < result.capacity < result.high
     if service is fixed:
-        assert found.decided
-        assert found.high / found.low <= 1.10
+        assert result.decided
+        assert result.high / result.low <= 1.10
 
 
 @pytest.mark.parametrize(("name", "width"), [("fixed", 1.10), ("exponential", 1.15)])
@@ -108,9 +108,9 @@ def test_a_server_that_others_delay_is_found_all_the_same(name: str, width: floa
         return service(rng, n) * (1 + 1 / 30)
 
     queue = Delayed(4, delayed, seed=11)
-    found = searched(queue, Search(40))
-    assert found.low <= queue.capacity <= found.high
-    assert found.high / found.low <= width
+    result = searched(queue, Search(40))
+    assert result.low <= queue.capacity <= result.high
+    assert result.high / result.low <= width
 
 
 def test_refusals_bound_the_capacity_as_latency_does() -> None:
@@ -197,9 +197,9 @@ def test_a_confirmation_that_flips_the_lowest_rate_goes_on_below() -> None:
         search.add(rate, Seen(flat, flat, 100, {"throttled": 1} if fails else {}))
     assert confirmed[0] >= 4
     assert min(tried) == 2
-    found = search.found()
-    assert found.high <= 4.1
-    assert found.low >= 2
+    result = search.found()
+    assert result.high <= 4.1
+    assert result.low >= 2
 
 
 def test_failures_at_the_lowest_rate_alone_are_not_at_every_rate() -> None:

@@ -313,12 +313,12 @@ def test_who_invokes_another_within_a_stage_waits_unless_it_ends_before(
     stage = Node(10 * us, 0, 0, 100 * us, (0, 0)).row("h0", "run-1:e-0-0", "s0")
     # More than the slack of clocks after its caller's end, or within.
     end = ended * us if ended < 100 else 5 * ms
-    own = Node(20 * us, 0, 0, end, (0, 0)).row("h1", "h0", "s0") | {"stage": None}
+    hop = Node(20 * us, 0, 0, end, (0, 0)).row("h1", "h0", "s0") | {"stage": None}
     stages = {"s0": {"function": "f", "repeat": 1, "next": []}}
     experiment = described(kind, stages | ({} if kind == "sequence" else {"s1": stages["s0"]}))
     if kind == "asynchronous":
         stage["stage"] = "s1"
-    rows = table([root, stage, own])
+    rows = table([root, stage, hop])
     parts = only(rows, None, experiment)
     assert not parts.withheld
     waited = 20 * us if ended < 100 else 0

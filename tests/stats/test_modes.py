@@ -34,19 +34,19 @@ def load(
 
 
 def test_latency_that_grows_is_too_much() -> None:
-    found = load(np.arange(ROWS) / RATE * 0.1)
-    assert found is not None
-    assert (found.mode, found.verdict) == ("over-invoked", "not")
-    assert found.slope is not None
-    assert found.slope.value == pytest.approx(0.1, rel=1e-3)
-    assert found.data()["slope_low"] == pytest.approx(0.1, rel=1e-3)
+    mode = load(np.arange(ROWS) / RATE * 0.1)
+    assert mode is not None
+    assert (mode.mode, mode.verdict) == ("over-invoked", "not")
+    assert mode.slope is not None
+    assert mode.slope.value == pytest.approx(0.1, rel=1e-3)
+    assert mode.data()["slope_low"] == pytest.approx(0.1, rel=1e-3)
 
 
 def test_what_the_platform_fails_is_too_much_and_what_the_function_fails_is_not() -> None:
     for outcome, mode in (("throttled", "over-invoked"), ("function_error", "balanced")):
-        found = load(outcome=outcome)
-        assert found is not None
-        assert found.mode == mode
+        judged = load(outcome=outcome)
+        assert judged is not None
+        assert judged.mode == mode
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_instances_that_do_not_run_are_too_little(share: float, mode: str, start
     every = ROWS + 1 if share == 0 else round(1 / share)
     # The first starts are those of every load.
     starts = [start if i < 5 or i % every == every - 1 else "warm" for i in range(ROWS)]
-    found = load(starts=starts)
-    assert found is not None
-    assert found.mode == mode
+    judged = load(starts=starts)
+    assert judged is not None
+    assert judged.mode == mode
 
 
 def test_an_attempt_that_was_preempted_is_no_request() -> None:
@@ -76,15 +76,15 @@ def test_an_attempt_that_was_preempted_is_no_request() -> None:
     )
     attempt = rows.slice(20, 1).set_column(0, "outcome", pa.array(["preempted"]))
     attempt = attempt.set_column(4, "received", pa.nulls(1, pa.int64()))
-    found = modes.of_rows(pa.concat_tables([rows, attempt]))
-    assert found == modes.of_rows(rows)
-    assert found is not None
-    assert found.mode == "balanced"
-    assert found.rate == pytest.approx(RATE)
+    mode = modes.of_rows(pa.concat_tables([rows, attempt]))
+    assert mode == modes.of_rows(rows)
+    assert mode is not None
+    assert mode.mode == "balanced"
+    assert mode.rate == pytest.approx(RATE)
 
 
 def test_what_is_not_known_is_no_mode() -> None:
     assert load(open_loop=False) is None
-    found = load(starts=[None] * ROWS)
-    assert found is not None
-    assert (found.mode, found.verdict, found.start_share) == (None, "sustained", None)
+    judged = load(starts=[None] * ROWS)
+    assert judged is not None
+    assert (judged.mode, judged.verdict, judged.start_share) == (None, "sustained", None)

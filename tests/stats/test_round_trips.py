@@ -29,15 +29,15 @@ ROWS = table(
 
 
 def test_each_endpoint_has_its_round_trips_before_and_after() -> None:
-    found = round_trips.summarise([*EVENTS, event("before", [], "h:2")])
-    assert found["h:1"]["before"] == {
+    summary = round_trips.summarise([*EVENTS, event("before", [], "h:2")])
+    assert summary["h:1"]["before"] == {
         "probes": 3,
         "min_ms": 1.0,
         "median_ms": 2.0,
         "error": None,
     }
-    assert found["h:1"]["after"]["median_ms"] == 4.0
-    assert found["h:2"]["before"] == {
+    assert summary["h:1"]["after"]["median_ms"] == 4.0
+    assert summary["h:2"]["before"] == {
         "probes": 0,
         "min_ms": None,
         "median_ms": None,

@@ -42,9 +42,9 @@ def test_sums_are_by_function_and_service(
         for it in row["services"] or []:  # type: ignore[attr-defined]
             parts.setdefault((str(row["function"]), it["service"]), []).append(it)
     # In more than one piece, as rows that were read are.
-    found = traffic.summarise(pa.concat_tables([invocations(first), invocations(second)]))
-    assert [(row["function"], row["service"]) for row in found] == sorted(parts)
-    for row in found:
+    summary = traffic.summarise(pa.concat_tables([invocations(first), invocations(second)]))
+    assert [(row["function"], row["service"]) for row in summary] == sorted(parts)
+    for row in summary:
         those = parts[row["function"], row["service"]]
         assert row["invocations"] == len(those)
         for way in ("sent", "received"):

@@ -201,10 +201,10 @@ def test_what_the_paper_says_of_long_chains_is_reproduced_and_doctored_rows_diff
         "nested-short": nested("nested-short"),
         "sequence-short": sequence("sequence-short", failing=12),
     }
-    found = verdicts(tmp_path / "doctored", doctored)
-    assert found["implication-iii-timeouts"] == DIFFERS
-    assert found["implication-iii-resources"] == DIFFERS
-    assert found["sequence-succeeds"] == DIFFERS
+    judged = verdicts(tmp_path / "doctored", doctored)
+    assert judged["implication-iii-timeouts"] == DIFFERS
+    assert judged["implication-iii-resources"] == DIFFERS
+    assert judged["sequence-succeeds"] == DIFFERS
     few = {name: kept[: len(kept) // 5] for name, kept in rows.items()}
     assert verdicts(tmp_path / "few", few)["implication-iii-resources"] == UNCHECKED
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from uncia.cli.options import Overwrite, Quiet, RunFolder
+from uncia.cli.options import OtherSeed, Overwrite, Quiet, RunFolder
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def register(app: typer.Typer) -> None:
         tolerance: str = typer.Option(
             "2%", metavar="PERCENT", help="By how much latency may grow along the schedule."
         ),
-        seed: int | None = typer.Option(
-            None, min=0, help="Seed to use instead of the file's.", show_default=False
-        ),
+        seed: OtherSeed = None,
         as_json: bool = typer.Option(False, "--json", help="Print JSON."),
         out: RunFolder = None,
         overwrite: Overwrite = False,
@@ -181,12 +179,13 @@ def _show(result: Result) -> None:
                 {"sustained": "yes", "not": "no"}.get(probe["verdict"], "cannot be said"),
             )
         console.print(table)
-    found = result.found
-    if found is not None:
+    capacity = result.found
+    if capacity is not None:
         console.print(
-            f"Capacity: {found.capacity:.4g}/s, between {found.low:.4g}/s and {found.high:.4g}/s"
+            f"Capacity: {capacity.capacity:.4g}/s, between {capacity.low:.4g}/s"
+            f" and {capacity.high:.4g}/s"
         )
-        if not found.decided:
+        if not capacity.decided:
             console.print("Not every rate in between could be judged.")
     if result.outcome.folder.exists():
         console.print(report_line(result.outcome.folder))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from uncia.cli.options import Quiet
+from uncia.cli.options import OtherSeed, Quiet
 
 
 def register(app: typer.Typer) -> None:
@@ -23,9 +23,7 @@ def register(app: typer.Typer) -> None:
         quick: bool = typer.Option(
             False, "--quick", help="Measure less, in 30 seconds: enough for a first look."
         ),
-        seed: int | None = typer.Option(
-            None, min=0, help="Seed to use instead of the file's.", show_default=False
-        ),
+        seed: OtherSeed = None,
         quiet: Quiet = False,
     ) -> None:
         """Measure a few real functions on this machine and write a report, in 90 seconds."""

@@ -32,6 +32,10 @@ Seed: TypeAlias = Annotated[
     int,
     typer.Option("--seed", metavar="S", help="Seed; the same seed gives the same trace."),
 ]
+OtherSeed: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=0, help="Seed to use instead of the file's.", show_default=False),
+]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Endpoint: TypeAlias = Annotated[
     str,

@@ -23,8 +23,8 @@ def parse_pairs(
     """
     pairs: dict[str, str] = {}
     for text in texts:
-        name, found, value = text.partition(separator)
-        if not found or not name:
+        name, middle, value = text.partition(separator)
+        if not middle or not name:
             raise UnciaError(f"{option}: {text!r} is not {form}")
         if name in pairs:
             raise UnciaError(f"{option}: {name} is given twice")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from uncia.cli.options import Overwrite, Quiet, RunFolder
+from uncia.cli.options import OtherSeed, Overwrite, Quiet, RunFolder
 from uncia.text import plural
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ def register(app: typer.Typer) -> None:
             " folder (./mine)."
         ),
         out: RunFolder = None,
-        seed: int | None = typer.Option(
-            None, min=0, help="Seed to use instead of the file's.", show_default=False
-        ),
+        seed: OtherSeed = None,
         only: list[str] = typer.Option(
             [], help="Run only this experiment; may be repeated.", show_default=False
         ),

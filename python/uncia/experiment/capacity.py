@@ -59,12 +59,12 @@ class Result:
 
     def data(self) -> dict[str, Any]:
         """As plain data, for JSON."""
-        found = self.found
+        bracket = self.found
         return {
-            "capacity_per_s": None if found is None else found.capacity,
-            "low_per_s": None if found is None else found.low,
-            "high_per_s": None if found is None else found.high,
-            "decided": found is not None and found.decided,
+            "capacity_per_s": None if bracket is None else bracket.capacity,
+            "low_per_s": None if bracket is None else bracket.low,
+            "high_per_s": None if bracket is None else bracket.high,
+            "decided": bracket is not None and bracket.decided,
             "probes": [self._probe(rate) for rate in self.rates],
         }
 
@@ -127,9 +127,9 @@ class Finder:
             outcome = replace(outcome, error=self._error)
         is_over = outcome.error is None and outcome.interrupted is None
         search = self.search
-        found = search.found() if search is not None and is_over else None
+        capacity = search.found() if search is not None and is_over else None
         rates = [] if search is None else list(search.rates.values())
-        return Result(outcome, found, rates, self.tolerance)
+        return Result(outcome, capacity, rates, self.tolerance)
 
     def _plan(self) -> tuple[Plan, Sources]:
         experiments = {

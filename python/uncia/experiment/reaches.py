@@ -44,9 +44,8 @@ def _by_store(plan: Plan, sources: Sources) -> Iterator[str]:
             source = plan.deployments[stream.deployment].function.source
             if stream.hops is not None:
                 for stage in stream.hops.stages:
-                    own = [stage.payload] if stage.payload else []
-                    payloads = [*own, *stream.hops.payloads(stage)]
-                    if any(it.size and not it.inline for it in payloads):
+                    payloads = [stage.payload, *stream.hops.payloads(stage)]
+                    if any(it and it.size and not it.inline for it in payloads):
                         yield stage.deployment
             elif source is not None and sources.definition(source).transfers:
                 payload = payload_of(stream.event)

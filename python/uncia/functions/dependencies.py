@@ -79,7 +79,7 @@ def check_lock(path: Path, requirements: Sequence[str], function: Path) -> Path:
     """
     make = f"`uncia functions lock {function}` writes it."
     pins = set()
-    for number, line in _lines(path, make):
+    for number, line in requirement_lines(path, make):
         if line.startswith("-"):
             raise UnciaError(
                 f"{path}:{number}: options do not belong here, only pinned requirements",
@@ -104,11 +104,11 @@ def pinned(path: Path) -> list[str]:
     Raises:
         UnciaError: it cannot be read.
     """
-    matches = (_PIN.match(line) for _, line in _lines(path))
+    matches = (_PIN.match(line) for _, line in requirement_lines(path))
     return [f"{match[1]}=={match[2]}" for match in matches if match is not None]
 
 
-def _lines(path: Path, hint: str | None = None) -> list[tuple[int, str]]:
+def requirement_lines(path: Path, hint: str | None = None) -> list[tuple[int, str]]:
     """Return the requirements in a file with the numbers of their lines.
 
     Raises:

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from uncia.errors import RunFailedError, UnciaError
 from uncia.functions.cache import cache_folder, create_once
-from uncia.functions.dependencies import logical_lines
+from uncia.functions.dependencies import requirement_lines
 
 LIBRARY: Final = "lib"
 """The folder of a package in which the platform's Java finds jars."""
@@ -199,16 +199,8 @@ def _pins(path: Path, hint: str | None = None) -> list[tuple[str, str]]:
     Raises:
         UnciaError: the file cannot be read, or a line pins nothing.
     """
-    try:
-        lines = logical_lines(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UnciaError(
-            f"{path} is missing; it pins what the function requires", hint=hint
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnciaError(f"{path} cannot be read: {error}") from error
     pins = []
-    for number, line in lines:
+    for number, line in requirement_lines(path, hint):
         match = _PIN.fullmatch(line)
         if match is None:
             raise UnciaError(

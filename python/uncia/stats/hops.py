@@ -251,10 +251,10 @@ def roots_of(table: pa.Table) -> list[str | None]:
         while at is not None and at not in roots and len(passed) <= len(of_name):
             passed.append(at)
             at = of_name.get(at)
-        found = None if at is None else roots.get(at)
-        if found is not None:
-            roots.update(dict.fromkeys(passed, found))
-        return found
+        root = None if at is None else roots.get(at)
+        if root is not None:
+            roots.update(dict.fromkeys(passed, root))
+        return root
 
     return [root(name) for name in names]
 
@@ -395,8 +395,9 @@ def _took(chain: Chain, kind: str) -> int | None:
     begin = root["scheduled"] if root["scheduled"] is not None else root["sent"]
     ends = [root["received"]]
     if kind == "asynchronous":
-        own = [] if root["ended"] is None else [root["ended"]]
-        ends = [*own, *(hop["ended"] for hop in chain.hops)]
+        # A root that has not said when it ended has handed on: its hops say the end.
+        rows = [*([] if root["ended"] is None else [root]), *chain.hops]
+        ends = [row["ended"] for row in rows]
     if begin is None or not ends or None in ends:
         return None
     return int(max(ends) - begin)

@@ -37,7 +37,7 @@ def summarise(rows: pa.Table) -> list[dict[str, Any]]:
             *((way, how) for way in ("sent", "received") for how in ("mean", "max", "sum")),
         ]
     )
-    found = [
+    passed = [
         {
             "function": row["function"],
             "service": row["service"],
@@ -50,4 +50,4 @@ def summarise(rows: pa.Table) -> list[dict[str, Any]]:
         }
         for row in sums.to_pylist()
     ]
-    return sorted(found, key=lambda row: (row["function"], row["service"]))
+    return sorted(passed, key=lambda row: (row["function"], row["service"]))

@@ -40,11 +40,11 @@ impl Cpu for ByReservation {
                     out.push((instance.id(), assignment));
                     return;
                 }
-                let own = taken.map(|taken| taken.cpus).unwrap_or_default();
+                let cpus = taken.map(|taken| taken.cpus).unwrap_or_default();
                 // Its cores may be others each time; without a reservation the first assignment holds.
                 if instance.served() == 0 || weight > 0 {
                     let class = if weight > 0 { CpuClass::Reserved } else { CpuClass::Spot };
-                    out.push((instance.id(), CpuAssignment::Class { class, weight, own }));
+                    out.push((instance.id(), CpuAssignment::Class { class, weight, own: cpus }));
                 }
             }
             CpuEvent::Idle | CpuEvent::Gone => self.cores.give_back(instance.id()),

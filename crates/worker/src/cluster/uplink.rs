@@ -224,10 +224,10 @@ impl Uplink {
 /// Why the controller has not done what it was asked for.
 async fn reason_of(answer: Response<Incoming>) -> String {
     let status = answer.status();
-    let said = Limited::new(answer.into_body(), MAX_REFUSAL_BYTES).collect();
-    let said = timeout(REFUSAL_TIMEOUT, said).await.ok().and_then(Result::ok);
-    let said = said.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    serde_json::from_slice::<serde_json::Value>(&said)
+    let body = Limited::new(answer.into_body(), MAX_REFUSAL_BYTES).collect();
+    let body = timeout(REFUSAL_TIMEOUT, body).await.ok().and_then(Result::ok);
+    let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    serde_json::from_slice::<serde_json::Value>(&body)
         .ok()
         .and_then(|error| {
             let message = error.get("message").or_else(|| error.get("Message"))?;

@@ -157,20 +157,20 @@ mod tests {
 
     #[test]
     fn a_connection_that_nobody_has_accepted_is_the_listeners() {
-        let own = Some(nix::unistd::geteuid().as_raw());
+        let worker = Some(nix::unistd::geteuid().as_raw());
         // A server of IPv6 has the port of IPv4, too.
         for address in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let port = listener.local_addr().unwrap().port();
             let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
             let user = || serving(client.peer_addr().unwrap(), client.local_addr().unwrap());
-            assert_eq!(user(), own, "{address}");
+            assert_eq!(user(), worker, "{address}");
             let others = 1_900_000_001;
             let is_given = nix::unistd::fchown(&listener, Some(others.into()), None).is_ok();
-            assert_eq!(user(), if is_given { Some(others) } else { own }, "{address}");
+            assert_eq!(user(), if is_given { Some(others) } else { worker }, "{address}");
             // Whoever accepts it has it, whoever listens.
             let (server, _) = listener.accept().unwrap();
-            assert_eq!(user(), own, "{address}");
+            assert_eq!(user(), worker, "{address}");
             drop((server, listener));
             assert_eq!(user(), None, "{address}");
         }

@@ -167,9 +167,9 @@ impl ImageStore {
         let gate = self.gate(&layer.diff_id);
         let unpacked = {
             let _alone = lock(&gate);
-            let found = self.contents(&layer.diff_id);
-            let is_new = found.is_none();
-            let unpacked = found.map_or_else(
+            let present = self.contents(&layer.diff_id);
+            let is_new = present.is_none();
+            let unpacked = present.map_or_else(
                 || {
                     self.make(&layer.diff_id, |files| {
                         folders::make(files, folders::READABLE)?;

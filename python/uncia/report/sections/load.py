@@ -22,13 +22,13 @@ _WORDS: Final = {"sustained": "yes", "not": "no", "undecided": ABSENT}
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
     """A row for each experiment of which a mode can be told; None if there is none."""
-    found = []
+    judged = []
     for name, table in run.by_experiment(rows).items():
         load = modes.of_rows(table)
         if load is None or load.mode is None:
             continue
         slope = load.slope
-        found.append(
+        judged.append(
             {
                 "name": name,
                 "mode": load.mode,
@@ -40,7 +40,7 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
                 "starts": None if load.start_share is None else 100 * load.start_share,
             }
         )
-    if not found:
+    if not judged:
         return None
     table = Table(
         [
@@ -61,7 +61,7 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
                 explanation="requests after the first starts that met a cold or paused instance",
             ),
         ],
-        found,
+        judged,
         "Requests of open loops, in the order of their schedule.",
         "Load",
     )

@@ -23,15 +23,15 @@ def section(run: RunData, _rows: pa.Table) -> Section | None:
     """Show the round trips before and after every experiment; None if none was measured."""
     experiments = run.stored.get("experiments")
     stored = experiments if isinstance(experiments, dict) else {}
-    found = [
+    probed = [
         {"experiment": name, "endpoint": endpoint, "when": when, **measured}
         for name, figures in stored.items()
         for endpoint, both in (figures.get("round_trips") or {}).items()
         for when, measured in both.items()
     ]
-    if not found:
+    if not probed:
         return None
-    blocks: list[Block] = [_table(found)]
+    blocks: list[Block] = [_table(probed)]
     shorter = [
         {"experiment": name, **figures}
         for name, figures in stored.items()
@@ -55,7 +55,7 @@ def section(run: RunData, _rows: pa.Table) -> Section | None:
     )
 
 
-def _table(found: list[dict[str, Any]]) -> Table:
+def _table(probed: list[dict[str, Any]]) -> Table:
     return Table(
         [
             Column("experiment", "experiment"),
@@ -66,7 +66,7 @@ def _table(found: list[dict[str, Any]]) -> Table:
             Column("median", "median_ms", figure, "ms"),
             Column("error", lambda row: row.get("error") or ""),
         ],
-        found,
+        probed,
         "round_trips of the experiments in summary.json.",
         fold=True,
     )

@@ -19,20 +19,20 @@ ROWS: Final = Rows("invocations")
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
     """Show what each function of every experiment sent and received, if any reaches one."""
-    found = run.summarise_each(rows, lambda part, _: traffic.summarise(part))
-    if not found:
+    summaries = run.summarise_each(rows, lambda part, _: traffic.summarise(part))
+    if not summaries:
         return None
     return Section(
         "services",
         "Services",
-        [_table(found)],
+        [_table(summaries)],
         "Bytes on the connections between instances and services, protocol included, as the worker"
         " passed them on. What passed outside of invocations, such as while instances started, is"
         " in none.",
     )
 
 
-def _table(found: list[dict[str, Any]]) -> Table:
+def _table(summaries: list[dict[str, Any]]) -> Table:
     return Table(
         [
             Column("experiment", "experiment"),
@@ -54,6 +54,6 @@ def _table(found: list[dict[str, Any]]) -> Table:
                 )
             ),
         ],
-        found,
+        summaries,
         "The column services of invocations.",
     )

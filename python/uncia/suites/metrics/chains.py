@@ -59,16 +59,16 @@ def _over_self(name: str, subject: SubjectRows, tariff: str) -> Figure:
     amounts = [getattr(it, name) for it in parts]
     if not parts or None in amounts:
         return Figure(None, why=why or "the platform does not say what it bills for")
-    own = np.array([it.self_time for it in parts], dtype=np.float64)
+    self_times = np.array([it.self_time for it in parts], dtype=np.float64)
     of_all, n = np.array(amounts, dtype=np.float64), len(parts)
-    if own.sum() <= 0:
+    if self_times.sum() <= 0:
         return Figure(None, why="its invocations did no work of their own")
-    value = float(of_all.sum() / own.sum())
+    value = float(of_all.sum() / self_times.sum())
     if n < _FEWEST:
         return Figure(value, rows=n, needed=_FEWEST)
     rng = bootstrap.generator(bootstrap.SEED, subject.name, name)
     chosen = rng.integers(0, n, (bootstrap.RESAMPLES, n))
-    return Figure(value, bootstrap.ratio(of_all[chosen].sum(1), own[chosen].sum(1)), n)
+    return Figure(value, bootstrap.ratio(of_all[chosen].sum(1), self_times[chosen].sum(1)), n)
 
 
 def _invoked(subject: SubjectRows) -> tuple[pa.Table, Ints, int]:

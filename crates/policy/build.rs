@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// Each choice's folder and trait.
-const CHOICES: [(&str, &str); 10] = [
+const CHOICES: [(&str, &str); 11] = [
     ("admission", "Admission"),
     ("order", "Order"),
     ("scaling", "Scaling"),
+    ("connection", "Connection"),
     ("binding", "Binding"),
     ("placement", "Placement"),
     ("reuse", "Reuse"),

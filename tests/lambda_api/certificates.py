@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+NAMES = "subjectAltName=DNS:localhost,DNS:*.lambda-url.localhost,IP:127.0.0.1"
 
 
 @dataclass(frozen=True)

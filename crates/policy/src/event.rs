@@ -76,6 +76,17 @@ pub enum Event {
         /// Where it cannot be admitted now it waits (an accepted event); else it is rejected.
         can_wait: bool,
     },
+    /// A client has connected to the function's own address, and has asked for nothing yet. Need not be
+    /// reported unless [`Scheduler::reads_connections`](crate::Scheduler::reads_connections).
+    ConnectionBegan {
+        /// Which function.
+        function: FunctionId,
+    },
+    /// Such a connection has asked, which is an arrival of its own, or is over.
+    ConnectionSettled {
+        /// Which function.
+        function: FunctionId,
+    },
     /// An instance that was started waits for its first request.
     InstanceReady {
         /// Which instance.

@@ -6,7 +6,7 @@
 //! reports back. The scheduler keeps the state: what each instance does, which requests wait, which
 //! timer is next. What can be decided in more than one way is a small trait with a folder of its
 //! own, and in it a file per policy, found by the file's name: [`admission`], [`order`],
-//! [`scaling`], [`binding`], [`placement`], [`reuse`], [`retention`], [`eviction`], [`cpu`].
+//! [`scaling`], [`connection`], [`binding`], [`placement`], [`reuse`], [`retention`], [`eviction`], [`cpu`].
 //! [`Policies::from_names`] makes a set of them. All policies read the same [`View`] of the state, with
 //! the numbers that are set for all functions ([`Parameters`]), and draw from the same seeded [`Random`] stream, so that the same seed and events give the same
 //! decisions.
@@ -21,6 +21,7 @@
 pub mod admission;
 pub mod binding;
 mod budget;
+pub mod connection;
 mod cores;
 pub mod cpu;
 mod decision;

@@ -2,6 +2,7 @@
 
 use crate::admission::{self, Admission};
 use crate::binding::{self, Binding};
+use crate::connection::{self, Connection};
 use crate::cpu::{self, Cpu};
 use crate::eviction::{self, Eviction};
 use crate::order::{self, Order};
@@ -93,6 +94,7 @@ policies! {
     admission: Admission = "concurrency-limits", "Whether a request is let in now.";
     order: Order = "first-come", "Which waiting request is next.";
     scaling: Scaling = "one-per-request", "How many instances to start.";
+    connection: Connection = "wait-for-request", "What a client's connection begins, before its request is read.";
     binding: Binding = "early", "Whether a request may leave the instance started for it.";
     placement: Placement = "first-fit", "On which worker an instance starts.";
     reuse: Reuse = "most-recently-used", "Which instance serves a request.";

@@ -240,6 +240,12 @@ impl<'a> FunctionView<'a> {
         self.function.extra.backlog.len()
     }
 
+    /// Connections to it that have asked for nothing yet, see
+    /// [`Event::ConnectionBegan`](crate::Event::ConnectionBegan).
+    pub fn connecting(&self) -> u32 {
+        self.function.extra.connecting
+    }
+
     /// Starting instances. Like the next two, without those that retire.
     pub fn starting(&self) -> u32 {
         self.function.starting

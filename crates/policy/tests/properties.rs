@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use driver::{Doing, Driver, Instance};
 use proptest::prelude::*;
 use uncia_policy::{
-    End, Event, FunctionSettings, Nanos, Parameters, Pause, Policies, PolicyNames, Qos, Resources,
-    WorkerId,
+    End, Event, FunctionId, FunctionSettings, Nanos, Parameters, Pause, Policies, PolicyNames, Qos,
+    Resources, WorkerId,
 };
 
 const FUNCTIONS: u64 = 4;
@@ -69,6 +69,8 @@ enum Step {
     Lose(u32),
     Sample(usize, u64),
     Pressure(u32, u64),
+    Connect(u64),
+    Settle(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -92,6 +94,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..WORKERS).prop_map(Step::Lose),
         1 => (n(), 0..8u64).prop_map(|(n, memory)| Step::Sample(n, memory)),
         1 => (0..WORKERS, 0..8u64).prop_map(|(worker, bytes)| Step::Pressure(worker, bytes)),
+        2 => (0..FUNCTIONS).prop_map(Step::Connect),
+        2 => (0..FUNCTIONS).prop_map(Step::Settle),
     ]
 }
 
@@ -162,6 +166,12 @@ fn run(driver: &mut Driver, step: &Step) {
             }
         }
         Step::Pass(time) => driver.pass(time),
+        Step::Connect(function) => {
+            driver.send(Event::ConnectionBegan { function: FunctionId(function) });
+        }
+        Step::Settle(function) => {
+            driver.send(Event::ConnectionSettled { function: FunctionId(function) });
+        }
         Step::Update(function) => driver.update(function),
         Step::Configure(function, max_in_flight, min_instances) => {
             let mut settings = settings(function);

@@ -5,7 +5,7 @@ mod driver;
 use driver::{Doing, Driver, Instance};
 use proptest::prelude::*;
 use uncia_policy::{
-    Decision, End, FunctionId, FunctionSettings, Nanos, Parameters, PolicyNames, Resources,
+    Decision, End, Event, FunctionId, FunctionSettings, Nanos, Parameters, PolicyNames, Resources,
     StopReason,
 };
 
@@ -274,4 +274,46 @@ fn another_instance_is_started_when_the_queues_are_full() {
         set_in_flight(&mut driver, requests);
         assert_eq!(driver.instances_of(FUNCTION), instances, "for {requests}");
     }
+}
+
+#[test]
+fn connections_start_what_their_requests_will_need() {
+    let connected = |connection: &str, connections: u32, max_instances: u32| {
+        let names = PolicyNames { connection: connection.into(), ..PolicyNames::default() };
+        let mut driver = Driver::new(&names, 0);
+        driver.join(0, Resources::UNBOUNDED, 1_000);
+        driver.configure(
+            FUNCTION.0,
+            FunctionSettings { concurrency: 2, max_instances, ..FunctionSettings::default() },
+        );
+        for _ in 0..connections {
+            driver.send(Event::ConnectionBegan { function: FUNCTION });
+        }
+        driver
+    };
+    assert_eq!(connected("wait-for-request", 5, 9).started, 0);
+    assert_eq!(connected("start-at-handshake", 5, 2).started, 2, "no more than it may have");
+    let mut driver = connected("start-at-handshake", 5, 9);
+    assert_eq!(driver.started, 3, "two requests for each");
+    // Their requests find what was started for them, whichever is first.
+    for _ in 0..3 {
+        driver.arrive(FUNCTION.0, false);
+        driver.send(Event::ConnectionSettled { function: FUNCTION });
+    }
+    settle(&mut driver);
+    driver.arrive(FUNCTION.0, false);
+    assert_eq!((driver.started, driver.scheduler.in_flight()), (3, 4));
+    // Two connections have not asked, of which one counts on a place that is free.
+    let connecting =
+        |driver: &Driver| driver.scheduler.view().function(FUNCTION).unwrap().connecting();
+    assert_eq!(connecting(&driver), 2);
+    driver.send(Event::ConnectionBegan { function: FUNCTION });
+    assert_eq!(driver.started, 4);
+    for _ in 0..5 {
+        driver.send(Event::ConnectionSettled { function: FUNCTION });
+    }
+    assert_eq!(connecting(&driver), 0);
+    // A function that is not there (any more) has none.
+    driver.send(Event::ConnectionBegan { function: FunctionId(9) });
+    driver.send(Event::ConnectionSettled { function: FunctionId(9) });
 }

@@ -112,6 +112,13 @@ impl Scheduler {
             Event::Arrival { request, function, can_wait } => {
                 self.arrive(request, function, can_wait, out);
             }
+            Event::ConnectionBegan { function } => self.connect(function, out),
+            Event::ConnectionSettled { function } => {
+                if let Some(slot) = self.state.function(function) {
+                    let connecting = &mut self.state.functions[slot].extra.connecting;
+                    *connecting = connecting.saturating_sub(1);
+                }
+            }
             Event::InstanceReady { instance, initialization } => {
                 self.ready(instance, initialization, out);
             }
@@ -179,6 +186,11 @@ impl Scheduler {
             || reuse.reads_samples()
             || eviction.reads_samples()
             || cpu.assigns()
+    }
+
+    /// Whether connections start anything: [`Event::ConnectionBegan`] changes nothing otherwise.
+    pub fn reads_connections(&self) -> bool {
+        self.policies.connection.reads_connections()
     }
 
     /// Admitted requests that have not ended.

@@ -2,7 +2,7 @@
 
 use crate::scaling::Change;
 use crate::state::Instance;
-use crate::{Decision, Rejection, Scheduler, StopReason, View};
+use crate::{Decision, FunctionId, Rejection, Scheduler, StopReason, View};
 
 impl Scheduler {
     /// Binds waiting requests to instances that start anyway, and starts what the scaling finds
@@ -63,6 +63,18 @@ impl Scheduler {
             }
         }
         self.prewarmed = functions;
+    }
+
+    /// Starts what a connection is to begin.
+    pub(super) fn connect(&mut self, function: FunctionId, out: &mut Vec<Decision>) {
+        let Some(slot) = self.state.function(function) else { return };
+        self.state.functions[slot].extra.connecting += 1;
+        let view = View::new(&self.state);
+        let function = view.function_at(slot);
+        let starts = self.policies.connection.starts(view, &mut self.random, &function);
+        if starts > 0 {
+            self.start_many(slot, starts, out);
+        }
     }
 
     /// Starts so many instances, as far as the function may have them and there is room.

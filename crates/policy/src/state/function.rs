@@ -102,6 +102,8 @@ pub(crate) struct FunctionExtra {
     /// Starting instances with room for further requests, by age.
     pub(crate) spare: BTreeMap<InstanceId, usize>,
     pub(crate) parked_at: Key,
+    /// Connections to it that have asked for nothing yet.
+    pub(crate) connecting: u32,
     /// Times that starts of instances took.
     pub(crate) initialization: Mean,
     /// What is expected of its invocations, where policies read that.
@@ -126,6 +128,7 @@ impl Function {
             bound: BTreeMap::new(),
             spare: BTreeMap::new(),
             parked_at: Key::LAST,
+            connecting: 0,
             initialization: Mean::default(),
             prospect: Prospect::default(),
             members: Vec::new(),

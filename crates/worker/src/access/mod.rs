@@ -184,10 +184,14 @@ fn headers(head: &Parts) -> Vec<(&str, &str)> {
     headers.map(|(name, value)| (name.as_str(), text(value.as_bytes()))).collect()
 }
 
+/// The path that a client has sent, where that of the request is another by now; an extension of requests.
+#[derive(Debug, Clone)]
+pub(crate) struct SentPath(pub String);
+
 fn received<'a>(head: &'a Parts, headers: &'a [(&'a str, &'a str)]) -> Received<'a> {
     Received {
         method: head.method.as_str(),
-        path: head.uri.path(),
+        path: head.extensions.get::<SentPath>().map_or(head.uri.path(), |sent| &sent.0),
         query: head.uri.query().unwrap_or_default(),
         headers,
     }

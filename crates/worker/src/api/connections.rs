@@ -1,5 +1,6 @@
 //! Connections of clients: accepted, told apart, and answered until they end.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,10 +13,12 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
-use super::Api;
 use super::body::{Connected, HangUp};
+use super::{Api, guard};
+use crate::dispatch::Connecting;
 use crate::instance::{Peer, Visit};
 use crate::listen::{Accepted, Arrival, Arrivals, Displaced, HANDSHAKE_TIMEOUT, Listener};
 
@@ -67,11 +70,13 @@ struct Connection {
     /// Until it has asked for something, if it may have to give way before.
     arrival: Option<Arrival>,
     displaced: Displaced,
+    /// Until it has asked for something, if policies are to know.
+    connecting: Option<Connecting>,
 }
 
 impl Connection {
     fn of(client: Client) -> Self {
-        Self { client, visit: None, arrival: None, displaced: Displaced::never() }
+        Self { client, visit: None, arrival: None, displaced: Displaced::never(), connecting: None }
     }
 }
 
@@ -165,14 +170,35 @@ impl Api {
     ) {
         let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
         let agreed = tokio::select! {
-            agreed = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => agreed,
+            agreed = timeout(HANDSHAKE_TIMEOUT, self.shake_hands(stream, &acceptor)) => agreed,
             () = connection.displaced.displaced() => return,
             () = stopped => return,
         };
         // Who does not agree, or takes too long, has no words in common with the platform.
-        if let Ok(Ok(stream)) = agreed {
+        if let Ok(Ok((stream, connecting))) = agreed {
+            connection.connecting = connecting;
             self.talk(stream, connection, stop).await;
         }
+    }
+
+    /// Agrees on TLS. The first of the client's messages names the host (RFC 6066, 3): if that is a
+    /// function's own, the policies learn of it before the rest is said.
+    async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        acceptor: &TlsAcceptor,
+    ) -> io::Result<(TlsStream<S>, Option<Connecting>)> {
+        if !self.dispatcher.reads_connections() {
+            return Ok((acceptor.accept(stream).await?, None));
+        }
+        let begun = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+        let function = {
+            let hello = begun.client_hello();
+            let id = hello.server_name().and_then(guard::host_id);
+            id.and_then(|id| self.registry.by_url(&id.to_ascii_lowercase()))
+        };
+        let connecting = function.map(|function| self.dispatcher.connecting(function.id));
+        Ok((begun.into_stream(acceptor.config().clone()).await?, connecting))
     }
 
     async fn talk(
@@ -181,9 +207,9 @@ impl Api {
         connection: Connection,
         mut stop: watch::Receiver<bool>,
     ) {
-        let Connection { client, visit, arrival, mut displaced } = connection;
+        let Connection { client, visit, arrival, mut displaced, connecting } = connection;
         let visit = visit.map(Arc::new);
-        let arrival = Mutex::new(arrival);
+        let first = Mutex::new((arrival, connecting));
         let hang_up = HangUp::default();
         let asked = hang_up.clone();
         // What a connection has become counts as one until it ends.
@@ -192,7 +218,7 @@ impl Api {
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             let (api, visit) = (self.clone(), visit.clone());
             // It has asked, so it stays.
-            drop(arrival.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(std::mem::take(&mut *first.lock().unwrap_or_else(PoisonError::into_inner)));
             request.extensions_mut().insert(hang_up.clone());
             request.extensions_mut().insert(connected.clone());
             request.extensions_mut().insert(client);

@@ -7,11 +7,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use http::HeaderMap;
 use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Uri};
 
 use super::connections::Client;
 use super::error::ApiError;
+use crate::access::SentPath;
 use crate::config::Config;
 
 /// Checks the Host header of every request, and of those that manage or look on from where they come.
@@ -75,6 +77,30 @@ pub(super) fn url_id(path: &str) -> Option<&str> {
     path.strip_prefix("/url/")?.split('/').next()
 }
 
+/// What stands behind a function's name in the name of its own host: `ID.lambda-url.localhost`, and over
+/// TLS any other domain for which there is a certificate.
+const HOST_LABEL: &str = "lambda-url";
+
+/// The part of a host's name that names the function, if it is the host of one.
+pub(super) fn host_id(host: &str) -> Option<&str> {
+    let (id, rest) = host.split_once('.')?;
+    let (label, domain) = rest.split_once('.')?;
+    (label.eq_ignore_ascii_case(HOST_LABEL) && !domain.is_empty()).then_some(id)
+}
+
+/// Gives a request to a function's own host the path that it has on the platform's.
+pub(super) fn direct_by_host(head: &mut Parts) {
+    let host = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+    let Some(id) = host.and_then(|host| host_id(without_port(host))) else { return };
+    let sent = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let slash = if sent.starts_with('/') { "" } else { "/" };
+    let path = format!("/url/{}{slash}{sent}", id.to_ascii_lowercase());
+    let sent = SentPath(head.uri.path().to_owned());
+    // What no path can be, no function has.
+    head.uri = path.parse().unwrap_or_else(|_| Uri::from_static("/url/"));
+    head.extensions.insert(sent);
+}
+
 /// Checks that nobody in between can have seen another end of the request than this server. A request
 /// with a length beside its chunks goes by the chunks, and is the connection's last (RFC 9112, 6.1).
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), ApiError> {
@@ -89,7 +115,9 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), ApiError> {
 fn allowed(config: &Config, host: &str) -> bool {
     let name = without_port(host);
     let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
+    // Names that end so are of this machine (RFC 6761, 6.3).
+    let of_function = host_id(name).and_then(|id| name.get(id.len() + HOST_LABEL.len() + 2..));
+    of_function.unwrap_or(name).eq_ignore_ascii_case("localhost")
         || bare.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
         || (name.starts_with('[') && bare.parse::<Ipv6Addr>().is_ok_and(|a| a.is_loopback()))
         || config.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
@@ -145,6 +173,33 @@ mod tests {
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
         check(&Config::default(), client, &head).is_ok()
+    }
+
+    #[test]
+    fn a_host_of_its_own_is_one_function_alone() {
+        for (host, sent, path) in [
+            ("abc.lambda-url.localhost:9000", "/", "/url/abc/"),
+            ("ABC.Lambda-URL.example.com", "/x/y?q=1", "/url/abc/x/y?q=1"),
+            ("abc.lambda-url.localhost", "/2015-03-31/functions", "/url/abc/2015-03-31/functions"),
+            ("abc.lambda-url.localhost", "/url/def/", "/url/abc/url/def/"),
+            ("abc.lambda-url.localhost", "*", "/url/abc/*"),
+            ("a c.lambda-url.localhost", "/uncia/", "/url/"),
+            ("localhost:9000", "/uncia/", "/uncia/"),
+            ("lambda-url.localhost", "/uncia/", "/uncia/"),
+            ("abc.lambda-url.", "/uncia/", "/uncia/"),
+        ] {
+            let request = http::Request::get(sent).header("host", host).body(()).unwrap();
+            let (mut head, ()) = request.into_parts();
+            direct_by_host(&mut head);
+            assert_eq!(head.uri.to_string(), path, "{host} {sent}");
+        }
+        let config = Config::default();
+        assert!(allowed(&config, "abc.lambda-url.localhost:80"));
+        for host in
+            ["abc.lambda-url.localhost.evil.example", "abc.localhost", "lambda-url.localhost"]
+        {
+            assert!(!allowed(&config, host), "{host}");
+        }
     }
 
     #[test]

@@ -91,6 +91,7 @@ impl Api {
         from_function: bool,
     ) -> Response<Either<AnswerBody, LiveBody>> {
         let (mut head, body) = request.into_parts();
+        guard::direct_by_host(&mut head);
         if let Some(refusal) = self.refuse(&head, client, from_function) {
             // A stranger keeps no connection by being refused.
             let refusal = if self.is_guarded { last(refusal) } else { refusal };

@@ -126,6 +126,7 @@ pub(crate) struct Dispatcher {
     max_per_function: usize,
     awake: Arc<StayAwake>,
     reads_samples: bool,
+    reads_connections: bool,
     relief: Arc<Relief>,
 }
 
@@ -134,6 +135,19 @@ pub(crate) struct Dispatcher {
 pub(crate) struct EventSlot {
     _of_all: OwnedSemaphorePermit,
     _of_function: OwnedSemaphorePermit,
+}
+
+/// A connection that has asked for nothing yet.
+pub(crate) struct Connecting {
+    dispatcher: Dispatcher,
+    function: FunctionId,
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        let settled = Event::ConnectionSettled { function: self.function };
+        self.dispatcher.send(Message::NotifyScheduler(settled));
+    }
 }
 
 impl Dispatcher {
@@ -156,6 +170,7 @@ impl Dispatcher {
         let joined = capacity.map(|capacity| Event::WorkerJoined { worker: WorkerId(0), capacity });
         let scheduler = Scheduler::with_parameters(policies, config.parameters, config.seed);
         let reads_samples = scheduler.reads_samples();
+        let reads_connections = scheduler.reads_connections();
         let relief = Arc::new(Relief::default());
         let state = Owner::new(config, host, log, scheduler, owner.clone(), relief.clone());
         tokio::spawn(state.run(joined, messages));
@@ -167,6 +182,7 @@ impl Dispatcher {
             max_per_function,
             awake,
             reads_samples,
+            reads_connections,
             relief,
         }
     }
@@ -280,6 +296,18 @@ impl Dispatcher {
                 _slot: slot,
             })));
         }
+    }
+
+    /// Whether the policies want to know of connections before they have asked.
+    pub(crate) fn reads_connections(&self) -> bool {
+        self.reads_connections
+    }
+
+    /// A client has connected to a function's own address, and has asked for nothing until what is returned
+    /// is dropped.
+    pub(crate) fn connecting(&self, function: FunctionId) -> Connecting {
+        self.send(Message::NotifyScheduler(Event::ConnectionBegan { function }));
+        Connecting { dispatcher: self.clone(), function }
     }
 
     /// Whether the policies decide by what instances use.

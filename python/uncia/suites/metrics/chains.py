@@ -204,7 +204,7 @@ def _part(name: str) -> Callable[[SubjectRows, str], Figure]:
 METRICS: Final = (
     *(
         Metric(f"chain_{name}", "time", "ms", f"Mean {name} of complete chains.", _part(name))
-        for name in chain_parts.PARTS
+        for name in (*chain_parts.PARTS, "latency")
     ),
     Metric(
         "billed_over_self",

@@ -1,6 +1,7 @@
 //! The shared libraries that a root needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ pub(super) fn copy<'a>(
     if let Some(name) = loader.file_name() {
         needed.insert(name.to_string_lossy().into_owned(), loader.clone());
     }
-    list(&loader, program, &mut needed)?;
+    list(&loader, program, &[], &mut needed)?;
     let folders: Vec<PathBuf> =
         needed.values().filter_map(|path| path.parent().map(Path::to_owned)).collect();
     for name in EXPECTED {
@@ -63,7 +64,7 @@ pub(super) fn copy<'a>(
         }
         if let Some(path) = find(name, &folders) {
             needed.insert(name.to_owned(), path.clone());
-            list(&loader, &path, &mut needed)?;
+            list(&loader, &path, &[], &mut needed)?;
         }
     }
     // Says which library a name means: it changes when one is installed.
@@ -73,8 +74,12 @@ pub(super) fn copy<'a>(
     for source in &copied {
         binaries(source, &mut inside).map_err(error)?;
     }
-    for binary in inside {
-        list(&loader, &binary, &mut needed)?;
+    // A library that nothing on the path holds is loaded already when others ask for it, as libjvm.so is:
+    // without it the loader would name none of what they need.
+    let beside: BTreeSet<&Path> = inside.iter().filter_map(|binary| binary.parent()).collect();
+    let beside: Vec<&Path> = beside.into_iter().collect();
+    for binary in &inside {
+        list(&loader, binary, &beside, &mut needed)?;
     }
     for (name, path) in needed {
         // Those who need it have found it there, relative to themselves, and will again.
@@ -101,16 +106,18 @@ fn find(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     folders.iter().chain(&usual).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// Asks the loader what it would load for `binary`, as `ldd` does.
+/// Asks the loader what it would load for `binary`, as `ldd` does, looking in the folders `beside` too.
 fn list(
     loader: &Path,
     binary: &Path,
+    beside: &[&Path],
     needed: &mut BTreeMap<String, PathBuf>,
 ) -> Result<(), RootError> {
     let output = Command::new(loader)
         .arg("--list")
         .arg(binary)
         .env_remove("LD_PRELOAD")
+        .env("LD_LIBRARY_PATH", env::join_paths(beside).unwrap_or_default())
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output()

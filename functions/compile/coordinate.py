@@ -1,0 +1,112 @@
+"""Compiles a folder of C files with the function `compile`: the coordinator of online compiling.
+
+    python coordinate.py FOLDER --function NAME --out PROGRAM [--jobs 8] [--flags=-O2] [--check]
+
+It needs boto3, and finds the platform as AWS's SDK does, by AWS_ENDPOINT_URL_LAMBDA for instance.
+The function must reach a store. Every file that ends in .c is compiled, so many at once as there
+are jobs; all other files may be included. With --check it builds the same here, and compares every
+byte.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "python"))
+
+import toolchain
+
+TIMEOUT_S = 900  # no function runs longer
+
+
+class FailedError(Exception):
+    """The function failed; in its own words."""
+
+
+def main(arguments=None):
+    """Read the command line, and do what it says; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--function", default="compile")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--flags", default="-O2")
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args(arguments)
+    try:
+        texts = read(given.folder)
+        answer = coordinate(client(given.jobs), given.function, texts, given.jobs, given.flags)
+        program = b64decode(answer["content"])
+        if given.check and program != local(texts, given.flags):
+            raise FailedError(
+                f"the program differs from one built here by {toolchain.version()}: compilers of"
+                " other versions make others"
+            )
+    except (FailedError, toolchain.CompileError, ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    given.out.write_bytes(program)
+    given.out.chmod(0o755)
+    print(f"{given.out}: {len(program):,} bytes, sha256 {answer['program']}")
+    return 0
+
+
+def read(folder):
+    """The project's files, path -> text."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    texts = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}
+    if not any(path.endswith(".c") for path in texts):
+        raise ValueError(f"there is no C file in {folder}")
+    return texts
+
+
+def client(jobs):
+    """AWS's client of the platform."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        retries={"total_max_attempts": 1}, read_timeout=TIMEOUT_S, max_pool_connections=jobs
+    )
+    return boto3.client("lambda", config=config)
+
+
+def coordinate(api, function, texts, jobs, flags):
+    """Have a project compiled and linked; what link answers, with the program."""
+
+    def invoke(**event):
+        answer = api.invoke(FunctionName=function, Payload=json.dumps(event))
+        content = json.loads(answer["Payload"].read())
+        if "FunctionError" in answer:
+            raise FailedError(content.get("errorMessage", content))
+        return content
+
+    project = invoke(stage="put", contents=texts)
+
+    def compile_one(source):
+        headers = project["headers"]
+        event = {"source": source, "headers": headers, "flags": flags, "reuse": True}
+        return invoke(stage="compile", **event)["object"]
+
+    with ThreadPoolExecutor(jobs) as pool:
+        made = list(pool.map(compile_one, project["sources"]))
+    return invoke(stage="link", sources=made, fetch=True)
+
+
+def local(texts, flags):
+    """The program, built here by the same commands."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        toolchain.write(folder, {path: text.encode() for path, text in texts.items()})
+        options = toolchain.checked_flags(flags)
+        sources = [path for path in texts if path.endswith(".c")]
+        made = [toolchain.compile_file(folder, path, options) for path in sources]
+        return toolchain.link(folder, made)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

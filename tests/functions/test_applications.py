@@ -1,0 +1,75 @@
+"""Inner parts of the applications that need neither services nor a platform.
+
+Their stages need both; `tests/services/test_applications.py` runs them whole.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uncia.paths import data
+
+PARTS = ("project", "toolchain")
+
+
+@pytest.fixture(scope="module")
+def compiling() -> Iterator[dict[str, Any]]:
+    """The modules of the function `compile`."""
+    folder = str(data("functions") / "compile" / "python")
+    sys.path.insert(0, folder)
+    try:
+        yield {name: importlib.import_module(name) for name in PARTS}
+    finally:
+        sys.path.remove(folder)
+        for name in PARTS:
+            sys.modules.pop(name, None)
+
+
+def build(toolchain: Any, folder: Path, sources: dict[str, str], headers: dict[str, str]) -> bytes:
+    folder.mkdir()
+    files = {path: text.encode() for path, text in {**sources, **headers}.items()}
+    toolchain.write(folder, files)
+    made = [toolchain.compile_file(folder, path, ["-O2"]) for path in sources]
+    program: bytes = toolchain.link(folder, made)
+    return program
+
+
+def test_a_generated_project_prints_what_was_computed_and_is_the_same_from_any_folder(
+    compiling: dict[str, Any], tmp_path: Path
+) -> None:
+    project, toolchain = compiling["project"], compiling["toolchain"]
+    sources, headers, output = project.generate(2, 2, 11)
+    assert list(sources) == ["part_0.c", "part_1.c", "main.c"]
+    program = build(toolchain, tmp_path / "here", sources, headers)
+    assert toolchain.run(tmp_path / "here") == output.encode()
+    assert build(toolchain, tmp_path / "another", sources, headers) == program
+    other, _, printed = project.generate(2, 2, 12)
+    assert (other["part_0.c"], printed) != (sources["part_0.c"], output)
+
+
+def test_the_compilers_words_are_the_error(compiling: dict[str, Any], tmp_path: Path) -> None:
+    toolchain = compiling["toolchain"]
+    with pytest.raises(toolchain.CompileError, match=r"bad.c:1:\d+: error: expected"):
+        build(toolchain, tmp_path / "bad", {"bad.c": "int main(void) { return }\n"}, {})
+    code = "void absent(void); int main(void) { absent(); return 0; }\n"
+    with pytest.raises(toolchain.CompileError, match="undefined reference to `absent'"):
+        build(toolchain, tmp_path / "absent", {"main.c": code}, {})
+
+
+@pytest.mark.parametrize("path", ["../a.c", "/a.c", "", "b/../../a.c"])
+def test_paths_stay_in_the_project(compiling: dict[str, Any], path: str) -> None:
+    with pytest.raises(ValueError, match="no path within the project"):
+        compiling["toolchain"].checked_path(path)
+
+
+@pytest.mark.parametrize("flags", ["-O2 file.c", "-fplugin=x.so", "-o /tmp/x", "@file", "-wrapper"])
+def test_flags_that_run_or_write_other_things_are_refused(
+    compiling: dict[str, Any], flags: str
+) -> None:
+    assert compiling["toolchain"].checked_flags(" -O3  -DX=1 ") == ["-O3", "-DX=1"]
+    with pytest.raises(ValueError, match="is not taken"):
+        compiling["toolchain"].checked_flags(flags)

@@ -1,0 +1,197 @@
+"""The applications, end to end: right end states, and what becomes of bad input.
+
+Each test takes some ten seconds and real services, so `make test-suites` alone runs them.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+import yaml
+from run_helpers import Uncia, finish
+
+from uncia.errors import UnciaError
+from uncia.functions import java
+from uncia.services import redis_server
+
+pytestmark = [
+    pytest.mark.skipif(
+        "UNCIA_TEST_SUITES" not in os.environ, reason="the long form: make test-suites"
+    ),
+    pytest.mark.timeout(600),
+]
+
+
+def carry_out(uncia: Uncia, folder: Path, content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Run an experiment file; returns the rows."""
+    folder.mkdir(exist_ok=True)
+    (folder / "file.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    ended = finish(uncia("run", folder / "file.yaml", "--out", folder / "out"))
+    table = folder / "out" / "invocations.parquet"
+    assert table.exists(), ended.out + ended.err
+    rows = pyarrow.parquet.read_table(table).to_pylist()
+    failed = [(row["experiment"], row["error"]) for row in rows if row["outcome"] != "ok"]
+    assert ended.code == 0, (ended.out + ended.err, failed)
+    return rows
+
+
+def outcomes(rows: list[dict[str, Any]], experiment: str, **of: Any) -> list[str]:
+    """The outcomes of the rows of an experiment with these values."""
+    return [
+        row["outcome"]
+        for row in rows
+        if row["experiment"] == experiment and all(row[key] == it for key, it in of.items())
+    ]
+
+
+def errors(rows: list[dict[str, Any]], experiment: str) -> str:
+    """What rows of an experiment say that went wrong."""
+    return "\n".join(
+        row["error"] for row in rows if row["experiment"] == experiment and row["error"]
+    )
+
+
+@pytest.fixture
+def needs_java(built: None) -> None:
+    """Skips where there is no Java, Maven or server of documents."""
+    try:
+        java.find()
+        redis_server.PROGRAM.find()
+    except UnciaError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
+    if shutil.which("mvn") is None:
+        pytest.skip("Maven is not installed (apt-get install maven)")
+
+
+IMAGE_STAGES = {
+    "metadata": ["store"],
+    "transform": [],
+    "discs": ["store"],
+    "thumbnail": ["store"],
+    "record": ["documents"],
+}
+# The form of the photograph, where it fails, and why.
+BAD_IMAGES = {
+    "truncated": ("discs", "the picture is damaged: "),
+    "huge": ("metadata", "the picture has 1,000,000,000 pixels, and 100,000,000 are the most"),
+}
+
+
+def images(forms: list[str], size: dict[str, int]) -> dict[str, Any]:
+    """An experiment file that makes a photograph of each form, processes and checks it."""
+    both = {"source": "images", "reach": ["store", "documents"]}
+    functions: dict[str, Any] = {"seed": both, "verify": both | {"parameters": {"stage": "verify"}}}
+    for stage, reach in IMAGE_STAGES.items():
+        functions[stage] = {"source": "images", "parameters": {"stage": stage}}
+        functions[stage] |= {"reach": reach} if reach else {}
+    chains, experiments = {}, {}
+    once = {"clients": 1, "requests": 1}
+    for number, form in enumerate(forms):
+        stages: dict[str, Any] = {
+            stage: {"function": stage, "parameters": {"found": "{{answer.found}}"}}
+            for stage in IMAGE_STAGES
+        }
+        stages["metadata"]["parameters"] = {"name": form}
+        chains[form] = {"stages": stages}
+        given = {"name": form, "form": form, "seed": number, **size}
+        experiments[f"seed-{form}"] = {"function": "seed", "parameters": given, "closed": once}
+        closed = once if form in BAD_IMAGES else {"clients": 2, "requests": 4}
+        experiments[form] = {"chain": form, "kind": "sequence", "closed": closed}
+        check = {"function": "verify", "parameters": {"name": form}, "closed": once}
+        experiments[f"verify-{form}"] = check
+        if form in BAD_IMAGES:
+            experiments[form]["expect"] = {"function_error": "allowed"}
+            check["expect"] = {"function_error": "all"}
+    return {
+        "name": "images",
+        "platform": {"kind": "embedded", "init_timeout": "1min"},
+        "services": {"store": {}, "documents": {}},
+        "functions": functions,
+        "chains": chains,
+        "experiments": experiments,
+    }
+
+
+@pytest.mark.usefixtures("needs_java")
+def test_image_processing_leaves_what_was_seeded_and_refuses_bad_photographs(
+    uncia: Uncia, tmp_path: Path
+) -> None:
+    forms = ["whole", "plain", *BAD_IMAGES]
+    # Of another shape and other discs than the experiments'.
+    rows = carry_out(uncia, tmp_path, images(forms, {"width": 1000, "height": 700}))
+    for form in ("whole", "plain"):
+        assert outcomes(rows, form, parent=None) == ["ok"] * 4
+        assert outcomes(rows, f"verify-{form}") == ["ok"]
+    for form, (stage, sentence) in BAD_IMAGES.items():
+        assert outcomes(rows, form, stage=stage) == ["function_error"]
+        assert sentence in errors(rows, form)
+        # Nothing behind it ran, and nothing was recorded.
+        assert outcomes(rows, form, stage="thumbnail") == []
+        assert f"there is no record of {form}" in errors(rows, f"verify-{form}")
+
+
+@pytest.fixture
+def needs_root(built: None) -> None:
+    """Skips where no root with a compiler can be made."""
+    if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
+        pytest.skip("mmdebstrap is not installed, or the user is not root")
+
+
+GOOD = {
+    "main.c": '#include <stdio.h>\n#include "a.h"\nint main(void) { printf("%d\\n", part(A)); }\n',
+    "lib/part.c": '#include "a.h"\nint part(int x) { return x + 40; }\n',
+    "a.h": "enum { A = 2 };\nint part(int x);\n",
+}
+BAD = GOOD | {"lib/part.c": "int part(int x) { return x + ; }\n"}
+
+
+def compiling(texts: dict[str, str]) -> dict[str, Any]:
+    """The stages that build a project of two C files in one function, and side by side."""
+    headers = "{{answers.kept.headers}}"
+    stages: dict[str, Any] = {
+        "kept": {
+            "function": "compile",
+            "parameters": {"stage": "put", "contents": json.dumps(texts)},
+        }
+    }
+    for number in range(2):
+        source = f"{{{{answers.kept.sources.{number}}}}}"
+        parameters = {"stage": "compile", "source": source, "headers": headers}
+        stages[f"c{number}"] = {"function": "compile", "after": "kept", "parameters": parameters}
+    whole = {"stage": "build", "sources": "{{answers.kept.sources}}", "headers": headers}
+    stages["built"] = {"function": "compile", "after": ["c0", "c1"], "parameters": whole}
+    made = ["{{answers.c0.object}}", "{{answers.c1.object}}"]
+    printed = hashlib.sha256(b"42\n").hexdigest()
+    last = {"stage": "link", "sources": made, "program": "{{answers.built.program}}"}
+    stages["link"] = {"function": "compile", "parameters": last | {"expected": printed}}
+    return {"stages": stages}
+
+
+@pytest.mark.usefixtures("needs_root")
+def test_online_compiling_equals_a_build_in_one_function_and_links_nothing_that_failed(
+    uncia: Uncia, tmp_path: Path
+) -> None:
+    once = {"kind": "client", "closed": {"clients": 1, "requests": 1}}
+    content = {
+        "name": "compiling",
+        "platform": {"kind": "embedded"},
+        "services": {"store": {}},
+        "functions": {"compile": {"source": "compile", "reach": ["store"]}},
+        "chains": {"good": compiling(GOOD), "bad": compiling(BAD)},
+        "experiments": {
+            "good": {"chain": "good", **once},
+            "bad": {"chain": "bad", **once, "expect": {"function_error": "allowed"}},
+        },
+    }
+    rows = carry_out(uncia, tmp_path, content)
+    assert outcomes(rows, "good") == ["ok"] * 5
+    assert outcomes(rows, "good", stage="link") == ["ok"]
+    assert sorted(outcomes(rows, "bad")) == ["function_error", "ok", "ok"]
+    assert {row["stage"] for row in rows if row["experiment"] == "bad"} == {"kept", "c0", "c1"}
+    assert "./lib/part.c:1:" in errors(rows, "bad")
+    assert "error: expected expression before" in errors(rows, "bad")

@@ -1,5 +1,6 @@
 """Chains that functions and the platform carry on: rows, parents, sections and refusals."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,13 @@ seed: 1
 platform: {kind: embedded}
 functions:
   hop: {source: hello, runtime: RUNTIME, memory: 512MB, timeout: 30s}
+  fork: {source: hello, runtime: FORKS, memory: 512MB, timeout: 30s}
   size: {source: payload, memory: 512MB, timeout: 30s}
 chains:
   line: {stages: {hop: {function: hop, repeat: 3}}}
   fork:
     stages:
-      a: {function: hop}
+      a: {function: fork}
       b: {function: hop, after: a}
       c: {function: hop, after: a}
   diamond:
@@ -54,6 +56,12 @@ def runtime() -> str:
     return "go"
 
 
+def another_runtime() -> str:
+    """Node.js, whose functions invoke others with packages of its own."""
+    has_node = shutil.which("node") and shutil.which("npm")
+    return "node" if has_node else runtime()
+
+
 def of_experiment(table: list[Row], name: str) -> tuple[list[Row], list[Row]]:
     """The roots and the hops of an experiment."""
     chosen = [row for row in table if row["experiment"] == name]
@@ -64,7 +72,7 @@ def of_experiment(table: list[Row], name: str) -> tuple[list[Row], list[Row]]:
 
 def test_every_kind_of_chain_has_its_rows(uncia: Uncia, state_home: Path, tmp_path: Path) -> None:
     file = tmp_path / "chained.yaml"
-    file.write_text(FILE.replace("RUNTIME", runtime()))
+    file.write_text(FILE.replace("RUNTIME", runtime()).replace("FORKS", another_runtime()))
     out = tmp_path / "run"
     ended = finish(uncia("run", file, "--out", out, "--quiet"))
     assert ended.code == 0, ended.err

@@ -69,7 +69,7 @@ def test_package_writes_a_zip(tmp_path: Path, cache: Path) -> None:
 
 def test_mistakes_are_sentences(tmp_path: Path, cache: Path) -> None:
     assert "did you mean" in _error("functions", "show", "helo").message
-    assert "no runtime" in _error("functions", "package", "spin", "--runtime", "node").message
+    assert "no runtime" in _error("functions", "package", "pyaes", "--runtime", "node").message
     assert "--filler" in _error("functions", "package", "hello", "--filler", "10").message
     nowhere = str(tmp_path / "no" / "such" / "x.zip")
     assert "cannot be written" in _error("functions", "package", "hello", "--out", nowhere).message

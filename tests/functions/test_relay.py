@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-RUNTIMES = ["python", "go"]
+RUNTIMES = ["python", "go", "node"]
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

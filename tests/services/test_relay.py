@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet
@@ -38,10 +39,12 @@ experiments:
 
 
 def runtimes() -> list[object]:
-    """Go's library takes a minute to compile: where whole suites are tested, it is."""
+    """Go's library takes a minute to compile, and npm fetches: of whole suites' tests alone."""
     whole = os.environ.get("UNCIA_TEST_SUITES") is not None
-    go = pytest.param("go", marks=pytest.mark.skipif(not whole, reason="make test-suites has it"))
-    return ["python", go]
+    only_whole = pytest.mark.skipif(not whole, reason="make test-suites has it")
+    no_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+    go = pytest.param("go", marks=only_whole)
+    return ["python", go, pytest.param("node", marks=[only_whole, no_npm])]
 
 
 @pytest.mark.usefixtures("built")

@@ -1,10 +1,12 @@
 "use strict";
-// What the catalogue's Node.js functions share: the `uncia` key of the answer.
+// What the catalogue's Node.js functions share: the `uncia` key of the answer, and of an event.
 // Copied beside the handler when a function is packaged.
 
 const { randomBytes } = require("node:crypto");
 
 const instance = randomBytes(8).toString("hex");
+// What an answer has for the next stage alone.
+const HANDED_ON = "payload";
 let calls = 0;
 
 // Wall-clock time in ns. Date.now() has whole milliseconds only; timeOrigin + now() has the fraction.
@@ -35,14 +37,43 @@ function parameters(event) {
   return event;
 }
 
+// The chain that an event is a stage of, if it is one, and the event without it.
+function takeChain(event) {
+  if (event === null || typeof event !== "object") return [undefined, event];
+  const inBody = typeof event.body === "string" && event.body.includes('"uncia"');
+  if (!("uncia" in event) && !inBody) return [undefined, event];
+  const { uncia, ...rest } = parameters(event);
+  return [uncia?.chain, rest];
+}
+
+// Invokes the stages that follow in a chain; what the answer says of them.
+async function follow(chain, result, context) {
+  let client;
+  try {
+    client = require("./uncia-calls/index.js");
+  } catch (error) {
+    if (error.code !== "MODULE_NOT_FOUND") throw error;
+    throw new Error("this package invokes no functions: package it with --calls");
+  }
+  const hops = await client.follow(chain, result, instance, context?.awsRequestId ?? "", unixNs);
+  return { kernel: client.kernel, hops };
+}
+
 // Makes a Lambda handler of `work(event) -> [result, valid]`, which may be asynchronous.
+// What the result has under `uncia`, such as spans, is kept there.
 function enveloped(work) {
-  return async (event) => {
+  return async (event, context) => {
     const cpu = cpuNs();
     const start = unixNs();
     const fresh = calls++ === 0;
-    const [result, valid] = await work(event);
+    const [chain, given] = takeChain(event);
+    const [result, valid] = await work(given);
+    const about = chain ? await follow(chain, result, context) : {};
+    // It has been handed on; the caller has no use for it.
+    if (about.hops?.length) delete result[HANDED_ON];
     result.uncia = {
+      ...result.uncia,
+      ...about,
       fresh,
       instance,
       handler_start_ns: start,
@@ -54,4 +85,4 @@ function enveloped(work) {
   };
 }
 
-module.exports = { enveloped, parameters };
+module.exports = { enveloped, parameters, unixNs };

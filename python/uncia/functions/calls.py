@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.functions import dependencies
+from uncia.functions import dependencies, npm
 from uncia.paths import data
+
+NODE_FOLDER: Final = "uncia-calls"
+"""In packages of Node.js the client and what it needs, apart from what the function requires."""
 
 _SDK: Final = "boto3"
 _GO_LINE: Final = re.compile(r"^go\s+(\d+)\.(\d+)(\S*)\s*$", re.MULTILINE)
@@ -32,9 +35,14 @@ def folder(language: str) -> Path:
     if language not in languages():
         raise UnciaError(
             f"functions in {language} cannot invoke the next stage of a chain",
-            hint=f"Those in {' and '.join(languages())} can; in a sequence the platform invokes.",
+            hint=f"Those in {', '.join(languages())} can; in a sequence the platform invokes.",
         )
     return data("functions") / "_calls" / language
+
+
+def node_lock() -> Path:
+    """The lock of what Node.js' client requires."""
+    return folder("node") / NODE_FOLDER / npm.LOCK_NAME
 
 
 def lock(path: Path | None) -> Path | None:

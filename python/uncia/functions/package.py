@@ -14,7 +14,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -113,8 +113,8 @@ def package(
     lock = check(function, runtime)
     target = dependencies.Target.of(python_version, architecture)
     installed = {
-        entry.name: entry
-        for folder in _installed(runtime, lock, target, invokes=invokes)
+        f"{prefix}{entry.name}": replace(entry, name=f"{prefix}{entry.name}")
+        for folder, prefix in _installed(runtime, lock, target, invokes=invokes)
         for entry in _files(folder, folder)
     }
     entries = _entries(function, runtime, architecture, installed, invokes=invokes)
@@ -178,16 +178,18 @@ def check(
 
 def _installed(
     runtime: str, lock: Path | None, target: dependencies.Target, *, invokes: bool
-) -> Iterator[Path]:
-    """The folders with what a function requires, installed now or before."""
+) -> Iterator[tuple[Path, str]]:
+    """The folders with what a function requires, each with its place in the package."""
     if lock is not None and runtime == "node":
-        yield npm.install(lock, target)
+        yield npm.install(lock, target), ""
     elif lock is not None and runtime == "java":
-        yield maven.install(lock)
+        yield maven.install(lock), ""
     elif lock is not None:
-        yield dependencies.install(lock, target)
+        yield dependencies.install(lock, target), ""
     if invokes and runtime == "python" and (added := calls.lock(lock)) is not None:
-        yield dependencies.install(added, target)
+        yield dependencies.install(added, target), ""
+    if invokes and runtime == "node":
+        yield npm.install(calls.node_lock(), target), f"{calls.NODE_FOLDER}/"
 
 
 def _check_client(function: Function, folder: Path) -> None:

@@ -197,6 +197,12 @@ impl Counters {
         self.cpu.as_ref().and_then(|file| pread(file, both)).unwrap_or_default()
     }
 
+    /// Whether throttling is in a file of its own, so that it takes an access of its own.
+    #[must_use]
+    pub fn has_throttling_file(&self) -> bool {
+        self.stat.is_some()
+    }
+
     fn parse_cpu(&self, text: &str) -> Option<Cpu> {
         let cpu = self.interface.parse_cpu(text)?;
         let split = self.cpu_split.as_ref().and_then(|file| pread(file, sum_over_cpus));

@@ -114,7 +114,9 @@ impl Inner {
             watched.set(&self.limits);
             return Ok(());
         }
-        self.group.as_ref().map_or(Ok(()), |group| group.set_quota(&self.limits))
+        let set = self.group.as_ref().map_or(Ok(()), |group| group.set_quota(&self.limits));
+        self.meter.quota_changed();
+        set
     }
 
     /// Waits until nothing of the instance is left.
@@ -385,7 +387,9 @@ impl Instance {
         }
         let group = self.inner.group.as_ref().filter(|group| group.has_quota());
         let group = group.ok_or(io::ErrorKind::Unsupported)?;
-        group.set_quota(limits).map_err(io::Error::other)
+        let set = group.set_quota(limits).map_err(io::Error::other);
+        self.inner.meter.quota_changed();
+        set
     }
 
     /// Whether it serves several requests at a time.

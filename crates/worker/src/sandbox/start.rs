@@ -29,7 +29,7 @@ use super::http_server::Server;
 use super::kinds::{self, Origin, Prepared, StartKind, Zygote, output_pipe};
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
-use super::meter::{Meter, Source};
+use super::meter::{Meter, QuotaUse, Source};
 use super::rootfs::Root;
 use super::runtime_api::{Extensions, Initialized, RuntimeApi};
 use super::telemetry::{Telemetry, expects_extensions};
@@ -335,6 +335,7 @@ impl Host {
                 watched.clone(),
                 enforcer,
                 self.cores.as_ref().and_then(|cores| cores.of(group)),
+                QuotaUse::new(&limits),
             )
         });
         let meter = Arc::new(Meter::new(source, self.sampler.clone(), !spec.preemptible));

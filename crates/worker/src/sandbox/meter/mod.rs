@@ -6,6 +6,7 @@
 mod cores;
 mod cpu;
 mod memory;
+mod quota;
 mod runtime;
 mod sampler;
 mod shared;
@@ -19,6 +20,7 @@ use crate::instance::Usage;
 pub(super) use cores::{ByCpu, Reserved};
 use cpu::{IdleCpu, Split, process_cpu};
 use memory::{MemoryAverage, MemoryUse};
+pub(super) use quota::QuotaUse;
 use runtime::Runtime;
 pub(super) use sampler::Sampler;
 use shared::Apportionment;
@@ -66,6 +68,8 @@ pub(super) struct Groups {
     enforcer: Arc<Enforcer>,
     /// Only the enforcer's thread uses them.
     threads: Mutex<Threads>,
+    /// Set where throttling has a file of its own, which need not be read while little is used.
+    quota: Option<Mutex<QuotaUse>>,
     /// Set where it is counted whose CPUs are used.
     by_cpu: Option<ByCpu>,
 }
@@ -112,15 +116,18 @@ impl Source {
         watched: Option<Arc<Watched>>,
         enforcer: Arc<Enforcer>,
         by_cpu: Option<ByCpu>,
+        quota: QuotaUse,
     ) -> Self {
         let memory_limit = i64::try_from(memory_limit).unwrap_or(i64::MAX);
         let threads = Mutex::default();
+        let quota = counters.has_throttling_file().then(|| Mutex::new(quota));
         Self::Groups(Arc::new(Groups {
             counters,
             memory_limit,
             watched,
             enforcer,
             threads,
+            quota,
             by_cpu,
         }))
     }
@@ -129,10 +136,14 @@ impl Source {
 impl Groups {
     /// CPU time in ns, and the throttling.
     fn cpu_and_throttling(&self) -> (Option<i64>, Option<Throttling>) {
-        match &self.watched {
-            Some(watched) => (self.counters.cpu_total(), Some(watched.throttling())),
-            None => self.counters.cpu_total_and_throttling(),
+        if let Some(watched) = &self.watched {
+            return (self.counters.cpu_total(), Some(watched.throttling()));
         }
+        let Some(quota) = &self.quota else { return self.counters.cpu_total_and_throttling() };
+        let mut quota = quota.lock().unwrap_or_else(PoisonError::into_inner);
+        let cpu = self.counters.cpu_total();
+        let throttling = quota.throttling(Instant::now(), cpu, || self.counters.throttling());
+        (cpu, throttling)
     }
 
     /// Has the scheduler account for what those of the group who run now have used; whether there
@@ -166,6 +177,15 @@ impl Meter {
 
     pub(super) fn set_runtime(&self, pid: libc::pid_t) {
         self.lock().runtime = Some(Runtime::open(pid));
+    }
+
+    /// The quota holds anew, or another does.
+    pub(super) fn quota_changed(&self) {
+        if let Source::Groups(groups) = &self.source
+            && let Some(quota) = &groups.quota
+        {
+            quota.lock().unwrap_or_else(PoisonError::into_inner).restart();
+        }
     }
 
     /// Notes what is reserved for the instance, from its next invocation on.

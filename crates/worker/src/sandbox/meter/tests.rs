@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::sandbox::cgroup::Version;
+use crate::sandbox::cgroup::{Limits, Version};
 use crate::sandbox::threads::Failure;
 
 /// A meter of a group of version 2 whose files are in `folder`.
@@ -12,7 +12,9 @@ fn meter(folder: &std::path::Path) -> Arc<Meter> {
     let counters = Counters::open(Version::V2, |_| Some(folder));
     let failure = Failure::new();
     let enforcer = Arc::new(Enforcer::new(&failure).unwrap());
-    let source = Source::groups(counters, 1 << 30, None, enforcer, None);
+    let limits =
+        Limits { memory_bytes: 1 << 30, pids_max: 64, cpu_micro: 1_000_000, period_us: 20_000 };
+    let source = Source::groups(counters, 1 << 30, None, enforcer, None, QuotaUse::new(&limits));
     Arc::new(Meter::new(source, Sampler::new(&failure, None).unwrap(), true))
 }
 

@@ -24,7 +24,7 @@ Event = dict[str, Any]
 
 
 class Enough(Exception):
-    """Raised by who is told of events: the engine has done enough, and is to end cleanly."""
+    """Raised by a callback for events: the engine has done enough, and ends cleanly."""
 
 
 def binary() -> Path:

@@ -1,6 +1,6 @@
 """Signals: SIGINT, SIGTERM and SIGHUP all end a run the same way, once and cleanly.
 
-A child is told by a signal too, that its parent is gone.
+A child receives a signal, too, when its parent is gone.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _RETRY_S: Final = 5.0
 """After a failure, seconds until the platform is asked again."""
 
 _FAILURES_TOLD: Final = 3
-"""The user is told when so many came one after the other: a platform that ends answers no more."""
+"""So many failures in a row are reported: a platform that ends answers no more."""
 
 _MAX_FUNCTIONS: Final = 40
 """Functions whose bills are shown: those with the most rows."""
@@ -65,7 +65,7 @@ class Meter:
             address: a unix socket on which the platform listens.
             after: the id of the last invocation before the first that is billed.
             chosen: the tariff that the user has chosen; all others that can bill are shown, too.
-            warn: is told why there are no bills.
+            warn: receives the reason why there are no bills.
         """
         self._address: Final = address
         self._warn: Final = warn

@@ -246,7 +246,7 @@ class _Moments:
 
     @property
     def pearson(self) -> float | None:
-        """None where one of the two does not vary, as far as doubles can tell."""
+        """None where one of the two does not vary, as far as doubles resolve."""
         means = [self.mean(name) for name in _RESOURCES]
         if means[0] is None or means[1] is None:
             return None

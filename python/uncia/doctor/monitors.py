@@ -1,4 +1,4 @@
-"""The engine's monitors beside something: a process that watches until it is told to stop."""
+"""The engine's monitors beside something: a process that watches until it is stopped."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Result:
 
     Attributes:
         outcome: of the run.
-        found: the capacity; None if there is none to tell.
+        found: the capacity; None if there is none.
         rates: what was tried, in the order of the first probe of each.
     """
 

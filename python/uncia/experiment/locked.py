@@ -68,7 +68,7 @@ def observed(plan: Plan, rows: pa.Table) -> list[str]:
             periods.setdefault(stream.alias, set()).add(_period(function, plan.file))
         for alias, periods_of_alias in periods.items():
             period = periods_of_alias.pop()
-            # Of deployments with different periods the rows do not tell which is whose.
+            # Of deployments with different periods the rows do not say which is whose.
             if periods_of_alias or period is None:
                 continue
             served = of_experiment.filter(pc.equal(of_experiment["function"], alias))

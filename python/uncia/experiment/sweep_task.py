@@ -57,7 +57,7 @@ class Task:
 
         Args:
             begin: starts the process by what it is given; None if it is not to be started.
-            end: is told when the process has ended.
+            end: called when the process has ended.
         """
         with tempfile.TemporaryDirectory(prefix=WORK, dir=self.folder.parent) as work:
             file = Path(work) / "simulation.yaml"

@@ -275,7 +275,7 @@ class EmbeddedPlatform:
         self._api = None
         self._machines = None
         if not clean and not sweep(self._state, self._resource, self._log):
-            # The state folder tells what is left: it stays, and the journal names it.
+            # The state folder records what is left: it stays, and the journal names it.
             return
         self._is_started = False
         for resource in self._journal.outstanding:

@@ -85,7 +85,7 @@ class Foreground:
             config: of ``uncia-engine serve``.
             options: more of ``uncia-engine serve``.
             messages: the form of what the engine writes to standard error.
-            log: is told of rows that are missing because the disk is full.
+            log: receives a line for rows that are missing because the disk is full.
 
         Raises:
             RunFailedError: it listens, and does not answer.

@@ -346,7 +346,7 @@ class Served:
         """The rows of the instances that live, the oldest first.
 
         Args:
-            log: is told of rows that are missing because the disk is full.
+            log: receives a line for rows that are missing because the disk is full.
 
         Raises:
             RunFailedError: the platform does not answer.
@@ -372,7 +372,7 @@ class Served:
         """The platform's log of invocations.
 
         Args:
-            log: is told of rows that are missing because the disk is full.
+            log: receives a line for rows that are missing because the disk is full.
         """
         return Log(self.address, log)
 

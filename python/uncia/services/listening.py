@@ -85,7 +85,7 @@ def end(argument: Path, folder: Path, program: str, name: str, log: Callable[[st
         folder: the server's.
         program: the name of what runs: others may name the file, such as an editor.
         name: the service's.
-        log: is told of what is ended.
+        log: receives a line for each process that is ended.
 
     Returns:
         Whether the folder is gone.

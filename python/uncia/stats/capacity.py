@@ -239,7 +239,7 @@ class Search:
         """The rate to try next; None: the search is over.
 
         Raises:
-            RunFailedError: no capacity can be told; the message says why.
+            RunFailedError: no capacity can be determined; the message says why.
         """
         if self._count >= _MAX_PROBES:
             raise RunFailedError(

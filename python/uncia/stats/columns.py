@@ -76,7 +76,7 @@ def is_hop(table: pa.Table) -> Column:
 def is_preempted(table: pa.Table) -> Column:
     """Whether each row is an attempt that was preempted: no answer, as the next attempt has that.
 
-    Each row is told by itself, so that tables can be read some rows at a time.
+    Each row is classified by itself, so that tables can be read some rows at a time.
     """
     return pc.and_(is_word(table, "outcome", "preempted"), pc.is_null(integers(table, "received")))
 

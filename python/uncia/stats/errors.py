@@ -12,7 +12,7 @@ import pyarrow as pa
 from uncia.stats import columns
 from uncia.stats.columns import pc
 
-# What tells two failed requests apart, and not two errors.
+# What differs between two failed requests with the same error.
 _IDS: Final = (
     (re.compile(r"RequestId: \S+ (Error: )?"), ""),
     (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
@@ -112,7 +112,7 @@ def describe(text: str) -> tuple[str | None, str]:
     for pattern, replacement in _IDS:
         text = pattern.sub(replacement, text)
     match = _TYPE.fullmatch(_PREFIX.sub("", text, count=1))
-    # Where the function named no error, the status is all that tells what kind it was.
+    # Where the function named no error, only the status says which kind it was.
     return (None, text) if match is None else (match[1], match["message"])
 
 

@@ -30,7 +30,7 @@ class Load:
 
     Attributes:
         verdict: whether the rate was sustained.
-        slope: of latency along the schedule, in seconds a second; None: too short to tell.
+        slope: of latency along the schedule, in seconds a second; None: the run is too short.
         start_share: of requests after the first starts that met a cold or paused instance; None:
             nobody says.
         mode: None where it cannot be said.

@@ -5,7 +5,7 @@ compared by formulas made for them:
 
 * Newcombe's interval for the difference of two independent shares ("Interval estimation for the
   difference between independent proportions", 1998, method 10), from the two Wilson intervals.
-* Where Fisher's exact test does not tell the shares apart at the same level, the interval is
+* Where Fisher's exact test finds no difference at the same level, the interval is
   extended to 0: for a handful of rows Newcombe's alone is too narrow (0 of 3 against 3 of 3
   excludes 0, though one split in ten is as extreme by chance).
 """

@@ -2,7 +2,7 @@
 
 Functions with the network of the host connect to it, send their name, and then a byte at regular
 times. As many servers do, it closes a connection over which nothing came for a while. A function
-that is told to end may send the number of the signal as a byte.
+that is stopped may send the number of the signal as a byte.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _DONE: Final = ("", "success")
 
 
 class Unreadable(Exception):
-    """A line that should tell of an invocation and does not.
+    """A line that should describe an invocation and does not.
 
     Attributes:
         column: which part of it is wrong.

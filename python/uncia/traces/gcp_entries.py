@@ -1,4 +1,4 @@
-"""Entries of Google Cloud Logging that tell of a request, and descriptions of services.
+"""Entries of Google Cloud Logging that describe a request, and descriptions of services.
 
 | entry | whence |
 |---|---|

@@ -35,7 +35,7 @@ COLUMNS: Final = (
     *("execution", "cpu_user", "cpu_system", "memory_avg", "memory_peak"),
     *("allocated_memory", "allocated_cpu"),
 )
-"""The columns of an invocation table that tell what a request took."""
+"""The columns of an invocation table that say what a request took."""
 
 PROFILES: Final = "profiles.parquet"
 
@@ -142,7 +142,7 @@ def demands(
 
 
 def _of_rows(part: Replayed, made: Made) -> Demand | None:
-    """What the rows of a function tell; None: a duration is missing."""
+    """What the rows of a function say; None: a duration is missing."""
     import pyarrow.compute as pc
 
     columns = part.columns

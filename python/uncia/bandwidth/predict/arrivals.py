@@ -1,4 +1,4 @@
-"""When requests of a prediction come: as an option says, as a run's rows tell, or as published."""
+"""When requests of a prediction come: as an option says, as a run's rows show, or as published."""
 
 from __future__ import annotations
 

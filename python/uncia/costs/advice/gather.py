@@ -39,7 +39,7 @@ Time = Literal["execution", "turnaround"]
 """Which time a bound is of: the handler's, or with the start of the instance that it waited for."""
 
 UNNAMED: Final = frozenset({"", "http"})
-"""Names of platforms that do not tell who runs them: none, and any address."""
+"""Names of platforms that do not say who runs them: none, and any address."""
 
 _COLUMNS: Final = {"execution": "v_execution", "turnaround": "turnaround"}
 

@@ -21,7 +21,7 @@ _WORDS: Final = {"sustained": "yes", "not": "no", "undecided": ABSENT}
 
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
-    """A row for each experiment of which a mode can be told; None if there is none."""
+    """A row for each experiment whose mode is known; None if there is none."""
     judged = []
     for name, table in run.by_experiment(rows).items():
         load = modes.of_rows(table)

@@ -30,7 +30,7 @@ def _times(subject: SubjectRows) -> tuple[Ints, int, str]:
     # The short ones are withheld first: they count as shorter than all others.
     ordered = np.sort(np.array([0] * withheld + times, dtype=np.int64))
     if withheld * _WITHHELD_PART >= ordered.size > 0 and withheld:
-        return ordered[:0], size, "too many transfer times are below what the clocks can tell"
+        return ordered[:0], size, "too many transfer times are below the error of the clocks"
     return ordered, size, "" if times else "no payload was handed on"
 
 

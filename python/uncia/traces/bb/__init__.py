@@ -1,4 +1,4 @@
-"""The BB Trace: what a provider tells of its functions, completed with threads and phases.
+"""The BB Trace: what a provider publishes of its functions, completed with threads and phases.
 
 From Cao and others, *Making Serverless Pay-For-Use a Reality with Leopard* (NSDI 2025), section
 5.1.2. ``crates/bb`` makes it; here is what it is made of: :class:`Settings`, which are the open

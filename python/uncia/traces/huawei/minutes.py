@@ -5,7 +5,7 @@ second, ``time`` in seconds from the start of the trace. All files look alike, w
 so that the folder must say it:
 
 * ``requests_minute`` and ``requests_second`` become arrivals (seconds are summed to minutes). They
-  tell of the same requests; if both are there, those of minutes are taken.
+  describe the same requests; if both are there, those of minutes are taken.
 * ``memory_limit_minute`` becomes profiles: memory allocated to all pods of the function, in MB,
   taken as 2^20 bytes.
 * ``function_delay_minute`` becomes profiles: execution, averaged over the pods of the function. The

@@ -89,7 +89,7 @@ class Pods:
 
 
 def functions(function: Ints, user: Ints, pods: Pods) -> pa.DictionaryArray:
-    """``funcName---userID---pool`` of each row; without the pool where the pod does not tell it."""
+    """``funcName---userID---pool`` of each row; without the pool where the pod does not name it."""
     pool = pods.pool.dictionary_encode()
     numbers = [pa.array(function).dictionary_encode(), pa.array(user).dictionary_encode()]
     pools = pods.each(pool.indices).fill_null(len(pool.dictionary)).cast(pa.int64())
@@ -111,7 +111,7 @@ def functions(function: Ints, user: Ints, pods: Pods) -> pa.DictionaryArray:
 
 
 def _flavours(names: pa.StringArray) -> tuple[pa.StringArray, pa.Int64Array, pa.Int64Array]:
-    """Pool, millicores and megabytes, null where a name does not tell them.
+    """Pool, millicores and megabytes, null where a name does not hold them.
 
     Most names have three hyphens, and to split those is ten times as quick as to match them.
     """

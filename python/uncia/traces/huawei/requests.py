@@ -22,7 +22,7 @@ A row of the request tables becomes a row of the invocation table:
 `cold_starts` reads the cold-start tables. With both, a request is a cold start if it caused the
 start of the very pod that served it, in its region; ``initialization`` is
 ``totalCost_cold_start``. What caused the start of another pod is not marked, and neither are warm
-starts, of which the trace does not tell.
+starts, which the trace does not record.
 
 A region in a file's path (``R2/part.csv``, ``R2_00001.csv``) becomes part of ``platform``, because
 two regions have pods, functions and requests of the same names.

@@ -1,7 +1,7 @@
 """Synthetic files of Azure's trace of 2019: counts a minute, durations, memory; a file a day each.
 
 What they are drawn from stands in ``azure2019.yaml`` with its sources: Shahrad et al., Serverless
-in the Wild (ATC 2020), and the trace's size as Cao et al. tell of it (NSDI 2025). The shares of
+in the Wild (ATC 2020), and the trace's size as Cao et al. report it (NSDI 2025). The shares of
 triggers are those of section 3.1 of the former.
 """
 

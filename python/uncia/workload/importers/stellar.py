@@ -35,7 +35,7 @@ _LANGUAGES: Final = {
     "java": "java",
     "ruby": "ruby",
 }
-# The functions of STeLLAR that answer at once, or spin as long as they are told, and the runtime
+# The functions of STeLLAR that answer at once, or spin as long as asked, and the runtime
 # that each is written in. Others do other work.
 _HELLO: Final = {
     "hellopy": "python",

@@ -21,6 +21,7 @@ from uncia.functions import check_answer, list_functions, load, package
 # They need services, and have tests of their own.
 APPLICATIONS = {"compile", "images"}
 FUNCTIONS = {it.name: it for it in list_functions() if it.name not in APPLICATIONS}
+IN_PYTHON = [n for n, f in FUNCTIONS.items() if f.parameters and "python" in f.runtime_names]
 EACH = [(f.name, runtime) for f in FUNCTIONS.values() for runtime in f.runtime_names]
 
 
@@ -55,7 +56,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_the_catalogue_has_what_it_should() -> None:
     assert set(FUNCTIONS) >= {"hello", "spin", "pyaes", "resize", "payload", "memory", "wait"}
-    assert FUNCTIONS["hello"].runtime_names == ["python", "node", "ruby", "java", "go"]
+    assert FUNCTIONS["hello"].runtime_names == ["python", "node", "ruby", "java", "go", "provided"]
 
 
 @pytest.mark.parametrize(("name", "runtime"), EACH)
@@ -84,7 +85,7 @@ def test_every_process_is_fresh_and_another_instance(name: str, runtime: str, ca
     assert envelopes[0]["instance"] != envelopes[1]["instance"]
 
 
-@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.parameters])
+@pytest.mark.parametrize("name", IN_PYTHON)
 def test_handler_and_function_yaml_agree_on_defaults(name: str, call: Any) -> None:
     function = FUNCTIONS[name]
     reply = call(function, {})[0]
@@ -93,7 +94,7 @@ def test_handler_and_function_yaml_agree_on_defaults(name: str, call: Any) -> No
     assert reply["answer"]["parameters"] == validate_params(function, {})
 
 
-@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.parameters])
+@pytest.mark.parametrize("name", IN_PYTHON)
 def test_handler_and_function_yaml_agree_on_ranges_and_units(name: str, call: Any) -> None:
     function = FUNCTIONS[name]
     quick = function.preset("test")
@@ -133,7 +134,7 @@ def test_handler_and_function_yaml_agree_on_ranges_and_units(name: str, call: An
             assert any(key in reply["message"] for key in (*function.parameters, "nosuch"))
 
 
-@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.parameters])
+@pytest.mark.parametrize("name", IN_PYTHON)
 def test_parameters_arrive_by_function_url_too(name: str, call: Any) -> None:
     function = FUNCTIONS[name]
     event = function.preset("test")

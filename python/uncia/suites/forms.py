@@ -73,6 +73,11 @@ class Subject(Form):
     function: Name | None = Field(None, description="Rows of this function alone")
     skip: int = Field(0, ge=0, description="Without the first so many requests")
     after: Duration = Field(0, description="Requests since so long after the first")
+    life: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = Field(
+        None,
+        description="Invocations of instances by their position in the instance's life, from the"
+        " first of the two to the second, such as [1, 5] for each one's first five",
+    )
 
 
 class Statement(Form):

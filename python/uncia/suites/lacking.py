@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia import services, yamlio
 from uncia.errors import UnciaError
-from uncia.functions import golang
+from uncia.functions import catalogue, golang, java
 from uncia.functions.images import debian
 
 if TYPE_CHECKING:
+    from uncia.functions.form import Function
     from uncia.suites.forms import Needs
 
 _DEFAULT_RUNTIME: Final = "python"
@@ -51,13 +53,36 @@ def _checks(data: Mapping[str, Any]) -> Iterator[Callable[[], object]]:
         if "address" not in (options or {}):
             yield services.module(name).require
     for function in data.get("functions", {}).values():
-        runtime = str(function.get("runtime", _DEFAULT_RUNTIME))
+        source = function.get("source")
+        definition = None
+        # A folder is relative to its file, and whoever packages it says what is missing.
+        if source is not None and "/" not in source:
+            definition = catalogue.load(source)
+        runtime = str(function.get("runtime") or _default_runtime(definition))
         if runtime == "go":
             yield golang.find
         elif function.get("package") == "container" and "root" not in function:
             yield _require_roots
         elif runtime.startswith("node"):
             yield _require_node
+        elif runtime.startswith("java"):
+            yield java.find
+        if definition is not None:
+            yield from _of_definition(definition, runtime)
+
+
+def _default_runtime(definition: Function | None) -> str:
+    return _DEFAULT_RUNTIME if definition is None else definition.runtime_names[0]
+
+
+def _of_definition(definition: Function, runtime: str) -> Iterator[Callable[[], object]]:
+    """What a function of the catalogue needs beyond its language."""
+    if definition.root is not None and definition.root.packages:
+        yield _require_roots
+    if runtime == "java" and definition.requirements("java"):
+        yield partial(_require_program, "mvn", "maven")
+    if runtime == "node" and (definition.runtime_folder("node") / "package.json").is_file():
+        yield partial(_require_program, "npm", "npm")
 
 
 def _require_roots() -> None:
@@ -74,3 +99,11 @@ def _require_roots() -> None:
 def _require_node() -> None:
     if shutil.which("node") is None:
         raise UnciaError("Node.js is not installed", hint="Install it: apt-get install nodejs")
+
+
+def _require_program(program: str, package: str) -> None:
+    if shutil.which(program) is None:
+        raise UnciaError(
+            f"{program} is not installed, which fetches the packages of functions",
+            hint=f"Install it: apt-get install {package}",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +42,23 @@ def _begun(whole: pa.Table, table: pa.Table) -> columns.Column:
     return pc.coalesce(due, known.combine_chunks().take(at))
 
 
+def _positions(table: pa.Table) -> dict[str, int]:
+    """Of each invocation that an instance is known of, the how many-th it was there, from 1."""
+    table = table.filter(pc.is_valid(columns.integers(table, "started")))
+    table = table.take(pc.sort_indices(columns.integers(table, "started")))
+    counts: Counter[str] = Counter()
+    positions: dict[str, int] = {}
+    for name, instance in zip(
+        columns.words(table, "invocation").to_pylist(),
+        columns.words(table, "instance").to_pylist(),
+        strict=True,
+    ):
+        if instance is not None:
+            counts[instance] += 1
+            positions[name] = counts[instance]
+    return positions
+
+
 @dataclass(frozen=True)
 class SubjectRows:
     """A subject with its rows.
@@ -69,6 +87,13 @@ class SubjectRows:
             due = due.take(pc.sort_indices(due))
             late = pc.greater_equal(pc.subtract(_begun(whole, table), due[0]), self.form.after)
             table = table.filter(pc.fill_null(late, False))
+        if self.form.life is not None:
+            # Of all experiments: an instance may have served others before.
+            names = columns.words(table, "invocation").to_pylist()
+            first, last = self.form.life
+            positions = _positions(self.run.invocations)
+            chosen = [first <= positions.get(name, 0) <= last for name in names]
+            table = table.filter(pa.array(chosen, pa.bool_()))
         return table.slice(self.form.skip)
 
     @property

@@ -4,14 +4,21 @@ Their stages need both; `tests/services/test_applications.py` runs them whole.
 """
 
 import importlib
+import json
+import os
+import shutil
+import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from uncia.functions import package
 from uncia.paths import data
+from uncia.services import switches
 
 PARTS = ("project", "toolchain")
 
@@ -73,3 +80,58 @@ def test_flags_that_run_or_write_other_things_are_refused(
     assert compiling["toolchain"].checked_flags(" -O3  -DX=1 ") == ["-O3", "-DX=1"]
     with pytest.raises(ValueError, match="is not taken"):
         compiling["toolchain"].checked_flags(flags)
+
+
+# All of Alexa's functions in one process: who invokes another, calls it.
+TALK = """
+const name = (stage) => (devices.includes(stage) ? "device" : stage);
+const devices = require("./devices.json");
+const stages = {
+  call: (stage, given) => require(`./${name(stage)}.js`)(given, { awsRequestId: "1" }, stages),
+};
+(async () => {
+  for (const utterance of JSON.parse(process.argv[1])) {
+    console.log(JSON.stringify(await stages.call("frontend", { utterance })));
+  }
+  console.log(JSON.stringify(await stages.call("verify", { skill: "smarthome", position: "OFF" })));
+})();
+"""
+
+UTTERANCES = {
+    "Alexa, ask fact for a fact!": (True, "."),
+    "open smarthome to I love Taylor Smith": (True, "Sorry, that password is wrong."),
+    "open smarthome to I love taylor swift": (
+        True,
+        "door: switch ON, light: switch ON, tv: switch ON,",
+    ),
+    "open smarthome to switch off with Taylor  Swift": (True, "Sorry, that password is wrong."),
+    "open smarthome to switch off with Taylor Swift": (True, "plug: switch OFF"),
+    "open cooking to boil an egg": (False, "Sorry, I do not know that skill."),
+    "open constructor to boil an egg": (False, "Sorry, I do not know that skill."),
+    "open fact to boil an egg": (False, "Sorry, fact cannot do that."),
+    "hello": (False, "Sorry, I did not understand that."),
+    "open fact to " + "tell " * 100_000: (False, "Sorry, I did not understand that."),
+}
+
+
+def test_alexa_answers_whatever_is_said_and_tells_no_password(tmp_path: Path) -> None:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("Node.js or npm is not installed")
+    with zipfile.ZipFile(package("alexa").path) as archive:
+        archive.extractall(tmp_path)
+    service = switches.Switches()
+    address = service.start().address
+    try:
+        environment = {**os.environ, "UNCIA_SWITCHES_URL": f"http://{address}"}
+        command = ["node", "-e", TALK, json.dumps([it[:2_000] for it in UTTERANCES])]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+    finally:
+        service.close()
+    *answers, end = map(json.loads, done.stdout.splitlines())
+    for answer, (understood, speech) in zip(answers, UTTERANCES.values(), strict=True):
+        assert answer["understood"] == understood
+        assert speech in answer["speech"]
+    assert end == {"count": 2}
+    assert "taylor" not in (done.stdout + done.stderr).lower()

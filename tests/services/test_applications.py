@@ -17,6 +17,7 @@ from run_helpers import Uncia, finish
 
 from uncia.errors import UnciaError
 from uncia.functions import java
+from uncia.paths import data
 from uncia.services import redis_server
 
 pytestmark = [
@@ -195,3 +196,59 @@ def test_online_compiling_equals_a_build_in_one_function_and_links_nothing_that_
     assert {row["stage"] for row in rows if row["experiment"] == "bad"} == {"kept", "c0", "c1"}
     assert "./lib/part.c:1:" in errors(rows, "bad")
     assert "error: expected expression before" in errors(rows, "bad")
+
+
+@pytest.fixture
+def needs_node() -> None:
+    """Skips where Node.js, npm or the server of documents is missing."""
+    try:
+        redis_server.PROGRAM.find()
+    except UnciaError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("Node.js or npm is not installed (apt-get install nodejs npm)")
+
+
+@pytest.mark.usefixtures("needs_node")
+def test_alexa_switches_devices_for_who_knows_the_password_and_keeps_reminders(
+    uncia: Uncia, tmp_path: Path
+) -> None:
+    content = yaml.safe_load((data("experiments") / "serverlessbench/tc4-alexa.yaml").read_text())
+    chains = content["chains"]
+    devices = ["door", "light", "tv", "air-conditioning", "plug"]
+    wrong = chains.pop("smarthome-cold")["stages"]
+    chains["wrong"] = {"stages": {it: wrong[it] for it in wrong if it not in devices}}
+    # A password of the function's own, and one that is not right there.
+    right = hashlib.sha256(b"sesame").hexdigest()
+    content["functions"]["smarthome"]["environment"] = {"PASSWORD_SHA256": right}
+    said = "open smarthome to I love {}"
+    for name, word in (("wrong", "taylor swift"), ("smarthome-warm", "Sesame")):
+        chains[name]["stages"]["frontend"]["parameters"]["utterance"] = said.format(word)
+    asked = {"skill": "smarthome"}
+    once = {"clients": 1, "requests": 1}
+    several = {"kind": "nested", "closed": {"clients": 2, "requests": 6}}
+    content["experiments"] = {
+        "wrong": {"chain": "wrong", "kind": "nested", "closed": once},
+        "untouched": {
+            "function": "verify",
+            "parameters": asked,
+            "closed": once,
+            "expect": {"function_error": "all"},
+        },
+        "right": {"chain": "smarthome-warm", **several},
+        "switched": {"function": "verify", "parameters": asked, "closed": once},
+        "reminders": {"chain": "reminder-warm", **several},
+        "counted": {"function": "verify", "parameters": {"skill": "reminder"}, "closed": once},
+    }
+    rows = carry_out(uncia, tmp_path, content)
+    stages = {row["stage"] for row in rows if row["experiment"] == "wrong"}
+    assert stages == {"frontend", "interact", "smarthome"}
+    for device in devices:
+        assert outcomes(rows, "right", stage=device) == ["ok"] * 6
+    # The five were invoked by one invocation of the smart home, at once.
+    homes = {row["invocation"] for row in rows if row["stage"] == "smarthome"}
+    assert {row["parent"] for row in rows if row["stage"] in devices} < homes
+    assert outcomes(rows, "reminders", parent=None) == ["ok"] * 6
+    text = json.dumps(rows, default=str).lower()
+    assert "sesame" not in text
+    assert "taylor" not in text

@@ -209,6 +209,32 @@ def test_what_the_paper_says_of_long_chains_is_reproduced_and_doctored_rows_diff
     assert verdicts(tmp_path / "few", few)["implication-iii-resources"] == UNCHECKED
 
 
+def test_positions_in_the_lives_of_instances_and_their_starts(tmp_path: Path) -> None:
+    rows = []
+    for number in range(12):
+        # Two instances take turns; the first invocation of each is slower, and waits for its start.
+        took, cold = (50, {"start": "cold", "initialization": 7 * MS}) if number < 2 else (10, {})
+        begin = number * 1_000
+        row = invocation("e", f"r:e-0-{number}", begin, begin + took, instance=f"i{number % 2}")
+        rows.append(row | asked(number, took) | cold)
+    write_run(tmp_path, rows)
+    data = load(tmp_path)
+
+    def value(name: str, life: tuple[int, int] | None = None) -> float | None:
+        subject = SubjectRows("e", Subject(experiment="e", life=life), data)
+        compute = metric(name, name).compute
+        assert compute is not None
+        return compute(subject, "").value
+
+    assert value("execution_mean", (1, 1)) == pytest.approx(50)
+    assert value("execution_mean", (2, 6)) == pytest.approx(10)
+    assert value("execution_mean") == pytest.approx((2 * 50 + 10 * 10) / 12)
+    assert value("execution_mean", (7, 9)) is None
+    assert value("start_p99", (1, 1)) == pytest.approx(8)
+    assert value("start_p99", (2, 2)) == pytest.approx(1)
+    assert value("prepare") is None
+
+
 PILOT = Pilot(run="pilot", cold="nested-cold", warm="nested-warm", functions=["f"])
 
 

@@ -46,29 +46,48 @@ function takeChain(event) {
   return [uncia?.chain, rest];
 }
 
-// Invokes the stages that follow in a chain; what the answer says of them.
-async function follow(chain, result, context) {
-  let client;
+function client() {
   try {
-    client = require("./uncia-calls/index.js");
+    return require("./uncia-calls/index.js");
   } catch (error) {
     if (error.code !== "MODULE_NOT_FOUND") throw error;
     throw new Error("this package invokes no functions: package it with --calls");
   }
-  const hops = await client.follow(chain, result, instance, context?.awsRequestId ?? "", unixNs);
-  return { kernel: client.kernel, hops };
 }
 
-// Makes a Lambda handler of `work(event) -> [result, valid]`, which may be asynchronous.
-// What the result has under `uncia`, such as spans, is kept there.
-function enveloped(work) {
+// Invokes the stages that follow in a chain; what the answer says of them.
+async function follow(chain, result, context) {
+  const { follow: invokeAll, kernel } = client();
+  const hops = await invokeAll(chain, result, instance, context?.awsRequestId ?? "", unixNs);
+  return { kernel, hops };
+}
+
+// The stages that follow in a chain, for a function that itself invokes those that it chooses:
+// `await stages.call(name, parameters)` is the answer of one, `stages.hops` what is reported of them.
+function router(chain, context) {
+  if (!chain) {
+    const call = async (name) => {
+      throw new Error(`${name} cannot be invoked: this function is no stage of a nested chain`);
+    };
+    return { call, hops: [] };
+  }
+  return client().router(chain, instance, context?.awsRequestId ?? "", unixNs);
+}
+
+// Makes a Lambda handler of `work(event, context, stages) -> [result, valid]`, which may be asynchronous.
+// What the result has under `uncia`, such as spans, is kept there. The stages of a chain that follow are
+// all invoked when the work is done; with `routes` none is, but those that the work itself invokes (`router`).
+function enveloped(work, { routes = false } = {}) {
   return async (event, context) => {
     const cpu = cpuNs();
     const start = unixNs();
     const fresh = calls++ === 0;
     const [chain, given] = takeChain(event);
-    const [result, valid] = await work(given);
-    const about = chain ? await follow(chain, result, context) : {};
+    const stages = routes ? router(chain, context) : undefined;
+    const [result, valid] = await work(given, context, stages);
+    let about = {};
+    if (chain && routes) about = { kernel: stages.kernel, hops: stages.hops };
+    else if (chain) about = await follow(chain, result, context);
     // It has been handed on; the caller has no use for it.
     if (about.hops?.length) delete result[HANDED_ON];
     result.uncia = {

@@ -48,6 +48,30 @@ async function follow(chain, result, instance, request, now) {
   return done.flatMap(([hops]) => hops);
 }
 
+// The stages after this one, for a function that invokes those that it chooses, when it likes:
+// `call(name, parameters)` is the answer of one, without what it reports; `hops` grows by that.
+function router(chain, instance, request, now) {
+  const { stages, at } = chain;
+  const about = { parent: request, caller: instance, caller_kernel: kernel };
+  const hops = [];
+  const call = async (name, parameters = {}) => {
+    const index = (stages[at].next ?? []).find((it) => stages[it].stage === name);
+    if (index === undefined) {
+      throw new Error(`the chain has no stage ${name} that follows ${stages[at].stage}`);
+    }
+    const stage = stages[index];
+    const uncia = { chain: { ...chain, at: index, turn: 1 } };
+    const payload = Buffer.from(JSON.stringify({ ...stage.event, ...parameters, uncia }));
+    await new Promise((resume) => setImmediate(resume));
+    const [made, failure, answer] = await perform({ stage, name, payload, isEvent: false }, about, now);
+    hops.push(...made);
+    if (failure) throw new Error(failure);
+    if (answer !== null && typeof answer === "object") delete answer.uncia;
+    return answer;
+  };
+  return { call, hops, kernel };
+}
+
 // Each stage that comes next: itself, its name with its turn, its event, whether it is not waited for.
 function nextCalls(chain, result) {
   const { stages, at, turn, kind } = chain;
@@ -84,7 +108,7 @@ function fill(value, result) {
   return part;
 }
 
-// Invokes a stage: its hop and those that it reports, and what went wrong.
+// Invokes a stage: its hop and those that it reports, what went wrong, and its answer if it is JSON.
 async function perform({ stage, name, payload, isEvent }, about, now) {
   const hop = {
     stage: name,
@@ -110,11 +134,13 @@ async function perform({ stage, name, payload, isEvent }, about, now) {
   }
   if (isEvent) return [[hop], ""];
   hop.response_bytes = answer.body.length;
-  const envelope = parsed(answer.body)?.uncia;
-  if (envelope === null || typeof envelope !== "object") return [[hop], ""];
+  const content = parsed(answer.body);
+  const envelope = content?.uncia;
+  if (envelope === null || typeof envelope !== "object") return [[hop], "", content];
   for (const key of ENVELOPE) if (key in envelope) hop[key] = envelope[key];
   const later = Array.isArray(envelope.hops) ? envelope.hops : [];
-  return [[hop, ...later.map((it) => ({ ...it, parent: it.parent || hop.request }))], ""];
+  const reported = later.map((it) => ({ ...it, parent: it.parent || hop.request }));
+  return [[hop, ...reported], "", content];
 }
 
 // Undefined if it is no JSON; whatever else a function answers is its own affair.
@@ -215,4 +241,4 @@ function post(stage, name, payload) {
   });
 }
 
-module.exports = { follow, kernel };
+module.exports = { follow, kernel, router };

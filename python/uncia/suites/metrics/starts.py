@@ -89,10 +89,21 @@ METRICS: Final = (
         )
         for name in QUANTILES
     ),
-    Metric("prepare", "time", "ms", "Mean time of a start until the sandbox is there with its"
-           " code.", partial(_phases, PREPARE)),
-    Metric("load", "time", "ms", "Mean time of a start from the runtime's program until the"
-           " function asks for its first event.", partial(_phases, LOAD)),
+    Metric(
+        "prepare",
+        "time",
+        "ms",
+        "Mean time of a start until the sandbox is there with its code.",
+        partial(_phases, PREPARE),
+    ),
+    Metric(
+        "load",
+        "time",
+        "ms",
+        "Mean time of a start from the runtime's program until the"
+        " function asks for its first event.",
+        partial(_phases, LOAD),
+    ),
     *(
         Metric(
             f"phase_{name}",

@@ -76,4 +76,4 @@ def test_few_transfers_have_no_tail() -> None:
 def test_times_that_clocks_cannot_tell_are_none() -> None:
     result = figure("bandwidth", subject([1000] * 9, clock="function"))
     assert result.value is None
-    assert "below what the clocks can tell" in result.why
+    assert "below the error of the clocks" in result.why

@@ -34,7 +34,7 @@ exports.handler = async (event, context) => {
     const [count, revision] = await documents.get("count");
     try {
       const steps = [["put", "count", revision, (count ?? 0) + 1], ["put", noted, ABSENT, attempt]];
-      return await documents.transact(steps, context.awsRequestId);
+      return await documents.transact(steps);
     } catch (error) {
       if (!(error instanceof ConflictError)) throw error;
     }

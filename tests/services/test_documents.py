@@ -48,7 +48,7 @@ def handler(event, context):
         count, revision = documents.get("count")
         try:
             steps = [("put", "count", revision, (count or 0) + 1), ("put", noted, ABSENT, attempt)]
-            return documents.transact(steps, context.aws_request_id)
+            return documents.transact(steps)
         except ConflictError:
             pass
     raise RuntimeError("1000 conflicts")

@@ -39,3 +39,4 @@ mod services;
 pub mod settings;
 mod store;
 pub mod traces;
+mod triggers;

@@ -25,6 +25,7 @@ use crate::page::Page;
 use crate::sandbox::{SeenAt, allowed_cpus};
 use crate::store::{DatabaseError, LockError, Registry, StateLock, StoreError};
 use crate::traces::Traces;
+use crate::triggers::Triggers;
 
 /// Why the worker could not start.
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +162,7 @@ impl Worker {
             dispatcher,
             log,
             machines: Arc::new(machines),
+            triggers: Triggers::default(),
             monitor,
             page: Page::new(),
             traces,
@@ -170,6 +172,7 @@ impl Worker {
         tokio::spawn(compile(api.clone()));
         // Instances find the API once it exists; none was started before.
         let _ = itself.set(api.clone());
+        Triggers::resume(&api, &left)?;
         api.dispatcher.resume_events(left);
         let (stop, stopped) = watch::channel(false);
         let serve = |listener| tokio::spawn(api.clone().serve(listener, stopped.clone()));
@@ -220,6 +223,7 @@ impl Worker {
     /// Lets requests in flight end, stops all instances, and writes what is left to the log. Once `hurry`
     /// resolves, what still runs is ended.
     pub async fn stop(self, hurry: impl Future<Output = ()>) {
+        self.api.triggers.close().await;
         let grace = self.api.config.shutdown_grace();
         tokio::select! {
             () = self.api.dispatcher.shut_down(grace) => {}

@@ -27,6 +27,13 @@ class ConflictError extends DocumentsError {
   }
 }
 
+// The id of the request that is being served, "" where none is known: the root of its trace, which runtimes have
+// in the environment.
+function requestId() {
+  const root = /Root=1-([0-9a-f]{8})-([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})/;
+  return (process.env._X_AMZN_TRACE_ID ?? "").match(root)?.slice(1).join("-") ?? "";
+}
+
 // The documents that this function reaches.
 class Documents {
   #keys;
@@ -65,21 +72,22 @@ class Documents {
   }
 
   // Writes a document, if it still has `revision` where one is given; its new revision.
-  // `writer` is noted in the change: the id of the invocation. Throws ConflictError.
-  async put(key, value, revision, writer = "") {
+  // `writer` is noted in the change: the id of the invocation, unless another is given, by which the platform
+  // tells whose change it is. Throws ConflictError.
+  async put(key, value, revision, writer = requestId()) {
     return (await this.transact([["put", key, revision, value]], writer))[0];
   }
 
   // Removes a document, if it still has `revision` where one is given; the position of the change, or
   // ABSENT if there was none. Throws ConflictError.
-  async delete(key, revision, writer = "") {
+  async delete(key, revision, writer = requestId()) {
     return (await this.transact([["delete", key, revision]], writer))[0];
   }
 
   // Carries out all steps at once, or none: the revision of each. A step is ["put", key, revision, value],
   // ["delete", key, revision] or ["check", key, revision], with null or undefined for a revision that may
   // be any. Throws ConflictError if a document has another one.
-  async transact(steps, writer = "") {
+  async transact(steps, writer = requestId()) {
     const words = [];
     for (const [kind, key, revision, ...value] of steps) {
       if (!["put", "delete", "check"].includes(kind) || (value.length === 1) !== (kind === "put")) {

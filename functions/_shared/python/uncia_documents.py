@@ -7,6 +7,8 @@ over all documents: the position of a change is the revision that it gave.
 
 import json
 import os
+import re
+import uuid
 
 try:
     import redis
@@ -20,6 +22,7 @@ from redis.retry import Retry
 
 _TIMEOUT_S = 30
 _PAGE = 1000
+_TRACE = "_X_AMZN_TRACE_ID"
 ABSENT = 0  # the revision of a document that is not there
 
 
@@ -67,27 +70,29 @@ class Documents:
         """A document and its revision; `(None, ABSENT)` if there is none."""
         return _parsed(self._ask("HGET", self._keys[0], key))
 
-    def put(self, key, value, revision=None, writer=""):
+    def put(self, key, value, revision=None, writer=None):
         """Write a document, if it still has `revision` where one is given; its new revision.
 
-        `writer` is noted in the change: the id of the invocation. Raises ConflictError.
+        `writer` is noted in the change: the id of the invocation, unless another is given, by
+        which the platform tells whose change it is. Raises ConflictError.
         """
         return self.transact([("put", key, revision, value)], writer)[0]
 
-    def delete(self, key, revision=None, writer=""):
+    def delete(self, key, revision=None, writer=None):
         """Remove a document, if it still has `revision` where one is given. Raises ConflictError.
 
         Returns the position of the change, or ABSENT if there was none.
         """
         return self.transact([("delete", key, revision)], writer)[0]
 
-    def transact(self, steps, writer=""):
+    def transact(self, steps, writer=None):
         """Carry out all steps at once, or none: the revision of each.
 
         A step is `("put", key, revision, value)`, `("delete", key, revision)` or
         `("check", key, revision)`, with None for a revision that may be any. Raises ConflictError
         if a document has another one.
         """
+        writer = request_id() if writer is None else writer
         words = []
         for kind, key, revision, *value in steps:
             if kind not in ("put", "delete", "check") or len(value) != (kind == "put"):
@@ -146,6 +151,15 @@ class Documents:
                     "the documents' server is full, and nothing was done: its memory must be raised"
                 ) from None
             raise DocumentsError(f"the documents' server refuses: {error}") from None
+
+
+def request_id():
+    """The id of the request that is being served, "" where none is known.
+
+    It is the root of the request's trace, which runtimes have in the environment.
+    """
+    root = re.search(r"Root=1-([0-9a-f]{8})-([0-9a-f]{24})", os.environ.get(_TRACE, ""))
+    return str(uuid.UUID(root[1] + root[2])) if root else ""
 
 
 def _parsed(held):

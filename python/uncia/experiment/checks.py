@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from uncia import yamlio
 from uncia.errors import Mistakes
+from uncia.experiment import triggers
 from uncia.experiment.model import (
     Chain,
     Experiment,
@@ -16,6 +17,7 @@ from uncia.experiment.model import (
     Settings,
     Stage,
 )
+from uncia.experiment.triggers import TriggerForm
 from uncia.platforms import adapter
 from uncia.services import named
 from uncia.stats.turns import turns
@@ -48,6 +50,9 @@ def check(document: yamlio.Document) -> ExperimentFile:
     for name, chain in file.chains.items():
         with mistakes.collect():
             _check_chain(document, file, name, chain)
+    for name, trigger in file.triggers.items():
+        with mistakes.collect():
+            _check_trigger(document, file, name, trigger)
     for name, experiment in file.experiments.items():
         with mistakes.collect():
             _check_experiment(document, file, name, experiment)
@@ -87,6 +92,42 @@ def _check_services(document: yamlio.Document, file: ExperimentFile) -> None:
                 ("services", name),
                 f"no function uses this service: give one `{how}`, or leave the service out",
             )
+
+
+def _check_trigger(
+    document: yamlio.Document, file: ExperimentFile, name: str, trigger: TriggerForm
+) -> None:
+    """Check that there are changes to follow, and that what a trigger begins is in the file."""
+    at = triggers.place(name)
+    kind = file.platform.kind
+    if not adapter(kind).CAPABILITIES.triggers:
+        raise document.error(at, f"the platform {kind} has no triggers")
+    if triggers.SERVICE not in ({} if file.services is None else named(file.services)):
+        raise document.error(
+            at,
+            "a trigger follows the changes of the service documents, which is not there: name it"
+            " at the top, `services: {documents: {}}`",
+        )
+    if trigger.function is None:
+        sender = Sender.model_construct(chain=trigger.chain, kind=trigger.kind)
+        if trigger.chain not in file.chains:
+            raise document.error(
+                (*at, "chain"), f"there is no chain {trigger.chain!r}", tuple(file.chains)
+            )
+        return _check_kind(document, file, at, sender)
+    function = file.functions.get(trigger.function)
+    if function is None:
+        raise document.error(
+            (*at, "function"),
+            f"there is no function {trigger.function!r}",
+            tuple(file.functions),
+        )
+    if function.replicas > 1:
+        raise document.error(
+            (*at, "function"),
+            f"{trigger.function} has replicas, which only a client visits in turn",
+        )
+    return None
 
 
 def _check_reach(

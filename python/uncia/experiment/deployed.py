@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment.describe import Description
@@ -12,12 +13,14 @@ from uncia.experiment.progress import Reporter
 from uncia.experiment.sources import Sources
 from uncia.experiment.specs import Specs
 from uncia.experiment.stages import ChainPlan
+from uncia.experiment.triggers import TriggerPlan
 from uncia.platforms import (
     Deployment,
     Platform,
     SequenceSpec,
     ServiceEndpoint,
     Target,
+    TriggerSpec,
     adapter,
 )
 from uncia.text import plural
@@ -34,6 +37,7 @@ class Deployed:
         services: which packages are fetched from, by name.
         functions: the replicas of each deployment, by its key in the plan.
         sequences: the state machines, by the chain that each is of.
+        triggers: by name.
         aliases: what the file calls a function, by the name that it has on the platform.
     """
 
@@ -43,6 +47,7 @@ class Deployed:
     services: Mapping[str, ServiceEndpoint] = field(default_factory=dict)
     functions: dict[str, list[tuple[Deployment, Target]]] = field(default_factory=dict)
     sequences: dict[str, tuple[Deployment, Target]] = field(default_factory=dict)
+    triggers: dict[str, Deployment] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
     def deploy(self, platform: Platform, plan: Plan, since: int = 0) -> None:
@@ -81,6 +86,9 @@ class Deployed:
             for stream in experiment.streams:
                 if stream.hops is not None and stream.hops.kind == "sequence":
                     self._deploy_sequence(platform, prefix, stream.hops)
+        for trigger in plan.triggers:
+            if trigger.name not in self.triggers:
+                self._deploy_trigger(platform, prefix, plan, trigger)
         self._warn(f"{', '.join(aliases)}: {warning}" for warning, aliases in warned.items())
         # An HTTP server gets the request itself.
         polling = any(
@@ -116,9 +124,42 @@ class Deployed:
         self.sequences[chain.name] = (deployment, Target(""))
         self.sequences[chain.name] = (deployment, platform.endpoint(deployment))
 
+    def begins(self, plan: Plan, chain: ChainPlan) -> dict[str, Any]:
+        """The event that begins a chain which functions carry on."""
+        functions = {}
+        for key in {stage.deployment for stage in chain.stages}:
+            deployment, endpoint = self.functions[key][0]
+            functions[key] = {"function": deployment.name}
+            if plan.deployments[key].function.source is None:
+                functions[key]["url"] = endpoint.url
+        return chain.event(functions)
+
+    def _deploy_trigger(
+        self, platform: Platform, prefix: str, plan: Plan, trigger: TriggerPlan
+    ) -> None:
+        """Make a trigger, whose functions are there."""
+        chain = trigger.chain
+        event = dict(trigger.event)
+        begins = self.functions[trigger.deployment][0][0]
+        if chain is not None and chain.kind == "sequence":
+            self._deploy_sequence(platform, prefix, chain)
+            begins = self.sequences[chain.name][0]
+        elif chain is not None:
+            event = self.begins(plan, chain)
+        spec = TriggerSpec(
+            trigger.name, trigger.prefix, trigger.changes, begins, event, trigger.stage()
+        )
+        self.triggers[trigger.name] = platform.deploy(spec)
+
     def remove_all(self, platform: Platform) -> list[str]:
         """Remove everything, whatever fails on the way; returns what cannot be removed, and why."""
         failed: list[str] = []
+        for name, made in list(self.triggers.items()):
+            try:
+                platform.remove(made)
+                del self.triggers[name]
+            except UnciaError as error:
+                failed.append(error.message)
         for name, (deployment, _) in list(self.sequences.items()):
             try:
                 platform.remove(deployment)

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from uncia.doctor import monitors
 from uncia.experiment.expect import Expect
+from uncia.experiment.triggers import TriggerForm
 from uncia.forms import Form, Headers, Name, Url
 from uncia.platforms import PlatformOptions
 from uncia.services import ServicesForm
@@ -343,6 +344,10 @@ class ExperimentFile(Form):
     )
     chains: dict[Name, Chain] = Field(
         default_factory=dict, description="Requests that follow answers, for experiments to name"
+    )
+    triggers: dict[Name, TriggerForm] = Field(
+        default_factory=dict,
+        description="What is begun for every change of a document of the service documents",
     )
     experiments: dict[Name, Experiment] = Field(min_length=1)
     subtract_rtt: bool = Field(

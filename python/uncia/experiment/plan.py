@@ -12,6 +12,7 @@ from typing import Any, Final
 from uncia.experiment.expect import Expect
 from uncia.experiment.model import ExperimentFile, Function
 from uncia.experiment.stages import ChainPlan
+from uncia.experiment.triggers import TriggerPlan
 from uncia.workload.arrivals import ArrivalProcess
 from uncia.workload.loops import NO_THOUGHT, Closed, ThinkTime
 
@@ -157,12 +158,14 @@ class Plan:
         deployments: by key.
         experiments: in their order.
         warnings: for readers of the results: a sentence each.
+        triggers: which there are during all experiments.
     """
 
     file: ExperimentFile
     deployments: Mapping[str, DeploymentPlan]
     experiments: Sequence[ExperimentPlan]
     warnings: Sequence[str] = ()
+    triggers: Sequence[TriggerPlan] = ()
 
     @property
     def platform(self) -> str:
@@ -170,9 +173,14 @@ class Plan:
         return self.file.platform.kind
 
     def last_use(self) -> dict[str, int]:
-        """For every deployment the position of the last experiment that needs it."""
+        """For every deployment the position of the last experiment that needs it.
+
+        What triggers begin is needed behind the last, until they are removed.
+        """
         last: dict[str, int] = {}
         for position, experiment in enumerate(self.experiments):
             for stream in experiment.streams:
                 last |= dict.fromkeys(stream.deployments(), position)
+        for trigger in self.triggers:
+            last |= dict.fromkeys(trigger.deployments(), len(self.experiments))
         return last

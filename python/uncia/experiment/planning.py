@@ -17,10 +17,18 @@ from uncia.experiment import reaches, replays, requests
 from uncia.experiment.chained import ChainBuilder
 from uncia.experiment.deployments import Deployments, apply
 from uncia.experiment.expect import Expect
-from uncia.experiment.model import Experiment, ExperimentFile, Function, Stage, Stream
+from uncia.experiment.model import (
+    Experiment,
+    ExperimentFile,
+    Function,
+    Override,
+    Stage,
+    Stream,
+)
 from uncia.experiment.plan import WARMUP_SUFFIX, ExperimentPlan, Plan, StreamPlan
 from uncia.experiment.replays import Replays
 from uncia.experiment.sources import Sources
+from uncia.experiment.triggers import TriggerForm, TriggerPlan, place
 from uncia.platforms import adapter
 from uncia.stats.turns import turns
 from uncia.units import MIB, format_size
@@ -64,13 +72,17 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
             chosen |= {name, member} & set(only)
             with mistakes.collect():
                 experiments.extend(builder.experiment(name, member, variant))
+    triggers: list[TriggerPlan] = []
+    for name, form in file.triggers.items():
+        with mistakes.collect():
+            triggers.append(builder.trigger(name, form))
     mistakes.raise_all()
     if missing := [name for name in only if name not in chosen]:
         raise UnciaError(
             f"there is no experiment {missing[0]!r}",
             hint=f"The file's experiments are: {', '.join(sorted(names))}.",
         )
-    made = Plan(file, builder.deployments.plans, experiments, builder.warnings)
+    made = Plan(file, builder.deployments.plans, experiments, builder.warnings, triggers)
     reaches.check(made, sources)
     return made
 
@@ -158,6 +170,23 @@ class _Builder:
             at: yamlio.KeyPath = ("experiments", origin, "warmup")
             yield self._warmup(at, measured, experiment.warmup)
         yield measured
+
+    def trigger(self, name: str, form: TriggerForm) -> TriggerPlan:
+        """The plan of a trigger."""
+        at = place(name)
+        if form.chain is not None:
+            assert form.kind is not None, "it was checked"
+            chain = self._chains.plan(form.chain, form.kind)
+            first = chain.stages[0]
+            return TriggerPlan(
+                name, form.prefix, tuple(form.changes), first.deployment, first.event, chain
+            )
+        assert form.function is not None, "it was checked"
+        function = self.file.functions[form.function]
+        parameters = {**function.parameters, **form.parameters}
+        key = self.deployments.add(form.function, Override(), name, at)
+        event = self.sources.event(function, parameters, (*at, "parameters"))
+        return TriggerPlan(name, form.prefix, tuple(form.changes), key, event)
 
     def _warmup(
         self, at: yamlio.KeyPath, measured: ExperimentPlan, arrivals: ArrivalProcess

@@ -95,6 +95,22 @@ class PlatformLog:
             if (fetched := self.fetch(platform)) is not None:
                 logged.append(fetched)
 
+    def await_triggers(self, platform: Platform, experiment: ExperimentPlan) -> None:
+        """Wait until all that changes of documents began has ended, and fetch its rows.
+
+        As long as an answer would be waited for.
+        """
+        deadline = time.monotonic() + experiment.timeout_ns / NS_PER_S
+        while not platform.is_settled():
+            if time.monotonic() > deadline:
+                self.description.warnings.append(
+                    f"{experiment.name}: what its triggers began had not ended"
+                    f" {format_duration(experiment.timeout_ns)} after the last answer"
+                )
+                break
+            time.sleep(_COLLECT_POLL_S)
+        self.fetch(platform)
+
     def fetch(self, platform: Platform) -> pa.Table | None:
         """What the platform logged since the last time; kept, and its invocations returned."""
         collected = platform.collect()

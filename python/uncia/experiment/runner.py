@@ -273,6 +273,8 @@ class Execution:
             rows = self._drive(position, experiment)
             if adapter(kind).CAPABILITIES.collects:
                 self.log.await_answers(platform, experiment, record.read(rows, "invocations"))
+                if self.plan.triggers:
+                    self.log.await_triggers(platform, experiment)
             if position + 1 == len(self.plan.experiments):
                 self._extend_plan(platform)
             for key, last in self.plan.last_use().items():

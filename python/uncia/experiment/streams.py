@@ -67,10 +67,4 @@ def _first_event(
         return stream.event
     if target.machine is not None:
         return {"stateMachineArn": target.machine, "input": json.dumps(dict(stream.event))}
-    functions = {}
-    for key in stream.deployments():
-        deployment, endpoint = deployed.functions[key][0]
-        functions[key] = {"function": deployment.name}
-        if plan.deployments[key].function.source is None:
-            functions[key]["url"] = endpoint.url
-    return chain.event(functions)
+    return deployed.begins(plan, chain)

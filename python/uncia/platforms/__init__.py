@@ -47,6 +47,7 @@ class Capabilities:
         chains: the kinds of chains that it has, by who carries them on.
         payload_limits: of its options, the most bytes of an event (or, in a sequence, between two
             functions), by kind of chain; a kind without one has no limit that is known.
+        triggers: it begins functions and state machines when documents change.
     """
 
     deploys: bool
@@ -56,6 +57,7 @@ class Capabilities:
     mistakes: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] = lambda _values: ()
     chains: frozenset[str] = frozenset({"client"})
     payload_limits: Callable[[Any], Mapping[str, int]] = lambda _options: {}
+    triggers: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,27 @@ class SequenceSpec:
 
     name: str
     definition: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TriggerSpec:
+    """What a platform is to begin for every change of a document below a prefix.
+
+    Attributes:
+        name: the trigger's.
+        prefix: what the keys of the documents begin with.
+        changes: ``put``, ``delete`` or both.
+        begins: the function or the state machine, which is deployed already.
+        event: what that is given beside the change, which has the key ``change``.
+        stage: what the rows of its invocations call them; None: the states of the machine do.
+    """
+
+    name: str
+    prefix: str
+    changes: Sequence[str]
+    begins: Deployment
+    event: Mapping[str, Any]
+    stage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -151,13 +174,13 @@ class Collected:
 
 
 class Platform(Protocol):
-    """What every platform implements; runs use a platform only by these seven methods."""
+    """What every platform implements; runs use a platform only by these eight methods."""
 
     def start(self) -> list[str]:
         """Make the platform ready; returns warnings for readers of the results."""
 
-    def deploy(self, function: FunctionSpec | SequenceSpec) -> Deployment:
-        """Create a function or a state machine, journalled before it exists."""
+    def deploy(self, function: FunctionSpec | SequenceSpec | TriggerSpec) -> Deployment:
+        """Create a function, a state machine or a trigger, journalled before it exists."""
 
     def endpoint(self, deployment: Deployment) -> Target:
         """Return where the load generator reaches the function, or begins an execution."""
@@ -167,6 +190,9 @@ class Platform(Protocol):
 
     def collect(self) -> Collected:
         """Return what the platform logged since the previous call."""
+
+    def is_settled(self) -> bool:
+        """Whether no change waits for its triggers, and nothing that one began runs."""
 
     def remove(self, deployment: Deployment) -> None:
         """Remove the function and mark it removed in the journal."""

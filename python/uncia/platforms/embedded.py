@@ -30,8 +30,10 @@ from uncia.platforms import (
     SequenceSpec,
     ServiceEndpoint,
     Target,
+    TriggerSpec,
     boto,
     processes,
+    triggers,
 )
 from uncia.platforms.inquiries import fetch_rows, fetch_warnings
 from uncia.platforms.journal import Journal, Resource, state_home
@@ -56,10 +58,14 @@ CAPABILITIES: Final = Capabilities(
     mistakes=mistakes,
     chains=frozenset({"client", "nested", "sequence", "asynchronous"}),
     payload_limits=lambda options: options.payload_limits(),
+    triggers=True,
 )
 
 # Settings that choose a policy.
 _CHOICES_THAT_ARE_SETTINGS: Final = {"binding": "binding", "cpu_sharing": "cpu"}
+
+# What marks a deployment that is a trigger.
+_TRIGGER: Final = "trigger"
 
 # Kinds of resources that are in the state folder and nowhere else.
 _IN_STATE: Final = ("function", "sequence")
@@ -230,9 +236,11 @@ class EmbeddedPlatform:
             self._resource = Resource("embedded", "engine", str(self._state), identity.detail())
             self._journal.created(self._resource)
 
-    def deploy(self, function: FunctionSpec | SequenceSpec) -> Deployment:
+    def deploy(self, function: FunctionSpec | SequenceSpec | TriggerSpec) -> Deployment:
         if isinstance(function, SequenceSpec):
             return self._states().deploy(function)
+        if isinstance(function, TriggerSpec):
+            return self._trigger(function)
         if function.image is None:
             return self._lambda().deploy(function)
         shown = self._images / function.name
@@ -255,8 +263,13 @@ class EmbeddedPlatform:
     def invoke(self, deployment: Deployment, event: Any) -> Response:
         return self._lambda().invoke(deployment, event)
 
+    def is_settled(self) -> bool:
+        return triggers.is_settled(self._running().address)
+
     def remove(self, deployment: Deployment) -> None:
-        if StatesApi.has(deployment):
+        if _TRIGGER in deployment.detail:
+            triggers.remove(self._running().address, deployment.name)
+        elif StatesApi.has(deployment):
             self._states().remove(deployment)
         else:
             self._lambda().remove(deployment)
@@ -285,6 +298,22 @@ class EmbeddedPlatform:
         shutil.rmtree(self._state, ignore_errors=True)
         if not self._state.exists():
             self._journal.removed(self._resource)
+
+    def _trigger(self, trigger: TriggerSpec) -> Deployment:
+        """Make a trigger, which lives in the state folder."""
+        begins = trigger.begins
+        definition: dict[str, Any] = {
+            "prefix": trigger.prefix,
+            "changes": list(trigger.changes),
+            "event": dict(trigger.event),
+            **({} if trigger.stage is None else {"stage": trigger.stage}),
+        }
+        if StatesApi.has(begins):
+            definition["machine"] = self._states().endpoint(begins).machine
+        else:
+            definition["function"] = begins.name
+        triggers.put(self._running().address, trigger.name, definition)
+        return Deployment(trigger.name, {_TRIGGER: trigger.prefix})
 
     def _lambda(self) -> LambdaApi:
         self._running()

@@ -19,6 +19,7 @@ from uncia.platforms import (
     Response,
     SequenceSpec,
     Target,
+    TriggerSpec,
 )
 from uncia.platforms.journal import Resource
 
@@ -49,9 +50,9 @@ class HttpPlatform:
     def start(self) -> list[str]:
         return []
 
-    def deploy(self, function: FunctionSpec | SequenceSpec) -> Deployment:
-        if isinstance(function, SequenceSpec):
-            raise UnciaError(f"the state machine {function.name}: http executes none")
+    def deploy(self, function: FunctionSpec | SequenceSpec | TriggerSpec) -> Deployment:
+        if not isinstance(function, FunctionSpec):
+            raise UnciaError(f"{function.name}: http has no state machines and no triggers")
         if function.url is None:
             raise UnciaError(f"the function {function.name} has no url, and http deploys nothing")
         self._targets[function.name] = Target(function.url, function.method, dict(function.headers))
@@ -79,6 +80,9 @@ class HttpPlatform:
 
     def collect(self) -> Collected:
         return Collected()
+
+    def is_settled(self) -> bool:
+        return True
 
     def remove(self, deployment: Deployment) -> None:
         self._targets.pop(deployment.name, None)

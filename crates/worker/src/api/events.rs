@@ -9,20 +9,22 @@ use super::Api;
 use super::error::ApiError;
 use super::invoke::Names;
 use crate::function::Function;
-use crate::meterlog::{AcceptedEvent, LogError};
+use crate::meterlog::{AcceptedEvent, LogError, Passed};
 
-/// Accepts an event: it is in the log when this returns.
+/// Accepts an event: it is in the log when this returns, with the change that it came from, if it did.
 pub(super) async fn accept(
     api: &Arc<Api>,
     function: &Arc<Function>,
     names: Names,
     payload: Bytes,
     client_context: Option<String>,
+    change: Option<Passed>,
 ) -> Result<(), ApiError> {
     let slot = api
         .dispatcher
         .reserve_event(&function.name)
         .map_err(|_| ApiError::throttled("As many events wait as the platform takes"))?;
+    names.note(api);
     let mut event = AcceptedEvent {
         id: 0,
         function: function.qualified_name.to_string(),
@@ -40,7 +42,7 @@ pub(super) async fn accept(
     // In a task of its own: where the client goes away meanwhile, the event may be in the log already.
     let (log, dispatcher) = (api.log.clone(), api.dispatcher.clone());
     let accepted = tokio::spawn(async move {
-        event.id = log.accept(event.clone()).await?;
+        event.id = log.accept(event.clone(), change).await?;
         dispatcher.run_event(event, slot);
         Ok::<_, LogError>(())
     });

@@ -26,7 +26,7 @@ use crate::runtime::in_proportion;
 /// Lambda's limit for a request whose answer is waited for: 6 MB and a little.
 pub(super) const MAX_PAYLOAD_BYTES: usize = 6_291_556;
 /// Lambda's documented limit for an asynchronous request.
-const MAX_EVENT_BYTES: usize = 256 * 1024;
+pub(super) const MAX_EVENT_BYTES: usize = 256 * 1024;
 /// Names an invocation.
 pub(super) const INVOCATION_HEADER: &str = "x-uncia-invocation";
 /// Names the invocation that causes this one.
@@ -44,6 +44,8 @@ pub(super) struct Names {
     pub invocation: String,
     pub parent: Option<String>,
     pub stage: Option<String>,
+    /// How many triggers led to it, if one began it; else what its parent has.
+    pub generation: u32,
 }
 
 impl Names {
@@ -63,7 +65,13 @@ impl Names {
         };
         let invocation = named(INVOCATION_HEADER)?.unwrap_or_else(|| request_id.clone());
         let (parent, stage) = (named(PARENT_HEADER)?, named(STAGE_HEADER)?);
-        Ok(Self { request_id, invocation, parent, stage })
+        Ok(Self { request_id, invocation, parent, stage, generation: 0 })
+    }
+
+    /// Remembers which invocation the request is, for what it writes.
+    pub(super) fn note(&self, api: &Api) {
+        let lineage = &api.triggers.lineage;
+        lineage.note(&self.request_id, &self.invocation, self.parent.as_deref(), self.generation);
     }
 }
 
@@ -92,6 +100,7 @@ pub(super) async fn run(
             "There is no worker: start one with `uncia serve --join` and this controller's address",
         ));
     }
+    names.note(api);
     let invoked_arn = qualified_arn.filter(|arn| *arn != function.arn);
     let submission = Submission {
         function,
@@ -176,7 +185,8 @@ pub(super) async fn answer(
                 return Err(Rejection::TooLarge.into());
             }
             let request_id = call.names.request_id.clone();
-            events::accept(api, &function, call.names, call.payload, call.client_context).await?;
+            events::accept(api, &function, call.names, call.payload, call.client_context, None)
+                .await?;
             let mut accepted = empty_answer(StatusCode::ACCEPTED);
             put(accepted.headers_mut(), "x-amzn-requestid", &request_id);
             Ok(accepted)

@@ -340,6 +340,7 @@ fn request(machines: &Machines, head: &Parts, body: &[u8]) -> Result<Start, Refu
         name: request.name,
         input,
         invocation: is_named.then_some(names.invocation),
+        generation: 0,
     })
 }
 
@@ -492,6 +493,7 @@ async fn invoke_function(
         invocation: request_id.clone(),
         parent: Some(hop.cause),
         stage: Some(hop.stage),
+        generation: hop.generation,
         request_id,
     };
     let call = Call { target, names, payload, head: None, client_context: None };

@@ -24,6 +24,7 @@ mod route;
 mod server_urls;
 mod streams;
 mod tags;
+mod triggers;
 mod urls;
 mod versions;
 
@@ -40,6 +41,7 @@ pub(crate) use body::HangUp;
 pub(crate) use connections::Client;
 pub(crate) use error::{Answer, ApiError};
 pub(crate) use route::query_values;
+pub(crate) use triggers::begin_change;
 
 use crate::access::Access;
 use crate::answer_body::AnswerBody;
@@ -54,6 +56,7 @@ use crate::output::OutputLog;
 use crate::page::{self, LiveBody, Page};
 use crate::store::Registry;
 use crate::traces::Traces;
+use crate::triggers::Triggers;
 
 /// The account and region that ARNs carry.
 pub(crate) const ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:function:";
@@ -76,6 +79,7 @@ pub(crate) struct Api {
     pub monitor: Arc<Monitor>,
     pub page: Page,
     pub machines: Arc<Machines>,
+    pub triggers: Triggers,
     pub traces: Option<Arc<Traces>>,
     /// The workers that have joined, if this is a controller.
     pub members: Option<Arc<Members>>,
@@ -172,7 +176,8 @@ impl Api {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let warnings = self.capabilities().warnings.iter().chain(self.log.warnings());
         let warnings = warnings.cloned().chain(self.host.refusals());
-        warnings.chain(self.dispatcher.awake().warning()).collect()
+        let warnings = warnings.chain(self.dispatcher.awake().warning());
+        warnings.chain(self.triggers.warnings()).collect()
     }
 }
 

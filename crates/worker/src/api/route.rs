@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use super::error::{Answer, ApiError};
 use super::{
     Api, aliases, confine, functions, invoke, layers, logs, machines, permissions, provisioned,
-    streams, tags, urls, versions,
+    streams, tags, triggers, urls, versions,
 };
 use crate::published::LATEST;
 use crate::{metrics, page};
@@ -36,6 +36,9 @@ pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<
         }
         (&Method::POST, ["2021-11-15", "functions", name, "response-streaming-invocations"]) => {
             streams::answer(api, name, head, body).await
+        }
+        (_, ["uncia", "v1", "triggers", rest @ ..]) => {
+            triggers::answer(api, rest, head, &body).await
         }
         (&Method::GET, ["uncia", "v1", rest @ ..]) => logs::answer(api, rest, head).await,
         (&Method::GET, ["metrics"]) => Ok(metrics::answer(api).await),

@@ -54,13 +54,14 @@ impl Drop for Outstanding {
     }
 }
 
-/// Runs an execution to its end; `cause` is the parent of its invocations. Functions that are no longer waited for run to theirs, as on Lambda.
+/// Runs an execution to its end; `cause` is the parent of its invocations, with how many triggers
+/// led to it. Functions that are no longer waited for run to theirs, as on Lambda.
 pub(super) async fn run(
     machine: StateMachine,
     settings: Settings,
     input: String,
     running: &Running,
-    cause: &str,
+    (cause, generation): &(String, u32),
     invoke: &Invoke,
 ) -> Status {
     let mut execution = Execution::new(machine, settings);
@@ -84,7 +85,7 @@ pub(super) async fn run(
         for decision in decisions {
             match decision {
                 Decision::Invoke { task, function, payload, state } => {
-                    let hop = Hop { cause: cause.to_owned(), stage: state };
+                    let hop = Hop { cause: cause.clone(), stage: state, generation: *generation };
                     let answer = invoke(function, Bytes::from(payload.to_string()), hop);
                     let mut answers = Answers { task: Some(task), answers: answers.clone() };
                     let handle = tokio::spawn(async move { answers.give(answer.await) });
@@ -201,7 +202,7 @@ mod tests {
         let machine = StateMachine::parse(definition).unwrap();
         let settings = Settings::new("arn:e", "e", "arn:m", "m");
         let invoke: Invoke = Arc::new(|_, _, _| Box::pin(std::future::pending()));
-        run(machine, settings, "{}".to_owned(), running, "e", &invoke).await
+        run(machine, settings, "{}".to_owned(), running, &("e".to_owned(), 0), &invoke).await
     }
 
     #[tokio::test(start_paused = true)]

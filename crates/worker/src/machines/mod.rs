@@ -43,6 +43,8 @@ pub(crate) struct Hop {
     pub cause: String,
     /// The state's name.
     pub stage: String,
+    /// How many triggers led to it.
+    pub generation: u32,
 }
 
 /// Invokes a function by name or ARN, as a hop of an execution; the answer is JSON.
@@ -90,6 +92,8 @@ pub(crate) struct Machines {
     running: Mutex<HashMap<String, Arc<Running>>>,
     /// Bytes of data between states, at most.
     data_limit: usize,
+    /// Executions that triggers began and an earlier platform left.
+    left: Mutex<Vec<ExecutionRow>>,
 }
 
 /// A request for an execution.
@@ -103,6 +107,8 @@ pub(crate) struct Start {
     /// What the client calls the request: the parent of the execution's invocations. None: the
     /// execution's name.
     pub invocation: Option<String>,
+    /// How many triggers led to it.
+    pub generation: u32,
 }
 
 /// An execution that has begun.
@@ -129,9 +135,28 @@ impl Machines {
         invoke: Invoke,
     ) -> Result<Self, DatabaseError> {
         let store = Store::open(state)?;
+        let left = store.cut_off()?;
         let room = Arc::new(Semaphore::new(MAX_RUNNING));
         let data = Room::new(MAX_DATA_BYTES);
-        Ok(Self { store, invoke, room, data, running: Mutex::default(), data_limit })
+        Ok(Self {
+            store,
+            invoke,
+            room,
+            data,
+            running: Mutex::default(),
+            data_limit,
+            left: Mutex::new(left),
+        })
+    }
+
+    /// Executions that triggers began and an earlier platform left, once: they are to be resumed or failed.
+    pub(crate) fn take_left(&self) -> Vec<ExecutionRow> {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How many executions run.
+    pub(crate) fn running(&self) -> usize {
+        self.lock().len()
     }
 
     /// Bytes of data between states, at most.
@@ -197,17 +222,44 @@ impl Machines {
     }
 
     async fn begin(self: Arc<Self>, start: Start) -> Result<(String, i64), MachineError> {
-        let Start { machine, name, input, invocation } = start;
+        let Start { machine, name, input, invocation, generation } = start;
         let stored =
             self.clone().blocking(move |machines| machines.store(&machine, name, input)).await?;
-        let Stored { machine, definition, row, room } = match stored {
-            Ok(stored) => stored,
-            Err(row) => return Ok((row.arn, row.started)),
-        };
+        match stored {
+            Ok(stored) => Ok(self.carry_out(stored, (invocation, generation))),
+            Err(row) => Ok((row.arn, row.started)),
+        }
+    }
+
+    /// Carries out an execution from its start that an earlier platform did not end.
+    pub(crate) async fn resume(
+        self: Arc<Self>,
+        row: ExecutionRow,
+        cause: (Option<String>, u32),
+    ) -> Result<(), MachineError> {
+        let arn = format!("{MACHINE_ARN}{}", row.machine);
+        let machine = self.clone().blocking(move |machines| machines.find(&arn)).await?;
+        let definition = StateMachine::parse(&machine.definition)?;
+        let room = self.room(&row.input)?;
+        self.carry_out(Stored { machine, definition, row, room }, cause);
+        Ok(())
+    }
+
+    /// Fails an execution that cannot be resumed.
+    pub(crate) async fn fail(self: Arc<Self>, row: ExecutionRow, cause: String) {
+        let failure = Failure { error: names::RUNTIME.to_owned(), cause };
+        let ended = Ended::of(&Status::Failed(failure));
+        // The disk may be full: then it is tried again at the next start.
+        let _ = self.blocking(move |machines| machines.store.end(&row.arn, &ended, "[]")).await;
+    }
+
+    /// Runs an execution that is in the database; returns its ARN, and since when it runs.
+    fn carry_out(self: Arc<Self>, stored: Stored, cause: (Option<String>, u32)) -> (String, i64) {
+        let Stored { machine, definition, row, room } = stored;
         let (execution, started) = (row.arn.clone(), row.started);
         let running = Arc::new(Running::new(machine.kind == Kind::Standard));
         self.lock().insert(execution.clone(), running.clone());
-        let run = self.run(&machine, definition, row, invocation, running.clone());
+        let run = self.run(&machine, definition, row, cause, running.clone());
         let arn = execution.clone();
         tokio::spawn(async move {
             let status = end_of(run).await;
@@ -222,7 +274,7 @@ impl Machines {
                 .await;
             drop(room);
         });
-        Ok((execution, started))
+        (execution, started)
     }
 
     /// Puts an execution into the database, if there is room for it; the inner error is the one of the
@@ -261,7 +313,7 @@ impl Machines {
 
     /// Begins an execution of an express machine, of which nothing is kept.
     pub(crate) async fn start_sync(self: &Arc<Self>, start: Start) -> Result<Begun, MachineError> {
-        let Start { machine: arn, name, input, invocation } = start;
+        let Start { machine: arn, name, input, invocation, generation } = start;
         let machine = self.clone().blocking(move |machines| machines.find(&arn)).await?;
         if machine.kind != Kind::Express {
             return Err(MachineError::WrongKind);
@@ -286,7 +338,7 @@ impl Machines {
         let started = row.started;
         let running = Arc::new(Running::new(false));
         self.lock().insert(execution.clone(), running.clone());
-        let run = self.run(&machine, definition, row, invocation, running);
+        let run = self.run(&machine, definition, row, (invocation, generation), running);
         let (answer, ended) = oneshot::channel();
         let (machines, arn) = (self.clone(), execution.clone());
         tokio::spawn(async move {
@@ -305,7 +357,7 @@ impl Machines {
         machine: &Machine,
         definition: StateMachine,
         row: ExecutionRow,
-        invocation: Option<String>,
+        (invocation, generation): (Option<String>, u32),
         running: Arc<Running>,
     ) -> impl Future<Output = Status> + Send + use<> {
         let mut settings = Settings::new(
@@ -323,7 +375,7 @@ impl Machines {
         let invoke = self.invoke.clone();
         async move {
             let ExecutionRow { name, input, .. } = row;
-            let cause = invocation.unwrap_or(name);
+            let cause = (invocation.unwrap_or(name), generation);
             execution::run(definition, settings, input, &running, &cause, &invoke).await
         }
     }
@@ -424,7 +476,7 @@ mod tests {
     }
 
     fn start(machine: &str, input: String) -> Start {
-        Start { machine: machine.to_owned(), name: None, input, invocation: None }
+        Start { machine: machine.to_owned(), name: None, input, invocation: None, generation: 0 }
     }
 
     async fn until(is_so: impl Fn() -> bool) {

@@ -138,11 +138,22 @@ impl Store {
         store.try_to(|connection| {
             connection.execute(
                 "UPDATE executions SET status = 'FAILED', error = ?1, cause = ?2, ended = ?3,
-                 history = '[]' WHERE ended IS NULL",
+                 history = '[]' WHERE ended IS NULL AND instr(name, ':') = 0",
                 params![names::RUNTIME, "The platform ended while the execution ran", unix_ns()],
             )
         })?;
         Ok(store)
+    }
+
+    /// Executions that triggers began and an earlier platform did not end: they have the name of a change,
+    /// which the API gives to none, and are not failed.
+    pub(super) fn cut_off(&self) -> Result<Vec<ExecutionRow>, DatabaseError> {
+        self.try_to(|connection| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM executions WHERE ended IS NULL AND instr(name, ':') > 0 ORDER BY id"
+            );
+            connection.prepare(&sql)?.query_map([], execution)?.collect()
+        })
     }
 
     pub(super) fn machine(&self, name: &str) -> Result<Option<Machine>, DatabaseError> {

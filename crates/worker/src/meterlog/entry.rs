@@ -73,6 +73,33 @@ pub(crate) struct Recorded {
     pub event: Option<EventUpdate>,
 }
 
+/// A place in a feed of changes that a trigger has passed: nothing before it is begun again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// The trigger's name.
+    pub trigger: Arc<str>,
+    pub position: i64,
+}
+
+/// A trigger as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptTrigger {
+    pub name: String,
+    /// JSON.
+    pub definition: String,
+    pub position: i64,
+}
+
+/// What becomes of a trigger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TriggerUpdate {
+    /// It is made, or made anew.
+    Put(KeptTrigger),
+    Passed(Passed),
+    /// The trigger with this name is gone.
+    Removed(String),
+}
+
 /// What goes through the journal into the database.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) enum Record {
@@ -102,8 +129,14 @@ pub(super) enum Entry {
     Row(Box<Row>),
     Event {
         event: Box<AcceptedEvent>,
+        /// The change that it came from.
+        change: Option<Passed>,
         ack: Ack<i64>,
         _room: Room,
+    },
+    Trigger {
+        update: TriggerUpdate,
+        ack: Ack<()>,
     },
     /// Answered when every row before it is in the database, or cannot be now, with the number of
     /// rows that a full disk holds up.

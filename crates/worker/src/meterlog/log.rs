@@ -11,7 +11,10 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, oneshot, watch};
 use uncia_record::Instance;
 
-use super::entry::{AcceptedEvent, Ack, Entry, Record, Recorded, Room, Row, WaitingEvent};
+use super::entry::{
+    AcceptedEvent, Ack, Entry, KeptTrigger, Passed, Record, Recorded, Room, Row, TriggerUpdate,
+    WaitingEvent,
+};
 use super::journal::{self, Journal, Noted};
 use super::queue::Queue;
 use super::reader::Reader;
@@ -138,12 +141,37 @@ impl MeterLog {
 
     /// Writes an event that is about to be accepted; returns its id when it is committed. Waits
     /// while many others wait for the disk. Once called it must be awaited to its end: an event
-    /// whose future was dropped may have been accepted without anybody's knowledge.
-    pub(crate) async fn accept(&self, event: AcceptedEvent) -> Result<i64, LogError> {
+    /// whose future was dropped may have been accepted without anybody's knowledge. With a change that
+    /// it came from, that its trigger has passed that is written, too, or neither is.
+    pub(crate) async fn accept(
+        &self,
+        event: AcceptedEvent,
+        change: Option<Passed>,
+    ) -> Result<i64, LogError> {
         let kib = (event.payload.len() / 1024 + 1).min(EVENT_ROOM_KIB);
         let room = self.event_room.clone().acquire_many_owned(kib as u32).await;
         let room: Room = room.map_err(|_| LogError::Closed)?;
-        self.ask(|ack| Entry::Event { event: Box::new(event), ack, _room: room }).await
+        self.ask(|ack| Entry::Event { event: Box::new(event), change, ack, _room: room }).await
+    }
+
+    /// Writes what becomes of a trigger, behind the events that it began.
+    pub(crate) async fn trigger(&self, update: TriggerUpdate) -> Result<(), LogError> {
+        self.ask(|ack| Entry::Trigger { update, ack }).await
+    }
+
+    /// The triggers that there are, by name.
+    pub(crate) fn triggers(&self) -> Result<Vec<KeptTrigger>, LogError> {
+        self.reading().triggers()
+    }
+
+    /// The name of the invocation that a request was, if its row is in the database and one of the newest
+    /// `most`. Reads from the disk.
+    pub(crate) fn invocation_of(
+        &self,
+        request_id: &str,
+        most: i64,
+    ) -> Result<Option<String>, LogError> {
+        self.reading().invocation_of(request_id, most)
     }
 
     /// The events that are accepted and not done, oldest first, without their payloads.
@@ -265,7 +293,7 @@ mod tests {
         let accept = || {
             let log = log.clone();
             let payload = Bytes::from(vec![b' '; 255 * 1024]);
-            async move { log.accept(AcceptedEvent { payload, ..event("x") }).await }
+            async move { log.accept(AcceptedEvent { payload, ..event("x") }, None).await }
         };
         let events: Vec<_> = (0..40).map(|_| tasks.spawn_local(accept())).collect();
         block_on(tasks.run_until(async {
@@ -301,7 +329,7 @@ mod tests {
         record(&log, invocation("answered")).unwrap();
         let accepting = std::thread::spawn({
             let log = log.clone();
-            move || block_on(log.accept(event("e")))
+            move || block_on(log.accept(event("e"), None))
         });
         fail.send(()).unwrap();
         let sentence = block_on(failed);

@@ -20,7 +20,10 @@ mod writer;
 
 #[cfg(test)]
 pub(crate) use entry::PayloadSize;
-pub(crate) use entry::{AcceptedEvent, EventUpdate, IdleInterval, Recorded, WaitingEvent};
+pub(crate) use entry::{
+    AcceptedEvent, EventUpdate, IdleInterval, KeptTrigger, Passed, Recorded, TriggerUpdate,
+    WaitingEvent,
+};
 pub(crate) use journal::FORMAT as JOURNAL_FORMAT;
 pub(crate) use log::MeterLog;
 pub(crate) use reader::{MAX_PAGE_ROWS, Page, Query, Reader};

@@ -66,7 +66,8 @@ impl Queue {
         }
         waiting.urgent |= !matches!(entry, Entry::Row(_)) || waiting.rows.len() >= ENOUGH_ROWS;
         match entry {
-            Entry::Event { .. } => waiting.events.push_back(entry),
+            // What becomes of a trigger stays in the order of the events that it began.
+            Entry::Event { .. } | Entry::Trigger { .. } => waiting.events.push_back(entry),
             _ => waiting.rows.push_back(entry),
         }
         let wake = waiting.urgent || waiting.asleep;

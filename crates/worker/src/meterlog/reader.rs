@@ -6,7 +6,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Row, Statement};
 use uncia_record::{Instance, Invocation, Span};
 
-use super::entry::WaitingEvent;
+use super::entry::{KeptTrigger, WaitingEvent};
 use super::{LogError, tables};
 use crate::store::DatabaseError;
 
@@ -100,6 +100,20 @@ impl Reader {
     /// The events that are accepted and not done, oldest first.
     pub(crate) fn events(&self) -> Result<Vec<WaitingEvent>, LogError> {
         self.error(tables::read_events(&self.connection))
+    }
+
+    /// The triggers, by name.
+    pub(crate) fn triggers(&self) -> Result<Vec<KeptTrigger>, LogError> {
+        self.error(tables::read_triggers(&self.connection))
+    }
+
+    /// The name of the invocation that a request was, if its row is one of the newest `most`.
+    pub(crate) fn invocation_of(
+        &self,
+        request_id: &str,
+        most: i64,
+    ) -> Result<Option<String>, LogError> {
+        self.error(tables::read_invocation_of(&self.connection, request_id, most))
     }
 
     /// An event's payload; none if it is done.

@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 11, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 12, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
@@ -115,7 +115,16 @@ const FIRST_WITH_RESERVATIONS: i64 = 10;
 /// What passed between instances and services, in JSON.
 const SERVICES: &str = "
     ALTER TABLE invocations ADD COLUMN services TEXT;
-    PRAGMA user_version = 11;
+";
+const FIRST_WITH_SERVICES: i64 = 11;
+
+/// Triggers, and up to where in the feed of changes each has begun what follows. A position is
+/// written with the event that a change became, so that none is begun twice or never.
+const TRIGGERS: &str = "
+    CREATE TABLE triggers (
+        name TEXT PRIMARY KEY, definition TEXT NOT NULL, position INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    PRAGMA user_version = 12;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -169,7 +178,10 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
     if version < FIRST_WITH_RESERVATIONS {
         transaction.execute_batch(RESERVATIONS)?;
     }
-    transaction.execute_batch(SERVICES)?;
+    if version < FIRST_WITH_SERVICES {
+        transaction.execute_batch(SERVICES)?;
+    }
+    transaction.execute_batch(TRIGGERS)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

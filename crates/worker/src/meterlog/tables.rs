@@ -6,7 +6,10 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 use uncia_record::{Instance, Invocation, Span, Traffic};
 
-use super::entry::{AcceptedEvent, EventUpdate, PayloadSize, Record, WaitingEvent};
+use super::entry::{
+    AcceptedEvent, EventUpdate, KeptTrigger, Passed, PayloadSize, Record, TriggerUpdate,
+    WaitingEvent,
+};
 use super::journal::{Left, LogId, Noted};
 use super::schema::insert_idle_interval;
 
@@ -343,6 +346,55 @@ pub(super) fn read_idle_intervals(
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map(params![instance, limit], |row| Ok((row.get(0)?, row.get(1)?)));
     rows?.collect()
+}
+
+/// Stores what becomes of a trigger.
+pub(super) fn update_trigger(
+    connection: &Connection,
+    update: &TriggerUpdate,
+) -> rusqlite::Result<()> {
+    match update {
+        TriggerUpdate::Put(KeptTrigger { name, definition, position }) => connection
+            .prepare_cached("INSERT OR REPLACE INTO triggers VALUES (?1, ?2, ?3)")?
+            .execute(params![name, definition, position])?,
+        TriggerUpdate::Passed(passed) => return pass_change(connection, passed),
+        TriggerUpdate::Removed(name) => {
+            connection.prepare_cached("DELETE FROM triggers WHERE name = ?1")?.execute([name])?
+        }
+    };
+    Ok(())
+}
+
+/// Notes up to where a trigger has come.
+pub(super) fn pass_change(connection: &Connection, passed: &Passed) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE triggers SET position = ?2 WHERE name = ?1")?
+        .execute(params![&*passed.trigger, passed.position])?;
+    Ok(())
+}
+
+/// All triggers, by name.
+pub(super) fn read_triggers(connection: &Connection) -> rusqlite::Result<Vec<KeptTrigger>> {
+    let sql = "SELECT name, definition, position FROM triggers ORDER BY name";
+    let mut statement = connection.prepare(sql)?;
+    let rows = statement.query_map([], |row| {
+        Ok(KeptTrigger { name: row.get(0)?, definition: row.get(1)?, position: row.get(2)? })
+    })?;
+    rows.collect()
+}
+
+/// The name of the invocation that a request was, if it is among the newest `most` rows.
+pub(super) fn read_invocation_of(
+    connection: &Connection,
+    request_id: &str,
+    most: i64,
+) -> rusqlite::Result<Option<String>> {
+    let sql = "SELECT invocation FROM invocations
+               WHERE id > (SELECT IFNULL(MAX(id), 0) FROM invocations) - ?2 AND request_id = ?1";
+    connection
+        .prepare_cached(sql)?
+        .query_row(params![request_id, most], |row| row.get(0))
+        .optional()
 }
 
 /// Stores an event, and returns its id.

@@ -132,7 +132,7 @@ impl Writer {
         for entry in batch.drain(..) {
             match entry {
                 Entry::Row(row) => self.rows.push_back(row),
-                Entry::Event { .. } => events.push(entry),
+                Entry::Event { .. } | Entry::Trigger { .. } => events.push(entry),
                 Entry::Barrier(ack) => {
                     let rows = self.committed + self.rows.len() as u64;
                     self.barriers.push(Barrier { rows, attempts: self.attempts, ack });
@@ -237,17 +237,30 @@ impl Writer {
     fn write_events(&self, mut events: Vec<Entry>) {
         let result = self.transaction(|connection| {
             for entry in &mut events {
-                if let Entry::Event { event, .. } = entry {
-                    event.id = tables::insert_event(connection, event)?;
+                match entry {
+                    Entry::Event { event, change, .. } => {
+                        event.id = tables::insert_event(connection, event)?;
+                        if let Some(passed) = change {
+                            tables::pass_change(connection, passed)?;
+                        }
+                    }
+                    Entry::Trigger { update, .. } => tables::update_trigger(connection, update)?,
+                    Entry::Row(_) | Entry::Barrier(_) => {}
                 }
             }
             Ok(())
         });
         let result = result.map_err(|error| LogError::from(DatabaseError::of(&self.path, &error)));
         for entry in events {
-            if let Entry::Event { event, ack, .. } = entry {
-                // Whoever waits may have gone away meanwhile; what was written stays written.
-                let _ = ack.send(result.clone().map(|()| event.id));
+            // Whoever waits may have gone away meanwhile; what was written stays written.
+            match entry {
+                Entry::Event { event, ack, .. } => {
+                    let _ = ack.send(result.clone().map(|()| event.id));
+                }
+                Entry::Trigger { ack, .. } => {
+                    let _ = ack.send(result.clone());
+                }
+                Entry::Row(_) | Entry::Barrier(_) => {}
             }
         }
     }

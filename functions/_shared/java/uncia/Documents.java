@@ -10,6 +10,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
@@ -33,6 +35,9 @@ public final class Documents implements AutoCloseable {
     private static final int PAGE = 1000;
     // After which a server may have closed the connection.
     private static final long IDLE_NANOS = 1_000_000_000;
+
+    private static final Pattern TRACE =
+            Pattern.compile("Root=1-([0-9a-f]{8})-([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})");
 
     private final URI address;
     private final DefaultJedisClientConfig config;
@@ -136,12 +141,13 @@ public final class Documents implements AutoCloseable {
     /**
      * Carries out all steps at once, or none.
      *
-     * @param writer is noted in the changes: the id of the invocation
+     * @param writer is noted in the changes, by which the platform tells whose they are; null: the id of the
+     *     invocation
      * @return the revision of each
      * @throws ConflictException a document has another revision
      */
     public List<Long> transact(List<Step> steps, String writer) {
-        List<String> words = new ArrayList<>(List.of("transact", writer));
+        List<String> words = new ArrayList<>(List.of("transact", writer == null ? requestId() : writer));
         for (Step step : steps) {
             words.add(step.kind());
             words.add(step.key());
@@ -153,6 +159,16 @@ public final class Documents implements AutoCloseable {
             throw new ConflictException(result.get(1), Long.parseLong(result.get(2)));
         }
         return result.subList(1, result.size()).stream().map(Long::valueOf).toList();
+    }
+
+    /** The id of the request that is being served, the root of its trace; empty where none is known. */
+    private static String requestId() {
+        String trace = System.getProperty("com.amazonaws.xray.traceHeader", "");
+        Matcher root = TRACE.matcher(trace);
+        if (!root.find()) {
+            return "";
+        }
+        return String.join("-", root.group(1), root.group(2), root.group(3), root.group(4), root.group(5));
     }
 
     /** The documents whose keys begin so, by the keys' bytes. What is written meanwhile may be missed. */

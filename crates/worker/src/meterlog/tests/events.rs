@@ -50,3 +50,50 @@ fn an_orderly_end_is_no_failure() {
     assert!(!resolved);
     assert_eq!(names(folder.path()), ["x"]);
 }
+
+#[test]
+fn a_trigger_passes_a_change_with_the_event_that_it_became() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    let kept =
+        |position| KeptTrigger { name: "t".to_owned(), definition: "{}".to_owned(), position };
+    block_on(log.trigger(TriggerUpdate::Put(kept(3)))).unwrap();
+    let passed = |position| Passed { trigger: Arc::from("t"), position };
+    block_on(log.accept(event("t:5"), Some(passed(5)))).unwrap();
+    // A worker that was killed: its files as they are, without an orderly end.
+    let killed = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap) {
+        if file.file_type().unwrap().is_file() {
+            std::fs::copy(file.path(), killed.path().join(file.file_name())).unwrap();
+        }
+    }
+    let after = Reader::open(&killed.path().join("meter.sqlite")).unwrap();
+    assert_eq!(after.triggers().unwrap(), [kept(5)]);
+    assert_eq!(after.events().unwrap()[0].invocation, "t:5");
+
+    // Where the database does not take the event, the trigger has not passed the change either.
+    let held = hold(folder.path());
+    held.execute_batch("ALTER TABLE events RENAME TO away; COMMIT").unwrap();
+    assert!(block_on(log.accept(event("t:6"), Some(passed(6)))).is_err());
+    assert_eq!(log.triggers().unwrap(), [kept(5)]);
+    held.execute_batch("ALTER TABLE away RENAME TO events").unwrap();
+    block_on(log.trigger(TriggerUpdate::Passed(passed(6)))).unwrap();
+    assert_eq!(log.triggers().unwrap(), [kept(6)]);
+    block_on(log.trigger(TriggerUpdate::Removed("t".to_owned()))).unwrap();
+    assert_eq!(log.triggers().unwrap(), []);
+}
+
+#[test]
+fn the_invocation_of_a_request_is_found_among_the_newest() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    for name in ["a", "b"] {
+        let mut recorded = invocation(name);
+        recorded.row.request_id = Some(format!("request-{name}").into());
+        record(&log, recorded).unwrap();
+    }
+    barrier(&log);
+    assert_eq!(log.invocation_of("request-a", 2).unwrap().as_deref(), Some("a"));
+    assert_eq!(log.invocation_of("request-a", 1).unwrap(), None);
+    assert_eq!(log.invocation_of("request-c", 9).unwrap(), None);
+}

@@ -230,7 +230,7 @@ fn a_full_disk_loses_nothing_that_was_promised() {
     while file.write_all(&[0; 4096]).is_ok() {}
     drop(file);
     let big = || Bytes::from(vec![b' '; 200_000]);
-    let refused = block_on(log.accept(AcceptedEvent { payload: big(), ..event("refused") }));
+    let refused = block_on(log.accept(AcceptedEvent { payload: big(), ..event("refused") }, None));
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("meter.sqlite"), "{message}");
     // Nobody waits for these; they are written when there is room.

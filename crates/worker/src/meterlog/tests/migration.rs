@@ -132,7 +132,7 @@ const VERSION_3: &str = "
     INSERT INTO events VALUES (8, 'f', 'r', 'waits', 2, 1, 'context', 7, x'7b7d'),
                               (9, 'f', 'r', 'gone', 2, 1, 'context', 7, x'7b7d');
     DELETE FROM events WHERE id = 9;
-    PRAGMA user_version = 3;
+    DROP TABLE triggers; PRAGMA user_version = 3;
 ";
 
 #[test]
@@ -211,7 +211,7 @@ fn requests_of_version_6_never_overlapped() {
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
-                  PRAGMA user_version = 6";
+                  DROP TABLE triggers; PRAGMA user_version = 6";
     database.execute_batch(before).unwrap();
     drop(database);
 
@@ -238,7 +238,7 @@ fn events_of_version_7_keep_their_parents_and_have_no_stage() {
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
-                  PRAGMA user_version = 7";
+                  DROP TABLE triggers; PRAGMA user_version = 7";
     database.execute_batch(before).unwrap();
     drop(database);
 
@@ -269,7 +269,7 @@ fn rows_of_version_8_name_no_worker_and_no_reservation() {
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
-                  PRAGMA user_version = 8";
+                  DROP TABLE triggers; PRAGMA user_version = 8";
     database.execute_batch(before).unwrap();
     drop(database);
 
@@ -306,7 +306,7 @@ fn rows_of_version_10_do_not_say_what_services_were_sent() {
     record(&log, invocation("old")).unwrap();
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    let before = "ALTER TABLE invocations DROP COLUMN services; PRAGMA user_version = 10";
+    let before = "ALTER TABLE invocations DROP COLUMN services; DROP TABLE triggers; PRAGMA user_version = 10";
     database.execute_batch(before).unwrap();
     drop(database);
 
@@ -341,7 +341,7 @@ fn version_4_has_no_journal() {
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
-                          PRAGMA user_version = 4",
+                          DROP TABLE triggers; PRAGMA user_version = 4",
         )
         .unwrap();
     drop(database);

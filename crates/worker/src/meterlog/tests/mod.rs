@@ -97,7 +97,7 @@ pub(super) fn hold(state: &Path) -> rusqlite::Connection {
 }
 
 pub(super) fn accept(log: &MeterLog, event: AcceptedEvent) -> i64 {
-    block_on(log.accept(event)).unwrap()
+    block_on(log.accept(event, None)).unwrap()
 }
 
 pub(super) fn barrier(log: &MeterLog) {

@@ -52,11 +52,14 @@ pub(super) fn error_object(kind: &str, message: &str) -> String {
     serde_json::json!({ "errorMessage": message, "errorType": kind }).to_string()
 }
 
-/// A trace id in X-Ray's form, which is not sampled by anybody.
+/// A trace id in X-Ray's form, which is not sampled by anybody. Its root is the request's id, by which what
+/// runs in a function can say who it is without being told: as writers of documents do.
 pub(super) fn trace_id(request_id: &str) -> String {
     use sha2::{Digest, Sha256};
-    let digits = hex::encode(Sha256::digest(request_id.as_bytes()));
-    format!("Root=1-{}-{};Parent={};Sampled=0", &digits[..8], &digits[8..32], &digits[32..48])
+    let digest = hex::encode(Sha256::digest(request_id.as_bytes()));
+    let id: String = request_id.chars().filter(char::is_ascii_hexdigit).collect();
+    let root = if id.len() == 32 { &id } else { &digest };
+    format!("Root=1-{}-{};Parent={};Sampled=0", &root[..8], &root[8..32], &digest[32..48])
 }
 
 /// The client context as runtimes expect it: JSON in ASCII, on one line.

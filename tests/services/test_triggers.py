@@ -1,0 +1,255 @@
+"""Triggers: every change begins what follows it once, across kills too, and no loop is endless."""
+
+import io
+import random
+import shutil
+import signal
+import sys
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+import yaml
+from run_helpers import Uncia, finish, function
+
+from uncia.errors import RunFailedError, UnciaError
+from uncia.experiment import files
+from uncia.platforms import ServiceEndpoint, boto, inquiries, triggers
+from uncia.platforms.embedded import service_config
+from uncia.platforms.server import Server
+from uncia.services import documents, redis_server
+
+from .conftest import names_its_place
+
+LOCK = Path(__file__).parent / "redis_lock" / "requirements.txt"
+
+FILE = """\
+name: followed
+seed: 1
+platform: {kind: embedded, init_timeout: 2min}
+services: {documents: {}}
+functions:
+  write: {source: ./write, reach: [documents]}
+  follow: {source: ./follow, reach: [documents]}
+  note: {source: ./follow, reach: [documents]}
+chains:
+  two: {stages: {first: {function: follow}, second: {function: note}}}
+triggers:
+  single: {prefix: orders/, changes: [put], function: follow}
+  steps: {prefix: orders/, changes: [put], chain: two, kind: sequence}
+experiments:
+  writing: {function: write, closed: {clients: 2, requests: 5}}
+"""
+
+WRITE = """\
+from uncia_documents import ABSENT, Documents
+
+documents = Documents()
+
+def handler(event, context):
+    documents.put("orders/" + context.aws_request_id, {"n": 1}, ABSENT)
+    documents.put("elsewhere/" + context.aws_request_id, 1)
+    return {}
+"""
+
+# Notes what it was given, once: a second time would be a conflict.
+FOLLOW = """\
+from uncia_documents import ABSENT, Documents
+
+documents = Documents()
+
+def handler(event, context):
+    if "change" in event:
+        change = event["change"]
+        assert change["kind"] == "put" and change["value"] == {"n": 1}, change
+        key = f"{change['trigger']}/{change['position']}"
+    else:
+        key = "second/" + event["key"]
+    documents.put(key, 1, ABSENT)
+    return {"key": key}
+"""
+
+# Writes below the prefix that it follows, without any library.
+LOOP = """\
+import os, socket
+
+def handler(event, context):
+    host, port = os.environ["REDIS_URL"].removeprefix("redis://").split(":")
+    with socket.create_connection((host, int(port))) as server:
+        def ask(*words):
+            words = [str(word).encode() for word in words]
+            pieces = [b"$%d\\r\\n%s\\r\\n" % (len(word), word) for word in words]
+            server.sendall(b"*%d\\r\\n" % len(words) + b"".join(pieces))
+            return server.recv(4096)
+        ask("AUTH", "default", os.environ["UNCIA_DOCUMENTS_PASSWORD"])
+        prefix = os.environ["UNCIA_DOCUMENTS_PREFIX"]
+        keys = [prefix + name for name in ("documents", "order", "changes", "last")]
+        answer = ask("EVALSHA", os.environ["UNCIA_DOCUMENTS_SCRIPT"], 4, *keys,
+                     "transact", context.aws_request_id, "put", "loop/x", "", "1")
+        assert answer.startswith(b"*2"), answer
+    return {}
+"""
+
+
+@pytest.fixture(autouse=True)
+def has_server(request: pytest.FixtureRequest) -> None:
+    """Skips a test of a real server where there is none."""
+    if "mistakes" in request.node.name:
+        return
+    try:
+        redis_server.PROGRAM.find()
+    except UnciaError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[ServiceEndpoint]:
+    made = redis_server.Server(tmp_path / "served", 32 << 20)
+    try:
+        variables = {documents.PASSWORD: made.password, documents.PREFIX: "p:"}
+        yield documents.prepare(made.address, variables)
+    finally:
+        made.stop()
+
+
+def written(folder: Path) -> Path:
+    for name, code in (("write", WRITE), ("follow", FOLLOW)):
+        made = function(folder / name, code)
+        shutil.copy(LOCK, made / "python" / "requirements.txt")
+        form = yaml.safe_load((made / "function.yaml").read_text())
+        form["runtimes"]["python"]["requirements"] = ["redis"]
+        form["timeout"] = "30s"
+        (made / "function.yaml").write_text(yaml.safe_dump(form))
+    path = folder / "followed.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_what_follows_changes_has_their_writers_as_parents(tmp_path: Path, uncia: Uncia) -> None:
+    ended = finish(uncia("run", written(tmp_path), "--out", tmp_path / "out"))
+    assert ended.code == 0, ended.out + ended.err
+    table = pyarrow.parquet.read_table(tmp_path / "out" / "invocations.parquet")
+    rows = table.to_pylist()
+    assert Counter(row["outcome"] for row in rows) == {"ok": 20}, rows
+    writers = {row["invocation"] for row in rows if row["parent"] is None}
+    assert len(writers) == 5
+    stages = ("single", "first", "second")
+    for stage in stages:
+        hops = [row for row in rows if row["stage"] == stage]
+        assert {row["parent"] for row in hops} == writers
+        assert len(hops) == 5
+        assert {row["experiment"] for row in hops} == {"writing"}
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def package(code: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("main.py", code)
+    return buffer.getvalue()
+
+
+def deploy(server: Server, name: str, code: str, **settings: Any) -> None:
+    client = boto.client(server.address)
+    client.create_function(
+        FunctionName=name,
+        Runtime=f"python3.{sys.version_info.minor}",
+        Role=boto.ROLE,
+        Handler="main.handler",
+        Code={"ZipFile": package(code)},
+        **settings,
+    )
+
+
+def settle(server: Server) -> None:
+    while not triggers.is_settled(server.address):
+        time.sleep(0.05)
+
+
+def test_each_change_is_begun_once_across_kills(tmp_path: Path, endpoint: ServiceEndpoint) -> None:
+    draw = random.Random(8)
+    config = {"services": service_config({"documents": endpoint})}
+    server = Server(tmp_path / "state", config)
+    count = 120
+    try:
+        deploy(server, "count", "def handler(event, context):\n    return event['change']['key']\n")
+        triggers.put(server.address, "t", {"prefix": "a/", "function": "count", "stage": "s"})
+        for number in range(count):
+            documents.seed(endpoint, {f"a/{number}": {"n": number}, f"b/{number}": 0})
+            if number % 30 == 20:
+                time.sleep(draw.uniform(0, 0.1))
+                server.process.send_signal(signal.SIGKILL)
+                server.process.wait()
+                server.stop()
+                server = Server(tmp_path / "state", config)
+        settle(server)
+        rows, _ = inquiries.fetch_rows(server.address, "invocations", 0, print)
+        good = [row for row in rows.to_pylist() if row["outcome"] == "ok"]
+        names = Counter(row["invocation"] for row in good)
+        changes = {f"t:{position}" for position in range(1, 2 * count, 2)}
+        assert set(names) == changes
+        assert set(names.values()) == {1}
+        assert {row["stage"] for row in good} == {"s"}
+        # A trigger that is made again goes on where it was.
+        triggers.put(server.address, "t", {"prefix": "b/", "function": "count"})
+        documents.seed(endpoint, {"b/last": 1})
+        settle(server)
+        rows, _ = inquiries.fetch_rows(server.address, "invocations", 0, print)
+        assert len([row for row in rows.to_pylist() if row["outcome"] == "ok"]) == count + 1
+        triggers.remove(server.address, "t")
+        with pytest.raises(RunFailedError, match="There is no trigger"):
+            triggers.remove(server.address, "t")
+    finally:
+        server.stop()
+
+
+def test_a_loop_is_stopped_with_a_sentence(tmp_path: Path, endpoint: ServiceEndpoint) -> None:
+    server = Server(tmp_path / "state", {"services": service_config({"documents": endpoint})})
+    try:
+        deploy(server, "loop", LOOP, Tags={"uncia:reach": "documents"})
+        triggers.put(server.address, "again", {"prefix": "loop/", "function": "loop"})
+        documents.seed(endpoint, {"loop/x": 0})
+        settle(server)
+        rows, _ = inquiries.fetch_rows(server.address, "invocations", 0, print)
+        found = rows.to_pylist()
+        assert [row["outcome"] for row in found] == ["ok"] * 16, found
+        names = ["again:1", *(f"again:{number}.{number}" for number in range(2, 17))]
+        assert [row["invocation"] for row in found] == names
+        assert [row["parent"] for row in found] == [None, *names[:-1]]
+        (warning,) = [
+            text for text in inquiries.fetch_warnings(server.address) if "trigger" in text
+        ]
+        assert 'was stopped at the change 17 of "loop/x"' in warning
+        assert "must not write below the trigger's prefix" in warning
+        for definition, message in (
+            ({"function": "nobody"}, "Function not found"),
+            ({"function": "loop", "machine": "m"}, "one of a function"),
+            ({"function": "loop", "changes": []}, "changes names none"),
+            ({"function": "loop", "changes": ["move"]}, "unknown variant"),
+            ({"function": "loop", "event": {"change": 1}}, "that of the change itself"),
+        ):
+            with pytest.raises(RunFailedError, match=message):
+                triggers.put(server.address, "bad", definition)
+    finally:
+        server.stop()
+
+
+def test_mistakes_in_triggers_are_named(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    for old, new, message in (
+        ("changes: [put], function: follow", "function: folow", "there is no function 'folow'"),
+        ("kind: sequence", "kind: client", "no client to carry the chain on"),
+        (", function: follow}", "}", "a function or a chain"),
+        ("prefix: orders/, changes: [put]", "changes: []", "needs at least 1"),
+        ("chain: two, kind: sequence", "chain: three, kind: sequence", "no chain 'three'"),
+        ("services: {documents: {}}", "services: {store: {}}", "service documents"),
+    ):
+        path.write_text(FILE)
+        names_its_place(path, old, new, message)
+    path.write_text(FILE)
+    assert set(files.load(path)[0].triggers) == {"single", "steps"}

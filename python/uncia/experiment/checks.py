@@ -186,6 +186,13 @@ def _check_experiment(
     for index, stream in enumerate(experiment.streams()):
         here: yamlio.KeyPath = (*at, "mix", index) if experiment.mix else at
         _check_stream(document, file, here, stream)
+    for index, neighbour in enumerate(experiment.neighbours):
+        if neighbour.function not in file.functions:
+            raise document.error(
+                (*at, "neighbours", index, "function"),
+                f"there is no function {neighbour.function!r}",
+                tuple(file.functions),
+            )
     for memory in experiment.sweep.memory if experiment.sweep else []:
         # A sweep deploys: where nothing is deployed, a size only says what there is.
         if not adapter(kind).CAPABILITIES.deploys:

@@ -23,7 +23,7 @@ from uncia.workload import chains
 from uncia.workload.arrivals import PROCESSES, ArrivalProcess, Arrivals
 from uncia.workload.chains import ChainStage
 from uncia.workload.columns import ColumnField
-from uncia.workload.loops import Closed
+from uncia.workload.loops import MAX_CLIENTS, NO_THOUGHT, Closed, Think
 from uncia.workload.mapping import ReplayArrivals
 from uncia.workload.model import FieldForm
 
@@ -220,6 +220,17 @@ class Stream(Sender):
         return self
 
 
+class NeighbourForm(Form):
+    """A function that is kept busy while an experiment is measured, by clients without a pause."""
+
+    function: Name = Field(description="One of the file's functions")
+    clients: int = Field(1, ge=1, le=MAX_CLIENTS, description="How many keep it busy at once")
+    think: Think = Field(NO_THOUGHT, description="From an answer to the next request")
+    parameters: dict[str, Any] = Field(
+        default_factory=dict, description="The event, over the function's own"
+    )
+
+
 class Sweep(Form):
     """One experiment per value; their names end in the value."""
 
@@ -249,6 +260,11 @@ class Experiment(Sender):
     mix: list[Stream] = Field(default_factory=list, description="Several functions at once")
     warmup: Arrivals | None = Field(
         None, description="Sent before, and kept as the experiment <name>.warmup"
+    )
+    neighbours: list[NeighbourForm] = Field(
+        default_factory=list,
+        description="Functions that are kept busy meanwhile; it is measured before without them, as"
+        " <name>.alone",
     )
     pause: Duration = Field(0, description="Quiet time before the first request")
     wait: Duration = Field(

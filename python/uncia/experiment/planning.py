@@ -21,16 +21,19 @@ from uncia.experiment.model import (
     Experiment,
     ExperimentFile,
     Function,
+    NeighbourForm,
     Override,
     Stage,
     Stream,
 )
+from uncia.experiment.neighbours import ALONE_SUFFIX, LONGEST_NS, NEIGHBOURS_SUFFIX
 from uncia.experiment.plan import WARMUP_SUFFIX, ExperimentPlan, Plan, StreamPlan
 from uncia.experiment.replays import Replays
 from uncia.experiment.sources import Sources
 from uncia.experiment.triggers import TriggerForm, TriggerPlan, place
 from uncia.platforms import adapter
 from uncia.stats.turns import turns
+from uncia.text import plural
 from uncia.units import MIB, format_size
 from uncia.workload import chains
 from uncia.workload.arrivals import ArrivalProcess
@@ -169,7 +172,52 @@ class _Builder:
         if experiment.warmup is not None:
             at: yamlio.KeyPath = ("experiments", origin, "warmup")
             yield self._warmup(at, measured, experiment.warmup)
+        if experiment.neighbours:
+            alone = replace(
+                measured,
+                name=name + ALONE_SUFFIX,
+                description=f"{name} without its neighbours, which is compared with it",
+            )
+            yield alone
+            yield self._neighbours(origin, measured, experiment.neighbours)
+            measured = replace(measured, base=measured.base or alone.name)
         yield measured
+
+    def _neighbours(
+        self, origin: str, measured: ExperimentPlan, forms: Sequence[NeighbourForm]
+    ) -> ExperimentPlan:
+        """What is kept busy while an experiment is measured."""
+        streams: list[StreamPlan] = []
+        for index, form in enumerate(forms):
+            at: yamlio.KeyPath = ("experiments", origin, "neighbours", index, "parameters")
+            function = self.file.functions[form.function]
+            parameters = {**function.parameters, **form.parameters}
+            streams.append(
+                StreamPlan(
+                    alias=form.function,
+                    deployment=self.deployments.add(form.function, Override(), measured.name, at),
+                    label=_label(form.function, streams),
+                    arrivals=Closed.model_construct(
+                        clients=form.clients,
+                        think=form.think,
+                        duration=LONGEST_NS,
+                        requests=None,
+                        together=False,
+                        one_replica=False,
+                    ),
+                    event=self.sources.event(function, parameters, at),
+                )
+            )
+        busy = ", ".join(f"{form.function} by {plural(form.clients, 'client')}" for form in forms)
+        return ExperimentPlan(
+            name=measured.name + NEIGHBOURS_SUFFIX,
+            description=f"Kept busy while {measured.name} is measured: {busy}",
+            streams=streams,
+            expect=Expect(),
+            timeout_ns=measured.timeout_ns,
+            connect_timeout_ns=measured.connect_timeout_ns,
+            beside=measured.name,
+        )
 
     def trigger(self, name: str, form: TriggerForm) -> TriggerPlan:
         """The plan of a trigger."""

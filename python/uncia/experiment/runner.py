@@ -21,6 +21,7 @@ from uncia.experiment import locked, run_tables, streams, verdict
 from uncia.experiment.conclude import conclude
 from uncia.experiment.deployed import Deployed
 from uncia.experiment.describe import Description, content
+from uncia.experiment.neighbours import Neighbours
 from uncia.experiment.noise import NoiseWatch
 from uncia.experiment.plan import ExperimentPlan, Plan
 from uncia.experiment.platform_log import PlatformLog
@@ -162,6 +163,8 @@ class Execution:
     watch: Watch | None = None
     with_report: bool = True
     services: ExitStack = field(default_factory=ExitStack)
+    neighbours: Neighbours | None = None
+    _of_neighbours: list[Resource] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.deployed = Deployed(self.sources, self.description, self.reporter)
@@ -182,6 +185,7 @@ class Execution:
         finally:
             with self.interruption.held():
                 with self.services:
+                    self._abandon_neighbours()
                     self._remove()
                 self._note_what_is_left()
             # A signal that came while things were removed counts from now on.
@@ -270,9 +274,17 @@ class Execution:
         position = 0
         while position < len(self.plan.experiments):
             experiment = self.plan.experiments[position]
+            if experiment.beside is not None:
+                self._begin_neighbours(position, experiment)
+                position += 1
+                continue
             rows = self._drive(position, experiment)
+            answered = [(experiment, rows)]
+            if self.neighbours is not None:
+                answered.append(self._end_neighbours(self.neighbours))
             if adapter(kind).CAPABILITIES.collects:
-                self.log.await_answers(platform, experiment, record.read(rows, "invocations"))
+                for of, part in answered:
+                    self.log.await_answers(platform, of, record.read(part, "invocations"))
                 if self.plan.triggers:
                     self.log.await_triggers(platform, experiment)
             if position + 1 == len(self.plan.experiments):
@@ -317,32 +329,11 @@ class Execution:
         """Send one experiment's requests; returns the part that its rows are in."""
         if experiment.pause_ns:
             time.sleep(experiment.pause_ns / 1e9)
-        rows = self.folder.part("invocations", position, experiment.name)
-        load = Load(
-            run=self.description.run,
-            experiment=experiment.name,
-            platform=self.plan.platform,
-            streams=[
-                streams.make(self.plan, stream, self.deployed) for stream in experiment.streams
-            ],
-            seed=self.description.seed if experiment.seed is None else experiment.seed,
-            out=rows,
-            spans_out=self.folder.part("spans", position, experiment.name),
-            epoch_unix_ns=self.description.epoch_unix_ns,
-            connect_timeout_ns=experiment.connect_timeout_ns,
-            total_timeout_ns=experiment.timeout_ns,
-            max_connections=experiment.max_connections,
-            rtt_probes=_RTT_PROBES,
-        )
+        load = self._load(position, experiment)
+        rows = load.out
         if self.watch is not None:
             load = replace(load, drain_timeout_ns=experiment.timeout_ns)
         process: list[Resource] = []
-
-        def started(pid: int) -> None:
-            identity = processes.identify(pid)
-            if identity is not None:
-                process.append(Resource("local", "process", str(pid), identity.detail()))
-                self.journal.created(process[0])
 
         def event(event: engine.Event) -> None:
             self._event(experiment.name, event)
@@ -354,12 +345,70 @@ class Execution:
         name = f"[{position + 1}/{len(self.plan.experiments)}] {experiment.name}"
         self.reporter.begin(name, sends(experiment), experiment.expected_requests())
         try:
-            done = drive(load, event, started)
+            done = drive(load, event, lambda pid: self._started(pid, process))
         finally:
             for resource in process:
                 self.journal.removed(resource)
         self.reporter.end(name, done)
         return rows
+
+    def _started(self, pid: int, process: list[Resource]) -> None:
+        """Journal a load generator."""
+        identity = processes.identify(pid)
+        if identity is not None:
+            process.append(Resource("local", "process", str(pid), identity.detail()))
+            self.journal.created(process[-1])
+
+    def _begin_neighbours(self, position: int, experiment: ExperimentPlan) -> None:
+        """Have an experiment's neighbours kept busy from now on."""
+        load = replace(self._load(position, experiment), rtt_probes=0)
+        self.neighbours = Neighbours(
+            experiment, load, lambda pid: self._started(pid, self._of_neighbours)
+        )
+        self.reporter.note(
+            f"[{position + 1}/{len(self.plan.experiments)}] {experiment.description}"
+        )
+        self.neighbours.start()
+
+    def _end_neighbours(self, neighbours: Neighbours) -> tuple[ExperimentPlan, Path]:
+        """End them; returns their plan and the part that their rows are in."""
+        self.neighbours = None
+        try:
+            neighbours.stop()
+        finally:
+            for resource in self._of_neighbours:
+                self.journal.removed(resource)
+            self._of_neighbours.clear()
+        for warning in neighbours.warnings:
+            self._event(neighbours.experiment.name, warning)
+        return neighbours.experiment, neighbours.load.out
+
+    def _abandon_neighbours(self) -> None:
+        """End those of an experiment that was not carried out to its end."""
+        if self.neighbours is not None:
+            try:
+                self._end_neighbours(self.neighbours)
+            except UnciaError as failed:
+                self.description.warnings.append(failed.message)
+
+    def _load(self, position: int, experiment: ExperimentPlan) -> Load:
+        """What the load generator is to send for an experiment."""
+        return Load(
+            run=self.description.run,
+            experiment=experiment.name,
+            platform=self.plan.platform,
+            streams=[
+                streams.make(self.plan, stream, self.deployed) for stream in experiment.streams
+            ],
+            seed=self.description.seed if experiment.seed is None else experiment.seed,
+            out=self.folder.part("invocations", position, experiment.name),
+            spans_out=self.folder.part("spans", position, experiment.name),
+            epoch_unix_ns=self.description.epoch_unix_ns,
+            connect_timeout_ns=experiment.connect_timeout_ns,
+            total_timeout_ns=experiment.timeout_ns,
+            max_connections=experiment.max_connections,
+            rtt_probes=_RTT_PROBES,
+        )
 
     def _event(self, experiment: str, event: dict[str, Any]) -> None:
         """An event of the load generator: shown to the person; warnings go to the report."""

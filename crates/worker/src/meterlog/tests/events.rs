@@ -89,7 +89,7 @@ fn the_invocation_of_a_request_is_found_among_the_newest() {
     let log = open(folder.path());
     for name in ["a", "b"] {
         let mut recorded = invocation(name);
-        recorded.row.request_id = Some(format!("request-{name}").into());
+        recorded.row.request_id = Some(format!("request-{name}"));
         record(&log, recorded).unwrap();
     }
     barrier(&log);

@@ -27,6 +27,8 @@ INTEGERS = (
     "borrowed_cpu_time",
     "lent_cpu_time",
     "lent_memory_avg",
+    "throttled_time",
+    "cpu_wait",
 )
 INSTANCE_TEXTS = ("run", "platform", "function", "instance", "end_reason", "start")
 INSTANCE_INTEGERS = ("started", "initialized", "ended", "allocated_cpu", "allocated_memory")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from uncia.cli import build
 from uncia.costs.amounts import usd_parts
-from uncia.costs.decompose import PARTS, Decomposition, decompositions, frame
+from uncia.costs.decompose import PARTS, TIME_PARTS, Decomposition, decompositions, frame
 from uncia.costs.quantities import Collector, with_observed_cpu
 from uncia.tariffs import FitRule, Tariff, bill, billable, get
 from uncia.tariffs.used_cost import cost_of_use
@@ -45,6 +45,8 @@ rows = st.builds(
     borrowed_cpu_time=times,
     lent_cpu_time=times,
     lent_memory_avg=memories,
+    throttled_time=times,
+    cpu_wait=times,
     preemptible=st.sampled_from([None, True, False]),
 )
 
@@ -107,6 +109,10 @@ def test_the_parts_sum_to_the_bill(some: list[dict[str, Any]]) -> None:
         assert record["cost_usd"] == line.cost_usd
         if line.rows:
             assert sum(record[f"{part}_usd"] for part in PARTS) == line.cost_usd
+    for item in decompositions(data, ALL, ["function"], by_time=True):
+        (same,) = (it for it in result if (it.tariff, it.group) == (item.tariff, item.group))
+        assert (item.total, item.left_out) == (same.total, same.left_out), item.tariff
+        assert set(item.parts) == set(TIME_PARTS)
 
 
 @pytest.mark.parametrize("fit", ["used-peak", "paper"])
@@ -191,6 +197,33 @@ def test_each_part_is_what_its_definition_says(some: list[dict[str, Any]]) -> No
 def one_part(tariff: str | Tariff, **values: Any) -> Decomposition:
     (result,) = decompositions(table([row(**values)]), [tariff])
     return result
+
+
+def test_each_part_of_an_execution_is_billed_what_it_lasted() -> None:
+    some = [
+        # 200 ms on a CPU, 300 throttled, 100 waiting, 400 blocked; two threads that wait for each
+        # other's CPU; and one of which the waiting is not known.
+        row(cpu_user=S // 5, throttled_time=3 * S // 10, cpu_wait=S // 10),
+        row(cpu_user=4 * S // 5, throttled_time=None, cpu_wait=S, allocated_memory=2 * GB),
+        row(cpu_user=S // 5),
+    ]
+    (result,) = decompositions(table(some), [changed("sim", id="sim-by-time")], by_time=True)
+    cpu, memory = Fraction("0.000024"), Fraction("0.0000025")
+    first, second = cpu + memory, cpu + 2 * memory
+    assert dict(result.parts) == {
+        "cpu": first / 5 + second * Fraction(4, 5),
+        "throttled": first * Fraction(3, 10),
+        "cpu_wait": first / 10 + second / 5,
+        "blocked": first * Fraction(4, 10),
+        "unmeasured": first,
+        "rest": 0,
+    }
+    (used,) = decompositions(table(some), ["spfu"], by_time=True)
+    assert used.parts["rest"] == 0
+    # Memory is billed while it is held, whatever the function does; CPU time when it is used.
+    held = next(it.unit_price for it in get("spfu").charges if it.resource == "memory")
+    half = Fraction(held or 0) * GB * S / 2
+    assert used.parts["throttled"] == half * Fraction(3, 10)
 
 
 def test_a_throttled_function_is_busy_while_it_runs_at_its_share() -> None:

@@ -17,6 +17,9 @@ pub struct Layout {
     pub version: Version,
     /// For each usable controller, the folder of the parent group. Version 2: always the same.
     pub parents: BTreeMap<Controller, PathBuf>,
+    /// Beside version 1's controllers, the folder of a parent group in the tree of version 2: see
+    /// [`Layout::beside`].
+    pub unified: Option<PathBuf>,
     /// Controllers that the machine has, usable or not.
     pub available: Vec<Controller>,
     /// Why some of those asked for cannot be used.
@@ -76,10 +79,21 @@ impl Layout {
     /// The parent groups' folders, each once.
     #[must_use]
     pub fn folders(&self) -> Vec<PathBuf> {
-        let mut folders: Vec<_> = self.parents.values().cloned().collect();
+        let mut folders: Vec<_> = self.parents.values().chain(&self.unified).cloned().collect();
         folders.sort();
         folders.dedup();
         folders
+    }
+
+    /// Has groups be in the tree of version 2, too, where version 1 has the controllers and that tree is
+    /// mounted without any: only there has a group pressure (PSI), performance events, and a number that
+    /// programs in the kernel see. It limits nothing.
+    #[must_use]
+    pub fn beside(mut self, name: &str) -> Self {
+        if self.version == Version::V1 && !self.parents.is_empty() {
+            self.unified = Mounts::read().ok().and_then(|mounts| mounts.unified(name));
+        }
+        self
     }
 
     /// Kills what is in the parent groups and removes them, and undoes what was done to have them.
@@ -136,6 +150,16 @@ impl Mounts {
         layout
     }
 
+    /// Makes a parent group in the tree of version 2; `None` where there is none that anybody may be in.
+    fn unified(&self, name: &str) -> Option<PathBuf> {
+        let tree = self.trees.iter().find(|tree| tree.version == Version::V2)?;
+        let own = self.own_folder(tree).unwrap_or_else(|| tree.mount.clone());
+        // With controllers, whoever is in a group keeps those below it from having them.
+        let passes_on = !words(&own.join("cgroup.subtree_control")).is_empty();
+        let parent = own.join(name);
+        (!passes_on && make(&parent)).then_some(parent)
+    }
+
     fn version_2(&self, tree: &Tree, name: &str, wanted: &[Controller]) -> Layout {
         let mut layout = Layout::new(Version::V2);
         let passed_to = |folder: &Path| {
@@ -172,7 +196,8 @@ impl Mounts {
 
 impl Layout {
     fn new(version: Version) -> Self {
-        Self { version, parents: BTreeMap::new(), available: Vec::new(), obstacle: None }
+        let parents = BTreeMap::new();
+        Self { version, parents, unified: None, available: Vec::new(), obstacle: None }
     }
 }
 
@@ -226,6 +251,12 @@ mod tests {
         assert_eq!(layout.parents[&Controller::Cpu], at("both/service/uncia-x"));
         assert_eq!(layout.parents[&Controller::CpuAccounting], at("both/service/uncia-x"));
         assert_eq!(layout.folders(), [at("both/service/uncia-x"), at("memory/uncia-x")]);
+        assert!(!at("unified/uncia-x").exists(), "nobody has asked for it");
+        let unified = mounts.unified("uncia-x");
+        assert_eq!(unified, Some(at("unified/uncia-x")));
+        fs::remove_dir(at("unified/uncia-x")).unwrap();
+        fs::write(at("unified/cgroup.subtree_control"), "memory\n").unwrap();
+        assert_eq!(mounts.unified("uncia-x"), None);
         assert!(!layout.has(Controller::Freezer));
         layout.require(Controller::Memory).unwrap();
         let missing = layout.require(Controller::Freezer).unwrap_err().to_string();

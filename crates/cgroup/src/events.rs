@@ -22,6 +22,8 @@ struct Attributes {
 
 /// Reads also tell how long an event was asked for, and how long it was really counted.
 const READ_TIMES: u64 = 0b11;
+/// The leader's reading tells what the others have counted, too.
+const READ_TOGETHER: u64 = 1 << 3;
 const FLAG_GROUP: u64 = 1 << 2;
 const FLAG_CLOSE_ON_EXEC: u64 = 1 << 3;
 
@@ -52,31 +54,7 @@ impl PerfEvent {
         cpu: i32,
         group: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        let size = u32::try_from(size_of::<Attributes>()).unwrap_or_default();
-        let attributes = Attributes {
-            class,
-            size,
-            config: number,
-            read_format: READ_TIMES,
-            ..Attributes::default()
-        };
-        let flags = FLAG_CLOSE_ON_EXEC | group.map_or(0, |_| FLAG_GROUP);
-        // SAFETY: the attributes live during the call and say their size; the rest are numbers.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attributes,
-                group.map_or(-1, |folder| folder.as_raw_fd()),
-                cpu,
-                -1,
-                flags,
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just given this descriptor to nobody else.
-        Ok(Self(unsafe { File::from_raw_fd(fd as RawFd) }))
+        open((class, number), READ_TIMES, cpu, group, None).map(Self)
     }
 
     /// Reads it; None if its CPU is offline.
@@ -86,11 +64,92 @@ impl PerfEvent {
         if (&self.0).read(&mut bytes).ok()? != bytes.len() {
             return None;
         }
-        let number = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_ne_bytes(word)
-        };
-        Some(PerfReading { count: number(0), enabled: number(8), running: number(16) })
+        let [count, enabled, running] = words(&bytes);
+        Some(PerfReading { count, enabled, running })
     }
+}
+
+/// Several events that are counted on one CPU, at the same times, and read with one access.
+#[derive(Debug)]
+pub struct PerfEvents {
+    leader: File,
+    /// Their counts are read with the leader's.
+    others: Vec<File>,
+}
+
+impl PerfEvents {
+    /// Most events that are read together.
+    pub const MOST: usize = 5;
+
+    /// [`PerfEvent::open`] of each, by type and number.
+    ///
+    /// # Errors
+    /// There is none of them, or one is refused; or there are too many.
+    pub fn open(
+        events: &[(u32, u64)],
+        cpu: i32,
+        group: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Self> {
+        let (first, rest) = events.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        if events.len() > Self::MOST {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let format = READ_TIMES | READ_TOGETHER;
+        let leader = open(*first, format, cpu, group, None)?;
+        let others = rest.iter().map(|it| open(*it, format, cpu, group, Some(&leader)));
+        Ok(Self { others: others.collect::<io::Result<_>>()?, leader })
+    }
+
+    /// Reads them in their order; None if the CPU is offline.
+    #[must_use]
+    pub fn read(&self) -> Option<[PerfReading; Self::MOST]> {
+        let mut bytes = [0; 8 * (3 + Self::MOST)];
+        let length = (&self.leader).read(&mut bytes).ok()?;
+        if length != 8 * (3 + 1 + self.others.len()) {
+            return None;
+        }
+        let [_, enabled, running, counts @ ..]: [u64; 3 + Self::MOST] = words(&bytes);
+        Some(counts.map(|count| PerfReading { count, enabled, running }))
+    }
+}
+
+/// What was read, as numbers.
+fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let mut words = [0; N];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        let mut own = [0; 8];
+        own.copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(own);
+    }
+    words
+}
+
+/// Opens an event, by type and number, that is counted when its leader is.
+fn open(
+    (class, number): (u32, u64),
+    read_format: u64,
+    cpu: i32,
+    group: Option<BorrowedFd<'_>>,
+    leader: Option<&File>,
+) -> io::Result<File> {
+    let size = u32::try_from(size_of::<Attributes>()).unwrap_or_default();
+    let attributes =
+        Attributes { class, size, config: number, read_format, ..Attributes::default() };
+    let flags = FLAG_CLOSE_ON_EXEC | group.map_or(0, |_| FLAG_GROUP);
+    // SAFETY: the attributes live during the call and say their size; the rest are numbers.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            group.map_or(-1, |folder| folder.as_raw_fd()),
+            cpu,
+            leader.map_or(-1, AsRawFd::as_raw_fd),
+            flags,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given this descriptor to nobody else.
+    Ok(unsafe { File::from_raw_fd(fd as RawFd) })
 }

@@ -14,7 +14,7 @@ use crate::files::{write, write_if_present};
 use crate::interface::Interface;
 use crate::tree::{kill_all, processes, remove};
 use crate::{
-    Bandwidth, Controller, Counters, CpuShare, Error, Layout, Limits, PERIODS_US, Version,
+    Bandwidth, Controller, Counters, CpuShare, Error, Layout, Limits, Mounts, PERIODS_US, Version,
 };
 
 /// A control group: on version 1, one folder in the tree of each controller.
@@ -24,6 +24,8 @@ use crate::{
 pub struct Group {
     version: Version,
     folders: Vec<(Controller, PathBuf)>,
+    /// Its folder in the tree of version 2, if it has one beside those of version 1.
+    unified: Option<PathBuf>,
     removed: AtomicBool,
     stopped: Mutex<Stopped>,
     /// The share that it is a member of, until it is removed.
@@ -61,6 +63,7 @@ impl Group {
         let mut group = Self {
             version: layout.version,
             folders: Vec::new(),
+            unified: None,
             removed: AtomicBool::new(false),
             stopped: Mutex::default(),
             share: Mutex::default(),
@@ -72,6 +75,11 @@ impl Group {
                 fs::create_dir(&folder).map_err(|error| Error::Make(folder.clone(), error))?;
             }
             group.folders.push((*controller, folder));
+        }
+        if let Some(parent) = &layout.unified {
+            let folder = parent.join(name);
+            fs::create_dir(&folder).map_err(|error| Error::Make(folder.clone(), error))?;
+            group.unified = Some(folder);
         }
         Ok(group)
     }
@@ -202,18 +210,40 @@ impl Group {
         [Controller::Freezer, Controller::CpuAccounting].iter().all(|it| self.folder(*it).is_some())
     }
 
-    /// The files that a process writes "0" to, to be in this group.
+    /// The files that a process writes "0" to, to be in this group. If there is a
+    /// [folder to begin in](Self::folder_to_begin_in), that one's is the last.
     #[must_use]
     pub fn join_files(&self) -> Vec<PathBuf> {
-        self.unique().map(|folder| folder.join(self.interface().join_file())).collect()
+        let file = |folder: &Path| {
+            let is_unified = self.unified.as_deref() == Some(folder);
+            let version = if is_unified { Version::V2 } else { self.version };
+            folder.join(version.interface().join_file())
+        };
+        self.unique().map(file).collect()
     }
 
-    /// The folder in which a process can begin (`CLONE_INTO_CGROUP`), and then need not join; None on
-    /// version 1.
+    /// The folder of version 2 in which a process can begin (`CLONE_INTO_CGROUP`), and then need not join it; None
+    /// where there is none.
     #[must_use]
     pub fn folder_to_begin_in(&self) -> Option<PathBuf> {
-        let folder = self.unique().next().filter(|_| self.version == Version::V2)?;
-        Some(folder.to_owned())
+        self.events_folder().map(Path::to_owned)
+    }
+
+    /// The folder in the tree of version 2, in which the kernel has pressure and events of the group.
+    #[must_use]
+    pub fn events_folder(&self) -> Option<&Path> {
+        match self.version {
+            Version::V1 => self.unified.as_deref(),
+            Version::V2 => self.unique().next(),
+        }
+    }
+
+    /// Its path in the trees, as programs that watch groups name it: in the tree of version 2, if it is in that;
+    /// else in that of the CPU's account. `None` if it cannot be told.
+    #[must_use]
+    pub fn path(&self, mounts: &Mounts) -> Option<String> {
+        let folder = self.events_folder().or_else(|| self.folder(Controller::CpuAccounting))?;
+        mounts.path_of(folder)
     }
 
     /// The file with the counts of throttling, for a process that reads it itself.
@@ -264,10 +294,11 @@ impl Group {
 
     /// Each folder once, though several controllers may share it.
     pub(crate) fn unique(&self) -> impl Iterator<Item = &Path> {
-        self.folders.iter().enumerate().filter_map(|(index, (_, folder))| {
+        let classic = self.folders.iter().enumerate().filter_map(|(index, (_, folder))| {
             let seen = self.folders[..index].iter().any(|(_, earlier)| earlier == folder);
             (!seen).then_some(folder.as_path())
-        })
+        });
+        classic.chain(self.unified.as_deref())
     }
 
     fn interface(&self) -> &'static dyn Interface {
@@ -278,7 +309,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mounts, own_name};
+    use crate::own_name;
 
     const FILES: [&str; 18] = [
         "cpu.shares",
@@ -321,7 +352,8 @@ mod tests {
                 (it, folder)
             })
             .collect();
-        Layout { version, parents, available: Controller::ALL.to_vec(), obstacle: None }
+        let available = Controller::ALL.to_vec();
+        Layout { version, parents, unified: None, available, obstacle: None }
     }
 
     /// A group of plain folders, with the files that the kernel would have made, but empty.
@@ -372,6 +404,26 @@ mod tests {
         assert_eq!(text("cpu/a/cpu.cfs_quota_us"), "1447");
         assert_eq!(group.join_files().len(), 5);
         assert!(group.join_files().iter().all(|path| path.ends_with("a/tasks")));
+    }
+
+    #[test]
+    fn version_1_may_have_a_folder_of_version_2_beside() {
+        let top = tempfile::tempdir().unwrap();
+        let unified = top.path().join("unified");
+        fs::create_dir(&unified).unwrap();
+        let layout = layout(Version::V1, top.path());
+        let layout = Layout { unified: Some(unified.clone()), ..layout };
+        let group = Group::unlimited(&layout, "a").unwrap();
+        assert_eq!(group.folder_to_begin_in(), Some(unified.join("a")));
+        let files = group.join_files();
+        assert_eq!(files.last(), Some(&unified.join("a/cgroup.procs")));
+        assert!(files[..files.len() - 1].iter().all(|file| file.ends_with("a/tasks")));
+        group.remove().unwrap();
+        assert!(!unified.join("a").exists());
+        // What was made before it goes with it.
+        fs::create_dir(unified.join("b")).unwrap();
+        Group::unlimited(&layout, "b").unwrap_err();
+        assert!(!top.path().join("cpu/b").exists());
     }
 
     #[test]

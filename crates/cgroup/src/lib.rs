@@ -14,7 +14,7 @@
 //! | [`group`] | one group: made, limited, frozen, removed |
 //! | [`share`] | several groups that have one group's share of the CPU |
 //! | [`per_cpu`], [`events`] | CPU time by CPU, and the kernel's performance events |
-//! | [`counters`], [`threads`] | what the kernel counts of a group, and which threads run |
+//! | [`counters`], [`threads`], [`waits`] | what the kernel counts of a group, which threads run, and how long they waited |
 //! | [`tree`] | clearing whole trees of groups |
 //! | [`notices`] | being told when memory runs short |
 //! | [`owner`] | groups of which it can be told whether their maker lives |
@@ -38,12 +38,13 @@ pub mod threads;
 pub mod tree;
 mod v1;
 mod v2;
+pub mod waits;
 
 pub use bandwidth::{Bandwidth, Nanos};
 pub use counters::{Bursts, Counters, Cpu, Readings, Throttling};
 pub use discover::{Layout, Obstacle, discover, discover_to_pin};
 pub use error::Error;
-pub use events::{PerfEvent, PerfReading};
+pub use events::{PerfEvent, PerfEvents, PerfReading};
 pub use group::Group;
 pub use interface::{Controller, Version};
 pub use limits::{Limits, PERIODS_US};
@@ -54,3 +55,4 @@ pub use per_cpu::PerCpu;
 pub use share::CpuShare;
 pub use threads::{Running, Thread, Threads};
 pub use tree::{clear_tree, thaw_tree};
+pub use waits::{Wait, Waits};

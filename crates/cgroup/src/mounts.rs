@@ -61,6 +61,12 @@ impl Mounts {
         let folder: PathBuf = tree.mount.join(below).components().collect();
         folder.is_dir().then_some(folder)
     }
+
+    /// The path of a group's folder below where its tree is mounted, such as `/docker/abc`.
+    pub(crate) fn path_of(&self, folder: &Path) -> Option<String> {
+        let below = self.trees.iter().find_map(|tree| folder.strip_prefix(&tree.mount).ok())?;
+        Some(format!("/{}", below.to_str()?))
+    }
 }
 
 /// The groups of this path in all trees that are mounted, of those that exist.

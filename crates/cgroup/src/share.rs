@@ -38,6 +38,7 @@ impl CpuShare {
         // Version 1: the other controllers' trees stay as they are.
         let mut own = layout.clone();
         own.parents.retain(|_, parent| parent == cpu);
+        own.unified = None;
         let group = Group::unlimited(&own, name)?;
         let mut members = layout.clone();
         for (controller, parent) in &mut members.parents {
@@ -85,7 +86,7 @@ mod tests {
             .map(|(controller, parent)| (*controller, (*parent).to_owned()))
             .collect();
         let available = parents.keys().copied().collect();
-        Layout { version, parents, available, obstacle: None }
+        Layout { version, parents, unified: None, available, obstacle: None }
     }
 
     #[test]

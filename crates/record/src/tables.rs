@@ -227,6 +227,13 @@ table! {
         worker: Text [null "when the platform does not say"] "", "the worker that it ran on";
         phases: Phases [null "when not known: only made traces say"] "ns, count, bytes", "what the invocation does, one phase after the other: how long each lasts while its threads have a CPU each, the threads that run (0 sleeps), the memory held; the durations add up to the execution on an idle machine";
         services: Traffic [null "when its function reaches no service, `shared` is true, its server was left with an earlier request unanswered, or the platform does not count"] "bytes", "what passed between its instance and each service that its function reaches, from the beginning of the invocation to its end: what the instance sent and received on the connections, protocol included";
+        cpu_wait: Int64 [null "when not asked for, `shared` is true, or threads that ended meanwhile took their waiting with them"] "ns", "time that its threads could have run and waited for a CPU, added up; time that a quota held them back is in `throttled_time` alone";
+        page_faults: Int64 [null "when not asked for, `shared` is true, or the kernel does not count for groups here"] "count", "page faults during the invocation, minor and major";
+        context_switches: Int64 [null "as `page_faults`"] "count", "how often a CPU went from one of its threads to another thread";
+        cycles: Int64 [null "as `page_faults`, or the CPU shows no such counter here"] "count", "CPU cycles, in user mode and in the kernel";
+        instructions: Int64 [null "as `cycles`"] "count", "instructions executed";
+        branch_misses: Int64 [null "as `cycles`"] "count", "branches that the CPU mispredicted";
+        llc_misses: Int64 [null "as `cycles`"] "count", "accesses that missed the last level of caches";
     }
 }
 
@@ -261,6 +268,7 @@ table! {
         idle: Intervals [null "when not known"] "ns", "intervals in which it served nothing";
         idle_cpu: Int64 [null "when not measured"] "ns", "CPU time that it used while it served nothing, which nobody was billed for";
         worker: Text [null "when the platform does not say"] "", "the worker that it ran on";
+        cgroup: Id [null "when the platform does not say, or it has none"] "", "its control group, by its path in the mounted tree: in that of version 2, where its pressure and events are, if it is in one";
     }
 }
 
@@ -275,7 +283,7 @@ table! {
         worker: Text [null "outside a cluster"] "", "the worker that it concerns";
         host: Text [null "when it is the machine that the run was started on"] "", "the machine that it was read on";
         monitor: Text [null "when none of `monitors` read it"] "", "the monitor that read it";
-        instance: Text [null "always, as yet"] "", "the instance that the cgroup is of";
+        instance: Text [null "when the cgroup is of no instance that the platform tells of"] "", "the instance that the cgroup is of";
         cpu: Int64 [null "when it is of all CPUs"] "", "the CPU that it is of, by the kernel's number";
         interval: Int64 [null "when the value is a level"] "ns", "the time until `time` in which the counter grew by the value";
     }

@@ -414,6 +414,7 @@ impl Function {
             reclaim_memory: false,
             init_throttled: false,
             preemptible: false,
+            counters: false,
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));
         spec.architecture = self.architecture(config);

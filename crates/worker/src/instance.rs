@@ -211,6 +211,8 @@ pub struct InstanceSpec {
     pub init_throttled: bool,
     /// Whether none of its memory is reserved for it.
     pub preemptible: bool,
+    /// Whether performance events and waiting for a CPU are counted of each invocation.
+    pub counters: bool,
     /// How long the initialization may take.
     pub init_timeout: Duration,
 }
@@ -248,6 +250,7 @@ impl InstanceSpec {
             reclaim_memory: false,
             init_throttled: false,
             preemptible: false,
+            counters: false,
             init_timeout: Duration::from_secs(10),
         }
     }
@@ -433,6 +436,22 @@ pub struct Usage {
     pub lent_ns: Option<i64>,
     /// What others used on average of the memory that is reserved for the instance, in bytes.
     pub lent_memory: Option<i64>,
+    /// How long its threads waited for a CPU, in ns, without what the CPU quota stopped.
+    pub cpu_wait_ns: Option<i64>,
+    /// What the kernel and the CPU counted.
+    pub events: Events,
+}
+
+/// Performance events; what is not counted is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "they are the columns of the same names")]
+pub struct Events {
+    pub page_faults: Option<i64>,
+    pub context_switches: Option<i64>,
+    pub cycles: Option<i64>,
+    pub instructions: Option<i64>,
+    pub branch_misses: Option<i64>,
+    pub llc_misses: Option<i64>,
 }
 
 /// An instance's answer to a [`Request`].

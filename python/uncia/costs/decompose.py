@@ -35,6 +35,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import ibis
+
 from uncia.backends import Backend, Source, use
 from uncia.costs.amounts import usd_parts
 from uncia.costs.quantities import (
@@ -47,12 +49,14 @@ from uncia.costs.quantities import (
     with_observed_cpu,
 )
 from uncia.tariffs import Tariff, catalogue
-from uncia.tariffs.rows import PRICED
+from uncia.tariffs.exact import integer
+from uncia.tariffs.rows import PRICED, integers
 from uncia.tariffs.rules import Level
 from uncia.units import MICRO_PER_VCPU
 
 if TYPE_CHECKING:
     import pandas as pd
+    from ibis.expr import types as ir
 
     from uncia.tariffs import FitRule
 
@@ -69,6 +73,15 @@ PARTS: Final = (
 )
 """The parts of a bill, in the order in which they arise."""
 
+TIMES: Final = ("cpu", "throttled", "cpu_wait", "blocked", "unmeasured")
+"""What an execution consists of; see `with_times`."""
+
+TIME_PARTS: Final = (*TIMES, "rest")
+"""The parts of a bill by what the execution did: what each of `TIMES` was billed, and all else."""
+
+
+_TIME_COLUMNS: Final = ("cpu_user", "cpu_system", "throttled_time", "cpu_wait")
+
 
 @dataclass(frozen=True)
 class Decomposition:
@@ -80,7 +93,7 @@ class Decomposition:
         fit: how rows got their sizes, in words.
         rows: rows that were priced, as in `uncia.tariffs.bill`.
         left_out: rows that are not in the bill, by reason.
-        parts: dollars by name of the part (`PARTS`), exactly.
+        parts: dollars by name of the part (`PARTS`, or `TIME_PARTS`), exactly.
     """
 
     tariff: str
@@ -108,6 +121,7 @@ def decompose(
     group_by: Sequence[str] = (),
     fit: FitRule = "allocated",
     backend: Backend | None = None,
+    by_time: bool = False,
 ) -> pd.DataFrame:
     """Decompose each tariff's bill of an invocation table into parts.
 
@@ -117,6 +131,7 @@ def decompose(
         group_by: text columns; each combination of their values is a group with its own bill.
         fit: how rows get their sizes, as in `uncia.tariffs.bill`.
         backend: computes the sums; by default a DuckDB that is opened for it.
+        by_time: decompose into `TIME_PARTS` instead of `PARTS`.
 
     Returns:
         A row for each tariff and group: ``tariff``, the grouping columns, ``fit``, ``total_rows``,
@@ -128,24 +143,27 @@ def decompose(
     Raises:
         UnciaError: a table or tariff cannot be read, or a column is missing or not exact.
     """
-    return frame(decompositions(source, tariffs, group_by, fit=fit, backend=backend), group_by)
+    bills = decompositions(source, tariffs, group_by, fit=fit, backend=backend, by_time=by_time)
+    return frame(bills, group_by, TIME_PARTS if by_time else PARTS)
 
 
-def frame(bills: Sequence[Decomposition], group_by: Sequence[str] = ()) -> pd.DataFrame:
+def frame(
+    bills: Sequence[Decomposition], group_by: Sequence[str] = (), parts: Sequence[str] = PARTS
+) -> pd.DataFrame:
     """Convert decompositions to the frame that `decompose` returns."""
     import pandas as pd
 
-    records = [_record(bill, group_by) for bill in bills]
-    return pd.DataFrame(records, columns=columns(group_by), dtype=object)
+    records = [_record(bill, group_by, parts) for bill in bills]
+    return pd.DataFrame(records, columns=columns(group_by, parts), dtype=object)
 
 
-def columns(group_by: Sequence[str] = ()) -> list[str]:
+def columns(group_by: Sequence[str] = (), parts: Sequence[str] = PARTS) -> list[str]:
     """The columns of `decompose`."""
     return [
         *("tariff", *group_by, "fit", "total_rows", "rows", "left_out"),
-        *(f"{part}_usd" for part in PARTS),
+        *(f"{part}_usd" for part in parts),
         "cost_usd",
-        *(f"{part}_share" for part in PARTS),
+        *(f"{part}_share" for part in parts),
     ]
 
 
@@ -156,6 +174,7 @@ def decompositions(
     *,
     fit: FitRule = "allocated",
     backend: Backend | None = None,
+    by_time: bool = False,
 ) -> list[Decomposition]:
     """Decompose bills as `decompose`, with the parts as fractions.
 
@@ -169,10 +188,13 @@ def decompositions(
         table, facts = backend.table(source), known_facts(source, fit)
         if fit == "used-peak":
             table = with_observed_cpu(table)
+        if by_time:
+            table = with_times(table)
         table, chosen, rules = apply_fit(table, catalogue.resolve(tariffs), fit, backend, facts)
         # The table may be of another engine than the backend.
         wide = table.get_backend().name == "duckdb"
-        collector = Collector(table, group_by, chosen, facts, wide=wide)
+        times = TIMES if by_time else ()
+        collector = Collector(table, group_by, chosen, facts, wide=wide, times=times)
         cells = [_integers(cell) for cell in backend.collect(collector.cells()).to_pylist()]
         groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
         for cell in cells:
@@ -182,7 +204,13 @@ def decompositions(
         ordered = sorted(groups, key=lambda key: [(value is None, str(value)) for value in key])
         return [
             _decomposition(
-                sums, rule, words, collector, dict(zip(group_by, key, strict=True)), groups[key]
+                sums,
+                rule,
+                words,
+                collector,
+                dict(zip(group_by, key, strict=True)),
+                groups[key],
+                by_time=by_time,
             )
             for sums, rule in zip(collector.tariffs, rules, strict=True)
             for key in ordered
@@ -196,7 +224,10 @@ def _decomposition(
     collector: Collector,
     group: Mapping[str, str | None],
     cells: Sequence[Mapping[str, Any]],
+    *,
+    by_time: bool,
 ) -> Decomposition:
+    names = TIME_PARTS if by_time else PARTS
     priced = [cell for cell in cells if cell[sums.status] == PRICED]
     left_out: Counter[str] = Counter()
     for cell in cells:
@@ -204,17 +235,20 @@ def _decomposition(
             reason = sums.reasons[cell[sums.status]]
             left_out[words.get(reason, reason)] += cell["n"]
     rows = sum(cell["n"] for cell in priced)
-    parts = dict.fromkeys(PARTS, Fraction(0))
+    parts = dict.fromkeys(names, Fraction(0))
     for charge in sums.charges:
         price = charge.charge.unit_price or Fraction(0)
-        quantities: dict[str, Fraction | int] = dict.fromkeys(PARTS, 0)
+        quantities: dict[str, Fraction | int] = dict.fromkeys(names, 0)
         for cell in priced:
             if _applies(charge, cell):
-                for part, quantity in _quantities(charge, collector, cell).items():
+                split = (
+                    _over_times(charge, cell) if by_time else _quantities(charge, collector, cell)
+                )
+                for part, quantity in split.items():
                     quantities[part] += quantity
         for part, quantity in quantities.items():
             parts[part] += price * quantity
-    parts["fee"] += Fraction(sums.tariff.fee.price or 0) * rows
+    parts["rest" if by_time else "fee"] += Fraction(sums.tariff.fee.price or 0) * rows
     return Decomposition(sums.tariff.id, group, rule, rows, dict(sorted(left_out.items())), parts)
 
 
@@ -251,6 +285,44 @@ def _quantities(
     else:
         parts |= _memory(sums, collector, cell, over_execution)
     return parts
+
+
+def with_times(table: ir.Table) -> ir.Table:
+    """Add the columns of `TIMES`, ns, that sum to the execution of each row.
+
+    Threads that wait while others of the invocation run hold nothing up: the CPU time counts
+    first, then the throttled time, then the waiting, each up to what is left of the execution, and
+    the rest is blocked. Rows whose CPU time or `cpu_wait` is unknown are unmeasured.
+    """
+    values = {name: integers(table, name) for name in ("execution", *_TIME_COLUMNS)}
+    known = {name: ibis.null("int64") if value is None else value for name, value in values.items()}
+    execution = known["execution"].fill_null(0)
+    cpu = known["cpu_user"].fill_null(0) + known["cpu_system"].fill_null(0)
+    no_cpu_time = known["cpu_user"].isnull() & known["cpu_system"].isnull()
+    is_unmeasured = no_cpu_time | known["cpu_wait"].isnull()
+    spent = {"cpu": cpu, "throttled": known["throttled_time"], "cpu_wait": known["cpu_wait"]}
+    left = ibis.ifelse(is_unmeasured, integer(0), execution)
+    columns = {"unmeasured": ibis.ifelse(is_unmeasured, execution, integer(0))}
+    for name, time in spent.items():
+        columns[name] = ibis.least(ibis.greatest(time.fill_null(0), integer(0)), left)
+        left = left - columns[name]
+    columns["blocked"] = left
+    return table.mutate(**columns)
+
+
+def _over_times(sums: ChargeSums, cell: Mapping[str, Any]) -> dict[str, Fraction | int]:
+    """A charge's parts in one cell by what the execution did; a charge for use is for the CPU."""
+    charge, billed = sums.charge, _levels(sums, cell)["billed"]
+    if charge.is_credit:
+        return {"rest": -billed}
+    unit = 1 if charge.is_rate else MICRO_PER_VCPU
+    size = 1 if sums.size is None else size_of(sums, cell)
+    parts: dict[str, Fraction | int] = {
+        name: cell[column] * unit * size for name, column in sums.over_times.items()
+    }
+    if not parts:
+        parts = {"cpu": cell[sums.over_execution] * unit}
+    return parts | {"rest": billed - sum(parts.values())}
 
 
 def _levels(sums: ChargeSums, cell: Mapping[str, Any]) -> dict[Level, Fraction | int]:
@@ -302,7 +374,7 @@ def _integers(cell: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _record(bill: Decomposition, group_by: Sequence[str]) -> dict[str, Any]:
+def _record(bill: Decomposition, group_by: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
     record: dict[str, Any] = {
         "tariff": bill.tariff,
         **{name: bill.group[name] for name in group_by},
@@ -313,7 +385,7 @@ def _record(bill: Decomposition, group_by: Sequence[str]) -> dict[str, Any]:
     }
     if bill.rows:
         parts, total = usd_parts(bill.parts)
-        record |= {f"{part}_usd": parts[part] for part in PARTS} | {"cost_usd": total}
+        record |= {f"{part}_usd": parts[part] for part in names} | {"cost_usd": total}
     if bill.rows and bill.total:
-        record |= {f"{part}_share": float(bill.parts[part] / bill.total) for part in PARTS}
-    return dict.fromkeys(columns(group_by)) | record
+        record |= {f"{part}_share": float(bill.parts[part] / bill.total) for part in names}
+    return dict.fromkeys(columns(group_by, names)) | record

@@ -49,6 +49,7 @@ class ChargeSums:
             time, or of the amount itself, for others.
         over_execution: the sum at ``plain``, over the execution alone.
         over_cpu_time: amount x CPU time, of a reserved charge.
+        over_times: the sum at ``plain`` over each column of times; empty for what bills use.
     """
 
     charge: Charge
@@ -57,6 +58,7 @@ class ChargeSums:
     levels: Mapping[Level, str]
     over_execution: str
     over_cpu_time: str | None
+    over_times: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class _Planned:
     totals: Mapping[Level, Total]
     over_execution: str
     over_cpu_time: str | None
+    over_times: Mapping[str, str]
 
 
 class Collector:
@@ -117,6 +120,7 @@ class Collector:
         tariffs: each bills by request, with all prices known.
         facts: what is known of the table's columns.
         wide: whether the engine sums and multiplies int64 in 128 bits, as DuckDB does.
+        times: columns of the table, in ns, over which charges are summed as over the execution.
     """
 
     def __init__(
@@ -127,9 +131,11 @@ class Collector:
         facts: Facts | None = None,
         *,
         wide: bool = False,
+        times: Sequence[str] = (),
     ) -> None:
         carried = [_OBSERVED] if _OBSERVED in table.columns else []
-        self._cells = cells = Cells(table, group_by, facts, wide, carried)
+        self._times = times
+        self._cells = cells = Cells(table, group_by, facts, wide, [*carried, *times])
         execution, cpu_time = cells.row("execution"), cells.row("cpu_time")
         memory = cells.row("memory_avg")
         observed = cells.carried(_OBSERVED) if carried else cells.row("allocated_cpu")
@@ -173,18 +179,22 @@ class Collector:
         cells = self._cells
         totals = {level: charges.total(cells, tariff, charge, level) for level in LEVELS}
         if charge.basis == "allocated":
-            return _Planned(charge, totals, self.execution, None)
+            over_times = {name: cells.sum(cells.carried(name)) for name in self._times}
+            return _Planned(charge, totals, self.execution, None, over_times)
         if tariff.time.kind == "cpu":
-            return _Planned(charge, totals, self.cpu_time, None)
+            return _Planned(charge, totals, self.cpu_time, None, {})
         amount, over_cpu_time = cells.row(measured(charge)), None
-        over_execution = amount
+        over_execution, over_times = amount, {}
         if charge.is_rate:
             over_execution = cells.product(amount, cells.row("execution"))
+            over_times = {
+                name: cells.sum(cells.product(amount, cells.carried(name))) for name in self._times
+            }
         if charge.basis == "reserved":
             cells.flag(Flag("gap", "borrowed_cpu_time"))
             self.borrowed = cells.sum(cells.row("borrowed_cpu_time"))
             over_cpu_time = cells.sum(cells.product(amount, cells.row("cpu_time")))
-        return _Planned(charge, totals, cells.sum(over_execution), over_cpu_time)
+        return _Planned(charge, totals, cells.sum(over_execution), over_cpu_time, over_times)
 
     def _sums(self, tariff: Tariff, charged: Sequence[_Planned], prefix: str) -> TariffSums:
         size = fit_cells(self._columns, tariff)
@@ -206,6 +216,7 @@ class Collector:
                     levels,
                     planned.over_execution,
                     planned.over_cpu_time,
+                    planned.over_times,
                 )
             )
         code, reasons = status(self._columns, tariff, size)

@@ -53,6 +53,13 @@ PLATFORM_COLUMNS: Final = (
     "lent_memory_avg",
     "worker",
     "services",
+    "cpu_wait",
+    "page_faults",
+    "context_switches",
+    "cycles",
+    "instructions",
+    "branch_misses",
+    "llc_misses",
 )
 # What the client has of an answer; a preempted attempt has none.
 _ANSWER: Final = ("first_byte", "received", "status", "response_bytes")

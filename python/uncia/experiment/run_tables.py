@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from uncia import record
 from uncia.experiment import hops
@@ -63,26 +64,42 @@ def write(
         ],
         "spans",
     )
+    instances = log.instances or record.empty("instances", epoch)
+    machine = record.merge(
+        [
+            noise.table(epoch, description.run),
+            *(record.read(part, "machine") for part in folder.parts("machine")),
+        ],
+        "machine",
+    )
     tables = {
         "invocations": record.conform(rename(client, log.aliases), "invocations", epoch),
         "spans": hops.without(record.conform(spans, "spans", epoch), unknown),
-        "instances": log.instances or record.empty("instances", epoch),
-        "machine": record.conform(
-            record.merge(
-                [
-                    noise.table(epoch, description.run),
-                    *(record.read(part, "machine") for part in folder.parts("machine")),
-                ],
-                "machine",
-            ),
-            "machine",
-            epoch,
-        ),
+        "instances": instances,
+        "machine": record.conform(with_instances(machine, instances), "machine", epoch),
     }
     for name, rows in tables.items():
         record.write(rows, folder.path / f"{name}.parquet", name)
     folder.drop_parts()
     return tables
+
+
+def with_instances(machine: pa.Table, instances: pa.Table) -> pa.Table:
+    """Say of each row of the machine's table which instance its control group is of.
+
+    In several trees a group may have several paths; their last name is the same, and no other's.
+    """
+    known = instances.filter(pc.is_valid(instances.column("cgroup")))
+    groups = known.column("cgroup").cast(pa.utf8()).combine_chunks()
+    name = r"^.*/"
+    position = pc.index_in(
+        pc.replace_substring_regex(machine.column("cgroup").cast(pa.utf8()), name, ""),
+        value_set=pc.replace_substring_regex(groups, name, ""),
+        skip_nulls=True,
+    )
+    found = known.column("instance").cast(pa.utf8()).take(position)
+    index = machine.schema.get_field_index("instance")
+    return machine.set_column(index, "instance", found)
 
 
 def _client_rows(folder: RunFolder) -> pa.Table:

@@ -261,6 +261,7 @@ impl Sink for Rows<'_> {
             function: function.name.clone(),
             instance: text(&format!("{}{}", self.prefix, life.instance)),
             worker: Some(self.workers[life.worker].clone()),
+            cgroup: None,
             started: time(life.started),
             initialized: life.initialized.map(time),
             ended: life.ended.map(|(at, _)| time(at)),

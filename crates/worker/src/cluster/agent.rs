@@ -269,8 +269,10 @@ impl Agent {
         InstanceHost::expect(&self.host, next);
         let mut phases = vec![fetched];
         phases.extend(started.phases.iter().map(|it| (it.name.to_owned(), it.start, it.end)));
+        let mut cgroup = None;
         let error = match started.result {
             Ok(running) => {
+                cgroup = running.cgroup();
                 let kept = Kept { running, _packages: packages };
                 self.lock().insert(id, Arc::new(kept));
                 None
@@ -283,6 +285,7 @@ impl Agent {
             restored: started.restored,
             initialization_ns: started.initialization_ns,
             log_tail: started.log_tail,
+            cgroup,
             stay: Stay::since(came),
         })
     }

@@ -309,7 +309,7 @@ impl Members {
         let there = Translation::new(sent, received, answer.stay);
         let result = match answer.error {
             Some(error) => Err(error),
-            None => Ok(RemoteInstance::new(&id, member, is_server)),
+            None => Ok(RemoteInstance::new(&id, member, is_server, answer.cgroup)),
         };
         Started {
             result,

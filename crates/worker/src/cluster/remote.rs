@@ -31,6 +31,7 @@ pub(crate) struct RemoteInstance {
     id: Arc<str>,
     member: Arc<Member>,
     is_server: bool,
+    cgroup: Option<Arc<str>>,
     idle_cpu: Arc<AtomicI64>,
     /// Turns true when it has ended, or its worker is gone.
     ended: watch::Receiver<bool>,
@@ -38,10 +39,16 @@ pub(crate) struct RemoteInstance {
 
 impl RemoteInstance {
     /// An instance that the worker has started.
-    pub(super) fn new(id: &str, member: Arc<Member>, is_server: bool) -> Self {
+    pub(super) fn new(
+        id: &str,
+        member: Arc<Member>,
+        is_server: bool,
+        cgroup: Option<String>,
+    ) -> Self {
         let (sender, ended) = watch::channel(false);
         let idle_cpu = Arc::new(AtomicI64::new(UNKNOWN));
-        let instance = Self { id: id.into(), member, is_server, idle_cpu, ended };
+        let cgroup = cgroup.map(Into::into);
+        let instance = Self { id: id.into(), member, is_server, cgroup, idle_cpu, ended };
         let watched = instance.clone();
         tokio::spawn(async move {
             // However this ends, the instance has.
@@ -53,6 +60,11 @@ impl RemoteInstance {
 
     pub(crate) fn is_server(&self) -> bool {
         self.is_server
+    }
+
+    /// Its control group there.
+    pub(crate) fn cgroup(&self) -> Option<String> {
+        self.cgroup.as_deref().map(str::to_owned)
     }
 
     /// Why it has ended, if by no order.

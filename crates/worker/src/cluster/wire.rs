@@ -21,7 +21,7 @@ use crate::instance::{
 use crate::store::{Code, FetchedZip, Origin, StoredImage};
 
 /// What the connection of a worker becomes. Its number grows with every change of what is said on it.
-pub(crate) const PROTOCOL: &str = "uncia-worker/2";
+pub(crate) const PROTOCOL: &str = "uncia-worker/3";
 /// Where a worker joins.
 pub(crate) const JOIN_PATH: &str = "/uncia/v1/workers/join";
 /// What a worker says of itself: [`Introduction`] in JSON.
@@ -142,6 +142,7 @@ pub(crate) struct StartAnswer {
     pub restored: bool,
     pub initialization_ns: i64,
     pub log_tail: Bytes,
+    pub cgroup: Option<String>,
     pub stay: Stay,
 }
 

@@ -79,6 +79,11 @@ pub(crate) trait RunningInstance: Clone + Send + Sync + 'static {
     /// Gives it a CPU class, or CPUs of its own.
     fn set_cpu(&self, assignment: CpuAssignment) -> std::io::Result<()>;
 
+    /// Its control group, by its path in the mounted tree; None if it has none.
+    fn cgroup(&self) -> Option<String> {
+        None
+    }
+
     /// CPU time in ns that it used while it served nothing; None if that is not measured.
     fn idle_cpu(&self) -> Option<i64>;
 

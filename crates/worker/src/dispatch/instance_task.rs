@@ -53,9 +53,10 @@ impl<H: InstanceHost, L: Log> InstanceTask<H, L> {
             host.start(worker, spec).await;
         let last = match result {
             Ok(instance) => {
+                let cgroup = instance.cgroup();
                 report(
                     &owner,
-                    Message::Ready { instance: id, phases, restored, initialization_ns },
+                    Message::Ready { instance: id, phases, restored, initialization_ns, cgroup },
                 );
                 let mut running = Running {
                     id,

@@ -37,6 +37,8 @@ pub(super) struct InstanceState {
     pub is_start_told: bool,
     pub invocations: i64,
     pub idle_cpu: Option<i64>,
+    /// Its control group, once it is ready.
+    pub cgroup: Option<String>,
     /// Whether it was ordered to end.
     pub is_stopping: bool,
     ready: bool,
@@ -69,6 +71,7 @@ impl InstanceState {
             is_start_told: false,
             invocations: 0,
             idle_cpu: None,
+            cgroup: None,
             is_stopping: false,
             ready: false,
             idle_since: None,
@@ -167,6 +170,7 @@ impl InstanceState {
             allocated_memory: i64::try_from(self.function.memory_bytes()).ok(),
             invocations: Some(self.invocations),
             idle_cpu: self.idle_cpu,
+            cgroup: self.cgroup.clone(),
             ..InstanceRow::default()
         }
     }

@@ -32,6 +32,7 @@ pub(super) enum Message {
         /// Whether a runtime that had been started before was reused.
         restored: bool,
         initialization_ns: i64,
+        cgroup: Option<String>,
     },
     /// An instance did not become ready, and nothing of it is left.
     Failed(Box<FailedStart>),

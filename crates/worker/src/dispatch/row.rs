@@ -229,6 +229,13 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
         lent_cpu_time: usage.lent_ns,
         lent_memory_avg: usage.lent_memory,
         services: reply.services.clone(),
+        cpu_wait: usage.cpu_wait_ns,
+        page_faults: usage.events.page_faults,
+        context_switches: usage.events.context_switches,
+        cycles: usage.events.cycles,
+        instructions: usage.events.instructions,
+        branch_misses: usage.events.branch_misses,
+        llc_misses: usage.events.llc_misses,
         ..on_instance(request, instance)
     };
     let row = if execution.counts { with_reservation(row) } else { row };

@@ -260,6 +260,14 @@ impl RunningInstance for Running {
         }
     }
 
+    fn cgroup(&self) -> Option<String> {
+        match self {
+            Self::Sandbox(instance, _) => instance.cgroup(),
+            Self::Code(_) => None,
+            Self::Remote(instance) => instance.cgroup(),
+        }
+    }
+
     fn idle_cpu(&self) -> Option<i64> {
         match self {
             Self::Sandbox(instance, _) => instance.idle_cpu(),

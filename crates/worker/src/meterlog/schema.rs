@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 12, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 13, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
@@ -113,9 +113,7 @@ const RESERVATIONS: &str = "
 const FIRST_WITH_RESERVATIONS: i64 = 10;
 
 /// What passed between instances and services, in JSON.
-const SERVICES: &str = "
-    ALTER TABLE invocations ADD COLUMN services TEXT;
-";
+const SERVICES: &str = "ALTER TABLE invocations ADD COLUMN services TEXT";
 const FIRST_WITH_SERVICES: i64 = 11;
 
 /// Triggers, and up to where in the feed of changes each has begun what follows. A position is
@@ -124,7 +122,20 @@ const TRIGGERS: &str = "
     CREATE TABLE triggers (
         name TEXT PRIMARY KEY, definition TEXT NOT NULL, position INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
-    PRAGMA user_version = 12;
+";
+const FIRST_WITH_TRIGGERS: i64 = 12;
+
+/// What the kernel counted of invocations, and where it counts instances.
+const COUNTERS: &str = "
+    ALTER TABLE invocations ADD COLUMN cpu_wait INTEGER;
+    ALTER TABLE invocations ADD COLUMN page_faults INTEGER;
+    ALTER TABLE invocations ADD COLUMN context_switches INTEGER;
+    ALTER TABLE invocations ADD COLUMN cycles INTEGER;
+    ALTER TABLE invocations ADD COLUMN instructions INTEGER;
+    ALTER TABLE invocations ADD COLUMN branch_misses INTEGER;
+    ALTER TABLE invocations ADD COLUMN llc_misses INTEGER;
+    ALTER TABLE instances ADD COLUMN cgroup TEXT;
+    PRAGMA user_version = 13;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -181,7 +192,10 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
     if version < FIRST_WITH_SERVICES {
         transaction.execute_batch(SERVICES)?;
     }
-    transaction.execute_batch(TRIGGERS)?;
+    if version < FIRST_WITH_TRIGGERS {
+        transaction.execute_batch(TRIGGERS)?;
+    }
+    transaction.execute_batch(COUNTERS)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

@@ -21,9 +21,10 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
     queued, initialization, execution, billed, allocated_cpu, allocated_memory, cpu_user, \
     cpu_system, memory_avg, memory_peak, throttled_count, throttled_time, reserved_cpu, spot_cpu, \
     preemptible, qos, shared, stage, worker, reserved_cpu_time, borrowed_cpu_time, lent_cpu_time, \
-    lent_memory_avg, services";
+    lent_memory_avg, services, cpu_wait, page_faults, context_switches, cycles, instructions, \
+    branch_misses, llc_misses";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
-    allocated_cpu, allocated_memory, invocations, idle_cpu, worker";
+    allocated_cpu, allocated_memory, invocations, idle_cpu, worker, cgroup";
 
 /// Which log this is, and the number of the last record of its journal that is in it.
 pub(super) fn applied(connection: &Connection) -> rusqlite::Result<(LogId, u64)> {
@@ -99,7 +100,8 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         format!(
             "INSERT INTO invocations ({INVOCATION_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
              ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, \
-             ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38)"
+             ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, \
+             ?41, ?42, ?43, ?44, ?45)"
         )
     });
     connection.prepare_cached(&SQL)?.execute(params![
@@ -141,6 +143,13 @@ fn insert_invocation(connection: &Connection, row: &Invocation) -> rusqlite::Res
         row.lent_cpu_time,
         row.lent_memory_avg,
         row.services.as_ref().map(serde_json::to_string).transpose().map_err(unwritable)?,
+        row.cpu_wait,
+        row.page_faults,
+        row.context_switches,
+        row.cycles,
+        row.instructions,
+        row.branch_misses,
+        row.llc_misses,
     ])
 }
 
@@ -196,6 +205,13 @@ pub(super) fn read_invocation(row: &Row<'_>) -> rusqlite::Result<Invocation> {
         lent_cpu_time: row.get("lent_cpu_time")?,
         lent_memory_avg: row.get("lent_memory_avg")?,
         services: traffic(row)?,
+        cpu_wait: row.get("cpu_wait")?,
+        page_faults: row.get("page_faults")?,
+        context_switches: row.get("context_switches")?,
+        cycles: row.get("cycles")?,
+        instructions: row.get("instructions")?,
+        branch_misses: row.get("branch_misses")?,
+        llc_misses: row.get("llc_misses")?,
         ..Invocation::default()
     })
 }
@@ -250,7 +266,7 @@ pub(super) fn read_span(row: &Row<'_>) -> rusqlite::Result<Span> {
 pub(super) fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result<()> {
     let sql = format!(
         "INSERT OR REPLACE INTO instances ({INSTANCE_COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
     );
     connection.prepare_cached(&sql)?.execute(params![
         &*row.function,
@@ -264,6 +280,7 @@ pub(super) fn put_instance(connection: &Connection, row: &Instance) -> rusqlite:
         row.invocations,
         row.idle_cpu,
         row.worker.as_deref(),
+        row.cgroup,
     ])?;
     for &(start, end) in row.idle.iter().flatten() {
         insert_idle_interval(connection, &row.instance, start, end)?;
@@ -281,13 +298,13 @@ const END_LEFT_INSTANCES: &str = "
         WHERE id > (SELECT MAX(id) FROM invocations) - ?1 GROUP BY instance)
     INSERT OR REPLACE INTO instances
         (function, instance, started, initialized, ended, end_reason, allocated_cpu,
-         allocated_memory, worker)
+         allocated_memory, worker, cgroup)
     SELECT function, gone.instance, started, initialized,
            MAX(started, IFNULL(initialized, started), IFNULL(latest.ended, started),
                IFNULL((SELECT last_end FROM merged_idle WHERE instance = gone.instance), started),
                IFNULL((SELECT end FROM idle_intervals WHERE instance = gone.instance
                        ORDER BY start DESC LIMIT 1), started)),
-           'crash', allocated_cpu, allocated_memory, worker
+           'crash', allocated_cpu, allocated_memory, worker, cgroup
     FROM instances AS gone INDEXED BY living_instances
     LEFT JOIN latest ON latest.instance = gone.instance
     WHERE gone.ended IS NULL ORDER BY id";
@@ -329,6 +346,7 @@ pub(super) fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         idle: None,
         idle_cpu: row.get("idle_cpu")?,
         worker: row.get("worker")?,
+        cgroup: row.get("cgroup")?,
     })
 }
 

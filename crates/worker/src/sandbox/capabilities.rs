@@ -310,6 +310,7 @@ mod tests {
         let layout = |version, available: &[Controller], obstacle| Layout {
             version,
             parents: BTreeMap::new(),
+            unified: None,
             available: available.to_vec(),
             obstacle,
         };

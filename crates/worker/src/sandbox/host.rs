@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use super::capabilities::Capabilities;
-use super::cgroup::{Controller, Layout, PerCpu, clear_tree, discover, discover_to_pin};
+use super::cgroup::{Controller, Layout, Mounts, PerCpu, clear_tree, discover, discover_to_pin};
 use super::code::CodeHost;
 use super::containers;
 use super::cores::HostCores;
@@ -56,7 +56,8 @@ pub enum HostError {
 
 /// The control groups of a host.
 fn layout(name: &str, unified: bool, pins: bool) -> Option<Layout> {
-    if pins { discover_to_pin(name, unified) } else { discover(name, unified) }
+    let layout = if pins { discover_to_pin(name, unified) } else { discover(name, unified) };
+    layout.map(|layout| layout.beside(name))
 }
 
 /// What only tests and experiments change.
@@ -77,6 +78,8 @@ pub struct Host {
     pub(super) services: Forwarder,
     pub(super) capabilities: Capabilities,
     pub(super) layout: Option<Layout>,
+    /// By which groups are named.
+    pub(super) mounts: Option<Mounts>,
     _groups: Vec<Flock<File>>,
     pub(super) shares: Shares,
     /// Set where the CPU is divided between instances by a policy.
@@ -200,6 +203,7 @@ impl Host {
             state,
             capabilities,
             layout,
+            mounts: Mounts::read().ok(),
             _groups: groups,
             shares: Shares::new(!pins),
             cores: pins.then(|| Arc::new(HostCores { cpus, all })),

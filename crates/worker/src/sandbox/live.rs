@@ -61,6 +61,8 @@ pub(super) struct Inner {
     pub traffic: Traffic,
     pub log: Arc<Log>,
     pub group: Option<Arc<Group>>,
+    /// Its path in the mounted tree.
+    pub cgroup: Option<String>,
     /// Set where a policy divides the CPU.
     pub cores: Option<Arc<HostCores>>,
     /// Whether it runs on some CPUs alone.
@@ -395,6 +397,11 @@ impl Instance {
     /// Whether it serves several requests at a time.
     pub fn is_server(&self) -> bool {
         self.inner.server.is_some()
+    }
+
+    /// Its control group, by its path in the mounted tree; None if it has none.
+    pub fn cgroup(&self) -> Option<String> {
+        self.inner.cgroup.clone()
     }
 
     /// CPU time in ns that it has used while it served nothing, up to its last request or its end.

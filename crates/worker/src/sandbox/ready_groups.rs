@@ -162,7 +162,8 @@ mod tests {
     fn group(top: &Path, name: &str) -> Group {
         let parents = BTreeMap::from([(Controller::Cpu, top.to_owned())]);
         let available = vec![Controller::Cpu];
-        let layout = Layout { version: Version::V1, parents, available, obstacle: None };
+        let version = Version::V1;
+        let layout = Layout { version, parents, unified: None, available, obstacle: None };
         Group::unlimited(&layout, name).unwrap()
     }
 

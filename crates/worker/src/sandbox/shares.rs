@@ -146,7 +146,8 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let parents = BTreeMap::from([(Controller::Cpu, top.path().to_owned())]);
         let available = vec![Controller::Cpu];
-        let layout = Layout { version: Version::V1, parents, available, obstacle: None };
+        let version = Version::V1;
+        let layout = Layout { version, parents, unified: None, available, obstacle: None };
         let shares = Shares::new(true);
         let group = Arc::new(Group::unlimited(&layout, "a").unwrap());
         // Whoever writes to it waits until somebody reads.

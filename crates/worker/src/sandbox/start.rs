@@ -29,7 +29,7 @@ use super::http_server::Server;
 use super::kinds::{self, Origin, Prepared, StartKind, Zygote, output_pipe};
 use super::live::{End, Guard, Inner, Instance};
 use super::log::Log;
-use super::meter::{Meter, QuotaUse, Source};
+use super::meter::{Counted, Meter, QuotaUse, Source};
 use super::rootfs::Root;
 use super::runtime_api::{Extensions, Initialized, RuntimeApi};
 use super::telemetry::{Telemetry, expects_extensions};
@@ -338,7 +338,9 @@ impl Host {
                 QuotaUse::new(&limits),
             )
         });
-        let meter = Arc::new(Meter::new(source, self.sampler.clone(), !spec.preemptible));
+        let counted = group.as_ref().filter(|_| spec.counters).map(|it| Counted::open(it));
+        let meter = Meter::new(source, self.sampler.clone(), !spec.preemptible).counting(counted);
+        let meter = Arc::new(meter);
         let inner = Arc::new(Inner {
             id: spec.id.clone(),
             api: api.clone(),
@@ -347,6 +349,7 @@ impl Host {
             meter,
             traffic: Traffic::new(spec.reach),
             log: log.clone(),
+            cgroup: group.as_ref().and_then(|it| it.path(self.mounts.as_ref()?)),
             group,
             cores: self.cores.clone(),
             pinned: AtomicBool::new(false),

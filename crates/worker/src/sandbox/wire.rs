@@ -63,7 +63,7 @@ pub(super) struct InitConfig {
     pub mounts: Vec<(PathBuf, PathBuf)>,
     /// Control files through which the runtime's process joins its cgroups.
     pub join: Vec<PathBuf>,
-    /// The folder of the one group in which it can begin, so that it need not join.
+    /// The folder of the group in which it can begin, so that it need not join the last of these.
     pub begin_in: Option<PathBuf>,
     /// What thaws the instance: written when the worker vanishes, so that a frozen instance can die.
     pub thaw: Option<(PathBuf, String)>,

@@ -24,6 +24,14 @@ _HEADINGS: Final = {
     "credit": "credit",
     "fee": "fee",
 }
+_TIME_HEADINGS: Final = {
+    "cpu": "on a CPU",
+    "throttled": "throttled",
+    "cpu_wait": "waiting for a CPU",
+    "blocked": "blocked",
+    "unmeasured": "unmeasured",
+    "rest": "rest",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -36,6 +44,11 @@ def register(app: typer.Typer) -> None:
         tariff: options.TariffIds = options.ALL,
         by: list[options.By] = typer.Option(
             [], "--by", help="Decompose the bill of each one separately; may be repeated."
+        ),
+        by_time: bool = typer.Option(
+            False,
+            "--time",
+            help="Split by what executions did: on a CPU, throttled, waiting for a CPU, blocked.",
         ),
         fit: options.Fit = "allocated",
         backend_name: options.BackendName = "duckdb",
@@ -51,7 +64,10 @@ def register(app: typer.Typer) -> None:
         groups, rule = options.unique(by), options.fit_rule(fit)
         with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             rows = options.results(table, backend, groups)
-            frame = compute(rows, tariff or None, group_by=groups, fit=rule, backend=backend)
+            frame = compute(
+                rows, tariff or None, group_by=groups, fit=rule, backend=backend, by_time=by_time
+            )
+        headings = _TIME_HEADINGS if by_time else _HEADINGS
         if html is not None:
             from uncia.report.cost.decompose import section
 
@@ -59,23 +75,23 @@ def register(app: typer.Typer) -> None:
                 html,
                 "What the bill pays for",
                 "Each tariff's bill of these rows, in parts that sum to it.",
-                [section(frame)],
+                [section(frame, by_time=by_time)],
                 table,
             )
         if as_json:
             options.emit(frame, as_json=True, notes=notes(frame))
             return
         options.emit(
-            per_million(frame, groups),
+            per_million(frame, groups, list(headings)),
             as_json=False,
             columns={"tariff": "tariff", **{name: name for name in groups}}
             | {"rows": "rows", "cost": "USD a million"}
-            | _HEADINGS,
+            | headings,
             notes=[*notes(frame), "Parts in USD a million rows; they sum to the bill."],
         )
 
 
-def per_million(frame: pd.DataFrame, group_by: list[str]) -> pd.DataFrame:
+def per_million(frame: pd.DataFrame, group_by: list[str], parts: list[str]) -> pd.DataFrame:
     """Return the parts in USD a million rows, cheapest tariff first."""
     import pandas as pd
 
@@ -88,12 +104,12 @@ def per_million(frame: pd.DataFrame, group_by: list[str]) -> pd.DataFrame:
             **{name: row[name] for name in group_by},
             "rows": row["rows"],
             "cost": over(row["cost_usd"], row["rows"]),
-            **{part: over(row[f"{part}_usd"], row["rows"]) for part in _HEADINGS},
+            **{part: over(row[f"{part}_usd"], row["rows"]) for part in parts},
         }
         for _, row in frame.iterrows()
     ]
     records.sort(key=lambda row: (row["cost"] is None, row["cost"] or 0.0, row["tariff"]))
-    names = ["tariff", *group_by, "rows", "cost", *_HEADINGS]
+    names = ["tariff", *group_by, "rows", "cost", *parts]
     return pd.DataFrame(records, columns=names, dtype=object)
 
 

@@ -197,7 +197,10 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             Message::Delete(function) => self.delete(&function),
             Message::Submit(submission, answer) => self.submit(*submission, answer),
             Message::Accept(event) => self.enqueue(*event),
-            Message::Ready { instance, phases, restored, initialization_ns } => {
+            Message::Ready { instance, phases, restored, initialization_ns, cgroup } => {
+                if let Some(state) = self.instances.get_mut(&instance) {
+                    state.cgroup = cgroup;
+                }
                 self.started(instance, &phases, restored, initialization_ns);
             }
             Message::Failed(failed) => self.start_failed(*failed),

@@ -429,6 +429,14 @@ fn a_journal_of_version_5_is_read_or_stays_as_it_is() {
                      ALTER TABLE invocations DROP COLUMN stage;
                      ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
+    ALTER TABLE invocations DROP COLUMN cpu_wait;
+    ALTER TABLE invocations DROP COLUMN page_faults;
+    ALTER TABLE invocations DROP COLUMN context_switches;
+    ALTER TABLE invocations DROP COLUMN cycles;
+    ALTER TABLE invocations DROP COLUMN instructions;
+    ALTER TABLE invocations DROP COLUMN branch_misses;
+    ALTER TABLE invocations DROP COLUMN llc_misses;
+    ALTER TABLE instances DROP COLUMN cgroup;
     ALTER TABLE invocations DROP COLUMN worker;
                      ALTER TABLE instances DROP COLUMN worker;
                      ALTER TABLE events DROP COLUMN stage;";

@@ -113,6 +113,14 @@ const VERSION_3: &str = "
     ALTER TABLE invocations DROP COLUMN stage;
     ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
+    ALTER TABLE invocations DROP COLUMN cpu_wait;
+    ALTER TABLE invocations DROP COLUMN page_faults;
+    ALTER TABLE invocations DROP COLUMN context_switches;
+    ALTER TABLE invocations DROP COLUMN cycles;
+    ALTER TABLE invocations DROP COLUMN instructions;
+    ALTER TABLE invocations DROP COLUMN branch_misses;
+    ALTER TABLE invocations DROP COLUMN llc_misses;
+    ALTER TABLE instances DROP COLUMN cgroup;
     ALTER TABLE invocations DROP COLUMN worker;
     ALTER TABLE instances DROP COLUMN worker;
     DROP TABLE idle_intervals; DROP TABLE merged_idle; DROP TABLE events;
@@ -209,6 +217,14 @@ fn requests_of_version_6_never_overlapped() {
                   ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
                   ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
+    ALTER TABLE invocations DROP COLUMN cpu_wait;
+    ALTER TABLE invocations DROP COLUMN page_faults;
+    ALTER TABLE invocations DROP COLUMN context_switches;
+    ALTER TABLE invocations DROP COLUMN cycles;
+    ALTER TABLE invocations DROP COLUMN instructions;
+    ALTER TABLE invocations DROP COLUMN branch_misses;
+    ALTER TABLE invocations DROP COLUMN llc_misses;
+    ALTER TABLE instances DROP COLUMN cgroup;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                   DROP TABLE triggers; PRAGMA user_version = 6";
@@ -236,6 +252,14 @@ fn events_of_version_7_keep_their_parents_and_have_no_stage() {
     let before = "ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
                   ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
+    ALTER TABLE invocations DROP COLUMN cpu_wait;
+    ALTER TABLE invocations DROP COLUMN page_faults;
+    ALTER TABLE invocations DROP COLUMN context_switches;
+    ALTER TABLE invocations DROP COLUMN cycles;
+    ALTER TABLE invocations DROP COLUMN instructions;
+    ALTER TABLE invocations DROP COLUMN branch_misses;
+    ALTER TABLE invocations DROP COLUMN llc_misses;
+    ALTER TABLE instances DROP COLUMN cgroup;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                   DROP TABLE triggers; PRAGMA user_version = 7";
@@ -267,6 +291,14 @@ fn rows_of_version_8_name_no_worker_and_no_reservation() {
     let database = Connection::open(log.path()).unwrap();
     let before = "ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
+    ALTER TABLE invocations DROP COLUMN cpu_wait;
+    ALTER TABLE invocations DROP COLUMN page_faults;
+    ALTER TABLE invocations DROP COLUMN context_switches;
+    ALTER TABLE invocations DROP COLUMN cycles;
+    ALTER TABLE invocations DROP COLUMN instructions;
+    ALTER TABLE invocations DROP COLUMN branch_misses;
+    ALTER TABLE invocations DROP COLUMN llc_misses;
+    ALTER TABLE instances DROP COLUMN cgroup;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                   DROP TABLE triggers; PRAGMA user_version = 8";
@@ -300,20 +332,38 @@ fn rows_of_version_8_name_no_worker_and_no_reservation() {
 }
 
 #[test]
-fn rows_of_version_10_do_not_say_what_services_were_sent() {
+fn rows_of_version_10_do_not_say_what_was_counted() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     record(&log, invocation("old")).unwrap();
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    let before = "ALTER TABLE invocations DROP COLUMN services; DROP TABLE triggers; PRAGMA user_version = 10";
+    let before = "ALTER TABLE invocations DROP COLUMN services;
+    ALTER TABLE invocations DROP COLUMN cpu_wait;
+    ALTER TABLE invocations DROP COLUMN page_faults;
+    ALTER TABLE invocations DROP COLUMN context_switches;
+    ALTER TABLE invocations DROP COLUMN cycles;
+    ALTER TABLE invocations DROP COLUMN instructions;
+    ALTER TABLE invocations DROP COLUMN branch_misses;
+    ALTER TABLE invocations DROP COLUMN llc_misses;
+    ALTER TABLE instances DROP COLUMN cgroup; DROP TABLE triggers; PRAGMA user_version = 10";
     database.execute_batch(before).unwrap();
     drop(database);
 
     let log = open(folder.path());
     let store = vec![Traffic { service: "store".into(), sent: 7, received: i64::MAX }];
     let mut recorded = invocation("new");
-    recorded.row = Invocation { services: Some(store.clone()), ..recorded.row };
+    recorded.row = Invocation {
+        services: Some(store.clone()),
+        cpu_wait: Some(1),
+        page_faults: Some(2),
+        context_switches: Some(3),
+        cycles: Some(4),
+        instructions: Some(5),
+        branch_misses: Some(6),
+        llc_misses: Some(7),
+        ..recorded.row
+    };
     record(&log, recorded).unwrap();
     // By way of the journal, as well.
     let killed = kill(folder.path());
@@ -321,6 +371,15 @@ fn rows_of_version_10_do_not_say_what_services_were_sent() {
     drop(open(killed.path()));
     for state in [folder.path(), killed.path()] {
         let rows = reader(state).invocations(&Query::default()).unwrap().rows;
+        let counters: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let events = [row.page_faults, row.context_switches, row.cycles, row.instructions];
+                (row.cpu_wait, events, row.branch_misses, row.llc_misses)
+            })
+            .collect();
+        let new = (Some(1), [Some(2), Some(3), Some(4), Some(5)], Some(6), Some(7));
+        assert_eq!(counters, [(None, [None; 4], None, None), new]);
         let services: Vec<_> = rows.into_iter().map(|row| row.services).collect();
         assert_eq!(services, [None, Some(store.clone())]);
     }
@@ -339,6 +398,14 @@ fn version_4_has_no_journal() {
              ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
                   ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
     ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
+    ALTER TABLE invocations DROP COLUMN cpu_wait;
+    ALTER TABLE invocations DROP COLUMN page_faults;
+    ALTER TABLE invocations DROP COLUMN context_switches;
+    ALTER TABLE invocations DROP COLUMN cycles;
+    ALTER TABLE invocations DROP COLUMN instructions;
+    ALTER TABLE invocations DROP COLUMN branch_misses;
+    ALTER TABLE invocations DROP COLUMN llc_misses;
+    ALTER TABLE instances DROP COLUMN cgroup;
     ALTER TABLE invocations DROP COLUMN worker;
                   ALTER TABLE instances DROP COLUMN worker;
                           DROP TABLE triggers; PRAGMA user_version = 4",

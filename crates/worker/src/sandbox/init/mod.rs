@@ -229,8 +229,13 @@ fn receive<T: DeserializeOwned>() -> Result<Option<(T, Vec<OwnedFd>)>, Failure> 
 struct Groups {
     /// The files through which it joins them.
     join: Vec<File>,
-    /// The folder in which it can begin instead.
+    /// The folder in which it can begin, instead of joining by the last of them.
     begin_in: Option<File>,
+}
+
+/// What a process that has begun in its folder has still to join.
+fn left_to_join(join: &[File]) -> &[File] {
+    join.split_last().map_or(&[], |(_, rest)| rest)
 }
 
 impl Groups {

@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, clone};
 use nix::unistd::{AccessFlags, Pid, access, chdir, execve, pipe2, setsid};
 
-use super::{Doing, Failure, Groups, null, privileges, replace_stream};
+use super::{Doing, Failure, Groups, left_to_join, null, privileges, replace_stream};
 use crate::sandbox::wire::{InitConfig, Program};
 
 /// Where a runtime that waits is told its instance: far above what it opens, whose numbers stay what
@@ -27,7 +27,7 @@ const STACK_BYTES: usize = 256 * 1024;
 
 /// Starts the runtime's process and returns once its program runs. `gate` becomes its [`GATE`].
 ///
-/// It begins in its control group where the kernel can do that. To join one of version 2 later, it would
+/// It begins in its control group of version 2 where the kernel can do that. To join that later, it would
 /// wait, for 10 ms and more, until no process of the machine forks or ends.
 ///
 /// Else the process shares this one's memory until then, while this one waits: to copy the memory for a
@@ -63,7 +63,7 @@ pub(super) fn start_program(
     let begun = groups.begin_in.as_ref().and_then(|folder| unsafe { fork_into(folder) }.ok());
     let child = match begun {
         // SAFETY: ends the child alone.
-        Some(None) => unsafe { libc::_exit(become_runtime(&[])) },
+        Some(None) => unsafe { libc::_exit(become_runtime(left_to_join(&groups.join))) },
         Some(Some(child)) => child,
         None => start_joining(config, || become_runtime(&groups.join))?,
     };

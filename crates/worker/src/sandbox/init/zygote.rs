@@ -85,7 +85,7 @@ impl Rules {
 const COPY: u8 = 0;
 
 /// First process to copy, over a socket of theirs: what to become. Beside it: the control files through
-/// which it joins its cgroups, and at the end the folder in which it can begin instead.
+/// which it joins its cgroups, and at the end the folder in which it can begin instead of joining by the last.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Order<'a> {
     pub environment: Cow<'a, [(String, String)]>,

@@ -4,6 +4,7 @@
 //! have changed is not read again, whatever the instance's number of threads.
 
 mod cores;
+mod counted;
 mod cpu;
 mod memory;
 mod quota;
@@ -18,6 +19,7 @@ use super::cgroup::{Counters, Cpu, Running, Threads, Throttling};
 use super::enforcer::{self, Enforcer, Watched};
 use crate::instance::Usage;
 pub(super) use cores::{ByCpu, Reserved};
+pub(super) use counted::Counted;
 use cpu::{IdleCpu, Split, process_cpu};
 use memory::{MemoryAverage, MemoryUse};
 pub(super) use quota::QuotaUse;
@@ -45,6 +47,8 @@ pub(super) struct Meter {
     /// Whether the memory that it may have is reserved for it.
     reserves: bool,
     sampler: Sampler,
+    /// Set where what the kernel counts of invocations is asked for.
+    counted: Option<Counted>,
     state: Mutex<State>,
     /// What requests that overlap have used; who holds the lock has one begin or end.
     parts: tokio::sync::Mutex<Apportionment>,
@@ -170,9 +174,16 @@ impl Meter {
             reserves,
             source,
             sampler,
+            counted: None,
             state: Mutex::default(),
             parts: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Counts, too, what these counters do.
+    pub(super) fn counting(mut self, counted: Option<Counted>) -> Self {
+        self.counted = counted;
+        self
     }
 
     pub(super) fn set_runtime(&self, pid: libc::pid_t) {
@@ -236,6 +247,9 @@ impl Meter {
         }
         self.note_begin(account);
         self.sampler.add(self);
+        if let Some(counted) = &self.counted {
+            counted.begin();
+        }
     }
 
     fn note_begin(&self, (cpu, throttling): (Option<i64>, Option<Throttling>)) {
@@ -269,6 +283,15 @@ impl Meter {
 
     /// What was used since [`Self::begin`].
     pub(super) async fn end(&self) -> Usage {
+        let counted = self.counted.as_ref().map(|counted| (counted, counted.end()));
+        let mut usage = self.end_of_groups().await;
+        if let Some((counted, after)) = counted {
+            counted.add(&after, &mut usage);
+        }
+        usage
+    }
+
+    async fn end_of_groups(&self) -> Usage {
         self.sampler.remove(self);
         if !self.settle_alone().await {
             let mut state = self.lock();

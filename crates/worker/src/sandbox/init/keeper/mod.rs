@@ -33,7 +33,8 @@ use super::calls::Call;
 use super::seccomp::SystemCallFilter;
 use super::zygote::{NAMESPACES, Order, Report};
 use super::{
-    CONTROL, Doing, Failure, mounts, privileges, receive, replace_stream, runtime, watch_children,
+    CONTROL, Doing, Failure, left_to_join, mounts, privileges, receive, replace_stream, runtime,
+    watch_children,
 };
 use crate::sandbox::rootfs::TASK;
 use crate::sandbox::wire::{self, KeeperReport, ZygoteConfig};
@@ -382,11 +383,15 @@ impl Keeper {
         groups: &[File],
         begin_in: Option<&File>,
     ) -> Traced<Tracee> {
-        if let Some(folder) = begin_in {
-            return self.fork_into(parent, zygote, folder);
+        let (copy, groups) = if let Some(folder) = begin_in {
+            (self.fork_into(parent, zygote, folder)?, left_to_join(groups))
+        } else {
+            let arguments = zygote.clone_arguments(0);
+            (parent.fork(libc::SYS_clone, arguments, &self.children)?, groups)
+        };
+        if groups.is_empty() {
+            return Ok(copy);
         }
-        let arguments = zygote.clone_arguments(0);
-        let copy = parent.fork(libc::SYS_clone, arguments, &self.children)?;
         match self.join(&copy, groups) {
             Ok(()) => Ok(copy),
             Err(error) => {

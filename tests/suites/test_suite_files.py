@@ -10,7 +10,7 @@ from suite_rows import ENTRY, HEADER, claim, suite
 from uncia import yamlio
 from uncia.errors import UnciaError
 from uncia.paths import data
-from uncia.suites import catalogue, lacking, perform, simulated
+from uncia.suites import catalogue, lacking, perform, simulated, traced
 from uncia.suites.shorten import shorten
 from uncia.suites.target import Target
 
@@ -45,6 +45,10 @@ def test_every_suite_that_ships_is_right(name: str) -> None:
                     simulated.shorten(document, item.quick.only, item.quick.share)
                 )
                 assert set(simulated.experiments(left)) <= whole
+                continue
+            if run in entry.traced:
+                left = document.with_data(traced.shorten(document, item.quick.share))
+                assert set(traced.experiments(left)) == whole
                 continue
             short = shorten(document.data, item.quick.only, item.quick.share)
             assert short["experiments"], "--quick leaves something"

@@ -17,8 +17,14 @@ from uncia.suites.forms import Claim, Entry, EntryRun, Subject
 from uncia.suites.forms import Suite as SuiteForm
 from uncia.suites.simulated import experiments as simulated_experiments
 from uncia.suites.simulated import is_simulation
+from uncia.suites.traced import experiments as traced_groups
+from uncia.suites.traced import is_trace
 
 HEADER: Final = "suite.yaml"
+
+_SIMULATIONS: Final = "simulations"
+_TRACES: Final = "traces"
+_PLATFORMS: Final = "rows of a platform"
 
 _FOLDER: Final = Path(__file__).resolve().parent
 
@@ -33,6 +39,7 @@ class SuiteEntry:
         document: the file.
         experiments: each of its runs' experiments: name of the run -> names.
         simulated: the runs that are simulations.
+        traced: the runs that read a trace.
     """
 
     name: str
@@ -40,6 +47,7 @@ class SuiteEntry:
     document: yamlio.Document
     experiments: Mapping[str, tuple[str, ...]]
     simulated: frozenset[str] = frozenset()
+    traced: frozenset[str] = frozenset()
 
     @cached_property
     def subjects(self) -> Mapping[str, Subject]:
@@ -157,8 +165,8 @@ def experiment_file(name: str, document: yamlio.Document) -> Path:
 def _read_entry(path: Path) -> SuiteEntry:
     document = yamlio.load(path)
     form = yamlio.validate(Entry, document)
-    experiments, simulated = _experiments(document, form)
-    entry = SuiteEntry(path.stem, form, document, experiments, simulated)
+    experiments, simulated, traced = _experiments(document, form)
+    entry = SuiteEntry(path.stem, form, document, experiments, simulated, traced)
     mistakes = Mistakes()
     with mistakes.collect():
         _check_pilots(document, form, experiments)
@@ -211,13 +219,14 @@ def _check_pilots(
 
 def _experiments(
     document: yamlio.Document, form: Entry
-) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:
-    """The experiments of each run's file, and which runs are simulations.
+) -> tuple[dict[str, tuple[str, ...]], frozenset[str], frozenset[str]]:
+    """The experiments of each run's file, and which runs are simulations, and which read traces.
 
     A name stands in one of the files alone.
     """
     listed: dict[str, tuple[str, ...]] = {}
     simulated: set[str] = set()
+    traced: set[str] = set()
     for run, item in form.runs.items():
         path = experiment_file(item.file, document)
         if not path.is_file():
@@ -226,6 +235,9 @@ def _experiments(
         if is_simulation(described):
             simulated.add(run)
             listed[run] = simulated_experiments(described)
+        elif is_trace(described):
+            traced.add(run)
+            listed[run] = traced_groups(described)
         else:
             listed[run] = _planned(document, run, item, path)
         for other, names in listed.items():
@@ -236,7 +248,7 @@ def _experiments(
                     f"the experiment {min(shared)} is in the run {other} as well; names of an entry"
                     " are of one experiment each",
                 )
-    return listed, frozenset(simulated)
+    return listed, frozenset(simulated), frozenset(traced)
 
 
 def _planned(document: yamlio.Document, run: str, item: EntryRun, path: Path) -> tuple[str, ...]:
@@ -284,12 +296,20 @@ def _located(document: yamlio.Document, key: yamlio.KeyPath, text: str) -> Value
 def _check_value(entry: SuiteEntry, key: yamlio.KeyPath, value: Value) -> None:
     for term in value.terms:
         _check_known(entry, key, term.subject)
-        is_simulated = entry.run_of(entry.subjects[term.subject]) in entry.simulated
-        if is_simulated != (term.metric.simulate is not None):
-            what = "a simulation" if is_simulated else "no simulation"
-            kind = "simulations" if term.metric.simulate is not None else "rows of a platform"
+        run = entry.run_of(entry.subjects[term.subject])
+        what = (
+            _SIMULATIONS
+            if run in entry.simulated
+            else (_TRACES if run in entry.traced else _PLATFORMS)
+        )
+        kind = (
+            _SIMULATIONS
+            if term.metric.simulate is not None
+            else (_TRACES if term.metric.profile is not None else _PLATFORMS)
+        )
+        if what != kind:
             raise entry.document.error(
-                key, f"{term.metric.name} is a metric of {kind}, and {term.subject} is {what}"
+                key, f"{term.metric.name} is a metric of {kind}, and {term.subject} is of {what}"
             )
 
 

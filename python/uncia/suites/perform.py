@@ -24,7 +24,7 @@ from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources
 from uncia.runs.folder import check_over, read_run
-from uncia.suites import pilot, simulated
+from uncia.suites import pilot, simulated, traced
 from uncia.suites.catalogue import SuiteEntry, experiment_file
 from uncia.suites.lacking import of_file, of_machine
 from uncia.suites.listener import FILE, VARIABLE, Listener
@@ -72,6 +72,7 @@ class State:
             on.
         errors: why a run that left no folder could not be carried out.
         target: where it is carried out, if not where its files say.
+        trace: the folder with the files of the trace that entries read; None if there are none.
     """
 
     folder: Path
@@ -80,6 +81,7 @@ class State:
     files: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     target: Target = field(default_factory=Target)
+    trace: str | None = None
 
     def write(self) -> None:
         """Write the file atomically.
@@ -93,6 +95,7 @@ class State:
             "quick": self.quick,
             "platform": self.target.platform,
             "like": self.target.like,
+            "trace": self.trace,
             "files": self.files,
             "errors": self.errors,
         }
@@ -119,6 +122,7 @@ class State:
                 dict(content["files"]),
                 dict(content["errors"]),
                 Target(content.get("platform"), content.get("like")),
+                content.get("trace"),
             )
         except FileNotFoundError as error:
             raise UnciaError(
@@ -130,7 +134,13 @@ class State:
 
 
 def begin(
-    folder: Path, suite: str, *, quick: bool, resume: bool, target: Target | None = None
+    folder: Path,
+    suite: str,
+    *,
+    quick: bool,
+    resume: bool,
+    target: Target | None = None,
+    trace: Path | None = None,
 ) -> State:
     """Make the folder of the results, or take up the results in it.
 
@@ -140,11 +150,18 @@ def begin(
         quick: whether experiments are shortened.
         resume: whether there may be results.
         target: where it is carried out, if not where its files say.
+        trace: the folder with the files of the trace that entries read; without one, what results
+            that are taken up are of.
 
     Raises:
-        UnciaError: the folder holds something else, or results that may not or cannot be taken up.
+        UnciaError: there is no such trace or platform, or the folder holds something else, or
+            results that may not or cannot be taken up.
     """
     target = target or Target()
+    target.check()
+    if trace is not None and not trace.is_dir():
+        raise UnciaError(f"--trace {trace}: there is no such folder")
+    files = None if trace is None else str(trace.resolve())
     if (folder / STATE).is_file():
         if not resume:
             raise UnciaError(
@@ -158,6 +175,8 @@ def begin(
                 f"{folder} holds results of {state.suite}, run {mode}",
                 hint="Resume with the same suite and options, or choose another folder with --out.",
             )
+        if files is not None:
+            state.trace = files
         return state
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UnciaError(
@@ -168,7 +187,7 @@ def begin(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnciaError(f"cannot write to {folder}: {error.strerror or error}") from error
-    state = State(folder, suite, quick, target=target)
+    state = State(folder, suite, quick, target=target, trace=files)
     state.write()
     return state
 
@@ -204,7 +223,7 @@ def carry_out(state: State, entries: Sequence[SuiteEntry], reporter: Reporter) -
 def lacks(entry: SuiteEntry, name: str) -> str:
     """What the machine lacks for a run of an entry, as a sentence; "" if nothing."""
     lacking = of_machine(entry.form.needs)
-    if lacking or name in entry.simulated:
+    if lacking or name in entry.simulated | entry.traced:
         return lacking
     return of_file(yamlio.load(experiment_file(entry.form.runs[name].file, entry.document)))
 
@@ -227,6 +246,11 @@ def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporte
         simulated.make_way(document, folder)
         if name in entry.simulated:
             simulated.execute(document, folder, reporter, path.resolve().parent)
+            state.files[key] = digest
+            state.write()
+            return None
+        if name in entry.traced:
+            traced.execute(document, folder, reporter)
             state.files[key] = digest
             state.write()
             return None
@@ -362,6 +386,11 @@ def _document(state: State, entry: SuiteEntry, name: str) -> tuple[Path, yamlio.
         if state.quick:
             shorter = simulated.shorten(document, run.quick.only, run.quick.share)
             document = document.with_data(shorter)
+        return path, document
+    if name in entry.traced:
+        document = traced.with_files(yamlio.load(path), state.trace)
+        if state.quick:
+            document = document.with_data(traced.shorten(document, run.quick.share))
         return path, document
     document = state.target.apply(yamlio.load(path))
     if state.quick:

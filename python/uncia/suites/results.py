@@ -21,6 +21,7 @@ from uncia.suites.perform import RunState, State, lacks, run_document, run_now, 
 from uncia.suites.rows import SubjectRows
 from uncia.suites.seeds import over_seeds
 from uncia.suites.simulated import Simulated, SimulatedRows
+from uncia.suites.traced import TracedGroup, groups
 
 CLAIMS = "claims.json"
 
@@ -35,7 +36,7 @@ class EntryResults:
     Attributes:
         entry: the entry.
         runs: what there is of each.
-        files: of the runs that are simulations, by name.
+        files: of the runs that are simulations or read a trace, by name.
     """
 
     entry: SuiteEntry
@@ -67,7 +68,16 @@ class EntryResults:
         return {
             run.name: Simulated(run.folder, self.files[run.name])
             for run in self.runs
-            if run.status == "whole" and run.name in self.files
+            if run.status == "whole" and run.name in self.entry.simulated
+        }
+
+    @cached_property
+    def traces(self) -> dict[str, Mapping[str, TracedGroup]]:
+        """The groups of functions of the traces that were read, by name of the run."""
+        return {
+            run.name: groups(self.files[run.name], run.folder)
+            for run in self.runs
+            if run.status == "whole" and run.name in self.entry.traced
         }
 
     @cached_property
@@ -98,6 +108,9 @@ class EntryResults:
             return Figure(None, why=lacks(self.entry, run) or "not run")
         if run in self.simulations:
             return self._simulated(term, self.simulations[run])
+        if run in self.traces:
+            assert term.metric.profile is not None, "expressions were checked"
+            return term.metric.profile(self.traces[run][form.experiment])
         rows = self.subject(term.subject)
         assert rows is not None, "its run is whole"
         assert term.metric.compute is not None, "expressions were checked"
@@ -145,6 +158,11 @@ class EntryResults:
         if verdict != UNCHECKED and (survivors := self._survivors(comparison)):
             verdict = UNCHECKED
             why = f"{survivors}: {why}"
+        if measured.value is not None and self._is_synthetic(subjects):
+            verdict = UNCHECKED
+            why = (
+                f"of a synthetic trace, shown and not judged (--trace DIR reads a real one): {why}"
+            )
         if measured.value is not None and not all(
             claim.only_on in (None, self._platform(subject)) for subject in subjects
         ):
@@ -157,6 +175,15 @@ class EntryResults:
             why = f"{why}; noisy machine: {self.noise}"
         return Finding(
             identifier, self.entry.name, paper, measured.value, measured.interval, verdict, why
+        )
+
+    def _is_synthetic(self, subjects: Sequence[str]) -> bool:
+        """Whether one of these is of functions that were made."""
+        forms = [self.entry.subjects[subject] for subject in subjects]
+        return any(
+            self.traces[run][form.experiment].is_synthetic
+            for form in forms
+            if (run := self.entry.run_of(form)) in self.traces
         )
 
     def _platform(self, subject: str) -> str | None:
@@ -240,7 +267,7 @@ def read(state: State, suite: Suite) -> Results:
         EntryResults(
             entry,
             [run_now(state, entry, name) for name in entry.form.runs],
-            {name: run_document(state, entry, name) for name in entry.simulated},
+            {name: run_document(state, entry, name) for name in entry.simulated | entry.traced},
         )
         for entry in suite.entries.values()
     ]

@@ -46,6 +46,14 @@ def register(app: typer.Typer) -> None:
             " open.",
             show_default=False,
         ),
+        trace: Path | None = typer.Option(
+            None,
+            "--trace",
+            metavar="DIR",
+            help="The files of the trace that entries read (Azure's of 2019); without them a"
+            " synthetic one.",
+            show_default=False,
+        ),
         out: Path | None = typer.Option(
             None,
             "--out",
@@ -63,6 +71,7 @@ def register(app: typer.Typer) -> None:
         from uncia.experiment import progress
         from uncia.experiment.runner import RESULTS
         from uncia.suites import catalogue, perform, results
+        from uncia.suites.target import Target
 
         definition = catalogue.find(suite)
         entries = definition.choose(only)
@@ -71,6 +80,8 @@ def register(app: typer.Typer) -> None:
             definition.source,
             quick=quick,
             resume=resume,
+            target=Target(platform, like),
+            trace=trace,
         )
         reporter = progress.reporter(quiet=quiet)
         try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uncia.stats.comparison import Figure
     from uncia.suites.rows import SubjectRows
     from uncia.suites.simulated import SimulatedRows
+    from uncia.suites.traced import TracedGroup
 
 Kind = Literal["time", "share", "ratio", "number", "cost"]
 
@@ -34,9 +35,10 @@ class Metric:
         unit: as it is written after a number.
         description: what it is, in a sentence.
         compute: the figure of a subject's rows, and a tariff ("" but for costs); None for metrics
-            of simulations.
+            of others.
         simulate: the value for each seed of a simulated subject, None where there is none; None
-            for metrics of rows.
+            for metrics of others.
+        profile: the figure of functions of a trace; None for metrics of others.
         is_geometric: whether its mean over seeds is the geometric one, as of rates, times and
             ratios; of parts of a whole it is the arithmetic one.
         counts_all: whether what failed is in the figure as well.
@@ -48,6 +50,7 @@ class Metric:
     description: str
     compute: Callable[[SubjectRows, str], Figure] | None = None
     simulate: Callable[[SimulatedRows], Sequence[float | None]] | None = None
+    profile: Callable[[TracedGroup], Figure] | None = None
     is_geometric: bool = True
     counts_all: bool = False
 

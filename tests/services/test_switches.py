@@ -51,6 +51,7 @@ def test_devices_stand_as_they_were_switched_last(address: str) -> None:
         ("PUT", "/", '{"switch": "ON"}', 404, "name is of"),
         ("PUT", "/tv", '{"switch": "on"}', 400, "body must be"),
         ("PUT", "/tv", "[", 400, "body must be"),
+        ("PUT", "/tv", "[" * 1024, 400, "body must be"),
         ("PUT", "/tv", " " * 2_000, 400, "1024 at most"),
     ],
 )

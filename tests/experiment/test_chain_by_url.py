@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_helpers import Uncia, finish, rows
+from run_helpers import Uncia, description, finish, rows
 
 from uncia import functions
 from uncia.errors import UnciaError
@@ -20,7 +20,7 @@ ROLE = "arn:aws:iam::000000000000:role/any"
 FILE = """\
 name: urls
 seed: 1
-platform: {{kind: http}}
+platform: {{kind: http, region: eu-central-1}}
 functions:
   a: {{url: "{a}"}}
   b: {{url: "{b}"}}
@@ -64,6 +64,7 @@ def test_functions_report_what_they_invoke(
         out = tmp_path / "run"
         ended = finish(uncia("run", file, "--out", out, "--quiet"))
         assert ended.code == 0, ended.err
+        assert description(out)["platform"] == {"kind": "http", "region": "eu-central-1"}
         page, _, _ = fetch_page(server.address, "invocations", 0, print)
     finally:
         server.stop()

@@ -8,6 +8,8 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
+from pydantic import Field
+
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import (
     Capabilities,
@@ -39,6 +41,11 @@ class Options(PlatformForm):
     """A platform of which nothing is known but the URLs of its functions."""
 
     kind: Literal["http"]
+    region: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$",
+        description="Where the functions run, such as eu-central-1; it stands in run.yaml",
+    )
 
 
 class HttpPlatform:

@@ -1,0 +1,3 @@
+module forwarding
+
+go 1.22

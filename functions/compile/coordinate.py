@@ -14,6 +14,7 @@ import sys
 import tempfile
 from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "python"))
@@ -24,7 +25,7 @@ TIMEOUT_S = 900  # no function runs longer
 
 
 class FailedError(Exception):
-    """The function failed; in its own words."""
+    """The function failed, or cannot be invoked; in its own words."""
 
 
 def main(arguments=None):
@@ -72,15 +73,28 @@ def client(jobs):
     config = Config(
         retries={"total_max_attempts": 1}, read_timeout=TIMEOUT_S, max_pool_connections=jobs
     )
-    return boto3.client("lambda", config=config)
+    with as_failures():
+        return boto3.client("lambda", config=config)
+
+
+@contextmanager
+def as_failures():
+    """What the platform or AWS's client refuses, such as a function that is not there."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise FailedError(error) from None
 
 
 def coordinate(api, function, texts, jobs, flags):
     """Have a project compiled and linked; what link answers, with the program."""
 
     def invoke(**event):
-        answer = api.invoke(FunctionName=function, Payload=json.dumps(event))
-        content = json.loads(answer["Payload"].read())
+        with as_failures():
+            answer = api.invoke(FunctionName=function, Payload=json.dumps(event))
+            content = json.loads(answer["Payload"].read())
         if "FunctionError" in answer:
             raise FailedError(content.get("errorMessage", content))
         return content

@@ -82,6 +82,35 @@ def test_flags_that_run_or_write_other_things_are_refused(
         compiling["toolchain"].checked_flags(flags)
 
 
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [({"AWS_DEFAULT_REGION": "us-east-1"}, "Could not connect"), ({}, "You must specify a region")],
+)
+def test_the_coordinator_says_why_it_cannot_invoke(
+    tmp_path: Path, variables: dict[str, str], words: str
+) -> None:
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    program = data("functions") / "compile" / "coordinate.py"
+    aws = {
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_ENDPOINT_URL_LAMBDA": "http://127.0.0.1:1",
+    }
+    command = [sys.executable, program, tmp_path, "--out", tmp_path / "out"]
+    done = subprocess.run(
+        command,
+        env={"PATH": os.environ["PATH"], **aws, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 # All of Alexa's functions in one process: who invokes another, calls it.
 TALK = """
 const name = (stage) => (devices.includes(stage) ? "device" : stage);

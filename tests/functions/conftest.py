@@ -64,11 +64,11 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
     """``call(function, *events)``: one new process that answers the events one after another."""
 
     def invoke(
-        function: str | Path | Function, *events: Any, runtime: str = "python"
+        function: str | Path | Function, *events: Any, runtime: str = "python", filler: int = 0
     ) -> list[dict[str, Any]]:
         if runtime in function_compilers.FIND:
             function_compilers.needs_compiler(runtime)
-        packaged = package(function, runtime)
+        packaged = package(function, runtime, filler=filler)
         folder = tmp_path_factory.mktemp(packaged.function)
         with zipfile.ZipFile(packaged.path) as archive:
             archive.extractall(folder)

@@ -160,6 +160,23 @@ def test_hello_takes_any_event(call: Any) -> None:
             assert reply["answer"]["message"] == "hello"
 
 
+@pytest.mark.parametrize("runtime", FUNCTIONS["pages"].runtime_names)
+def test_pages_reads_so_many_of_the_filler(runtime: str, call: Any) -> None:
+    events = ({"count": 50}, {"count": 0}, {"count": -1}, {"count": 0.5})
+    some, none, negative, part = call("pages", *events, runtime=runtime, filler=5 * 4_096 + 7)
+    answer = some["answer"]
+    assert (answer["count"], answer["filler"]) == (50, 5 * 4_096 + 7)
+    assert answer["read_ns"] > 0
+    assert answer["uncia"]["valid"]
+    assert none["answer"]["count"] == 0
+    assert "between" in negative["message"]
+    assert "whole number" in part["message"]
+    (missing,) = call("pages", {"count": 1}, runtime=runtime)
+    (small,) = call("pages", {"count": 1}, runtime=runtime, filler=4_095)
+    assert "the package has no filler" in missing["message"]
+    assert "less than a page" in small["message"]
+
+
 SPINS = FUNCTIONS["spin"].runtime_names
 
 

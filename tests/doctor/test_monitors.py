@@ -116,6 +116,11 @@ def test_a_monitor_that_saw_none_of_its_groups_says_so() -> None:
         ([{"monitor": "cgroup", "groups": ["docker"]}], "names no control group"),
         ([{"monitor": "perf"}, {"monitor": "perf"}], "perf is named twice"),
         ([{"monitor": "machine", "groups": ["/a"]}], "of the whole machine, and takes no groups"),
+        ([{"monitor": "command"}], "runs nothing: give it command, start or after"),
+        ([{"monitor": "perf", "command": ["a"]}], "command is of the monitor command, not of perf"),
+        ([{"monitor": "perf", "format": "pqos"}], "format is of the monitor command, not of perf"),
+        ([{"monitor": "perf", "budget": "0%"}], "a budget of 0% lets a monitor do nothing"),
+        ([{"monitor": "perf", "budget": "2"}], "is not a percentage"),
     ],
 )
 def test_monitors_of_files_are_checked_before_the_run(monitors: object, message: str) -> None:

@@ -93,6 +93,14 @@ def read(imported: importers.Imported) -> Any:
     return form.check(document)
 
 
+def test_a_profilers_scripts_are_a_monitor(write: Callable[..., Path]) -> None:
+    scripts = {"runtime_script": "Perf.sh", "post_script": "../Done.sh"}
+    imported = importers.convert(write(PROFILER, perf_monitoring=scripts))
+    (monitor,) = read(imported).monitors
+    assert (monitor.start, monitor.after) == (["./Perf.sh", "15"], ["../Done.sh"])
+    assert any("which the original forgets" in warning for warning in imported.warnings)
+
+
 def test_a_profiler_workload(write: Callable[..., Path]) -> None:
     imported = importers.convert(write(PROFILER))
     file = read(imported)

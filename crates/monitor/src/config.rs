@@ -45,6 +45,47 @@ pub struct Asked {
     /// Groups of this monitor, instead of those of all.
     #[serde(default)]
     pub groups: Option<Vec<String>>,
+    /// What rows call it, instead of its kind.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The share of a CPU, from 0 to 1, that it may use; beyond, its interval becomes longer.
+    #[serde(default)]
+    pub budget: Option<f64>,
+    /// Of `command`: the program that prints, and its arguments.
+    #[serde(default)]
+    pub command: Option<Vec<String>>,
+    /// Of `command`: what it prints.
+    #[serde(default)]
+    pub format: Format,
+    /// Of `command`: a program that is started at the beginning, and its arguments.
+    #[serde(default)]
+    pub start: Option<Vec<String>>,
+    /// Of `command`: a program that is run after the end, and its arguments.
+    #[serde(default)]
+    pub after: Option<Vec<String>>,
+}
+
+impl Asked {
+    /// What rows call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_else(|| self.monitor.name())
+    }
+}
+
+/// What a program prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// An object of JSON in each line.
+    #[default]
+    Json,
+    /// What `perf stat -I` prints, for people, in CSV (`-x,`) or in JSON (`-j`).
+    Perf,
+    /// What `pqos` prints, for people or in CSV (`-u csv`).
+    Pqos,
+    /// What `blkparse` prints.
+    Blkparse,
 }
 
 /// The monitors by name.
@@ -59,6 +100,36 @@ pub enum Kind {
     Pressure,
     /// Performance events of the machine and of each group, by CPU.
     Perf,
+    /// What any program prints.
+    Command,
+}
+
+impl Asked {
+    fn check(&self) -> Result<(), String> {
+        let name = self.name();
+        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if name.is_empty() || !name.bytes().all(fine) {
+            return Err(format!("a monitor's name is letters, digits, _ and -, not {name:?}"));
+        }
+        if let Some(budget) = self.budget.filter(|it| !(*it > 0.0 && *it <= 1.0)) {
+            return Err(format!(
+                "the budget of {name} is a share of a CPU above 0 and up to 1, not {budget}"
+            ));
+        }
+        let scripts = self.start.is_some() || self.after.is_some();
+        let mut programs = [&self.command, &self.start, &self.after].into_iter().flatten();
+        if programs.any(Vec::is_empty) {
+            return Err(format!("a program of {name} is empty"));
+        }
+        match (&self.command, self.monitor) {
+            (None, Kind::Command) if !scripts => {
+                Err(format!("the monitor {name} runs nothing: give it command, start or after"))
+            }
+            (_, Kind::Command) => Ok(()),
+            (None, _) if !scripts => Ok(()),
+            _ => Err(format!("command, start and after are of the monitor command, not of {name}")),
+        }
+    }
 }
 
 fn default_interval_ns() -> i64 {
@@ -85,6 +156,15 @@ impl Config {
         if let Some(asked) = self.monitors.iter().find(|it| it.interval_ns < SHORTEST_INTERVAL_NS) {
             let ms = asked.interval_ns as f64 / 1e6;
             return Err(format!("an interval of {ms} ms is too short: it is at least 1 ms"));
+        }
+        for asked in &self.monitors {
+            asked.check()?;
+        }
+        let mut names: Vec<_> = self.monitors.iter().map(Asked::name).collect();
+        names.sort_unstable();
+        let mut pairs = names.iter().zip(names.iter().skip(1));
+        if let Some((name, _)) = pairs.find(|(one, next)| one == next) {
+            return Err(format!("two monitors are called {name}: give one another name"));
         }
         let patterns = self.monitors.iter().filter_map(|it| it.groups.as_ref()).flatten();
         for pattern in self.groups.iter().chain(patterns) {

@@ -6,6 +6,7 @@
 //! | [`config`] | what is asked for |
 //! | `watch` | the loop: who is due, what it costs, what was missed |
 //! | `samples` | what a monitor has read at a moment, and differences between moments |
+//! | `printed` | what programs print, as samples |
 //! | `groups` | the control groups that patterns name, as they come and go |
 //! | `monitors` | a file for each monitor, behind one trait |
 
@@ -13,9 +14,10 @@ pub mod config;
 mod error;
 mod groups;
 mod monitors;
+mod printed;
 mod samples;
 mod watch;
 
-pub use config::{Config, Kind};
+pub use config::{Config, Format, Kind};
 pub use error::MonitorError;
 pub use watch::{Event, run};

@@ -13,6 +13,8 @@ pub(crate) struct Sample {
     /// ns in which it grew by the value; `None`: it is a level.
     pub interval: Option<i64>,
     pub value: f64,
+    /// When it was read, in ns of the monotonic clock, if not when the others were.
+    pub at: Option<i64>,
 }
 
 /// What one monitor reads at one moment.
@@ -27,6 +29,8 @@ pub(crate) struct Samples {
     pub warnings: Vec<String>,
     /// Samples that were lost within the monitor.
     pub lost: u64,
+    /// CPU time in ns that programs of the monitor's used since the last sample.
+    pub programs_cpu: i64,
 }
 
 impl Samples {
@@ -49,7 +53,8 @@ impl Samples {
     ) {
         let Some(value) = value else { return };
         let group = group.cloned();
-        self.rows.push(Sample { counter: counter.into(), group, cpu: None, interval, value });
+        let counter = counter.into();
+        self.rows.push(Sample { counter, group, cpu: None, interval, value, at: None });
     }
 }
 

@@ -8,7 +8,7 @@ use uncia_clock::{Moment, NS_PER_S, monotonic_ns, thread_cpu_ns};
 use uncia_record::{Epoch, Machine, StreamWriter, Text};
 
 use crate::MonitorError;
-use crate::config::{Config, Kind};
+use crate::config::Config;
 use crate::monitors::{self, Monitor};
 use crate::samples::{Sample, Samples};
 
@@ -16,6 +16,9 @@ use crate::samples::{Sample, Samples};
 const COST_EVERY_NS: i64 = NS_PER_S;
 /// Rows reach the disk twice a second, even if no monitor is due.
 const TICK_NS: i64 = NS_PER_S / 2;
+const NS_PER_MS: i64 = 1_000_000;
+/// An interval becomes no longer than this for the sake of a budget.
+const LONGEST_INTERVAL_NS: i64 = 10 * NS_PER_S;
 /// Sentences of one monitor; more of them say nothing new.
 const MOST_WARNINGS: u32 = 20;
 
@@ -26,19 +29,19 @@ pub enum Event {
     /// A monitor does not work here, and why.
     Unsupported {
         /// Which.
-        monitor: &'static str,
+        monitor: String,
         /// A sentence.
         message: String,
     },
     /// The others watch from now on.
     Started {
         /// Which.
-        monitors: Vec<&'static str>,
+        monitors: Vec<String>,
     },
     /// Something that a reader of the rows should know.
     Warning {
         /// Of which monitor.
-        monitor: &'static str,
+        monitor: String,
         /// A sentence.
         message: String,
     },
@@ -51,7 +54,7 @@ pub enum Event {
 
 /// A monitor while it watches.
 struct Running {
-    kind: Kind,
+    name: String,
     monitor: Box<dyn Monitor>,
     interval: i64,
     due: i64,
@@ -62,6 +65,8 @@ struct Running {
     lost: u64,
     told: i64,
     warnings: u32,
+    /// The share of a CPU that it may use.
+    budget: Option<f64>,
 }
 
 /// Watches until something comes from `stop` or all its senders are gone.
@@ -85,10 +90,10 @@ pub fn run(
     let now = monotonic_ns();
     let mut running = Vec::new();
     for asked in &config.monitors {
-        let kind = asked.monitor;
+        let name = asked.name().to_owned();
         match monitors::make(asked, config) {
             Ok(monitor) => running.push(Running {
-                kind,
+                name,
                 monitor,
                 interval: asked.interval_ns,
                 due: now,
@@ -97,10 +102,11 @@ pub fn run(
                 lost: 0,
                 told: now,
                 warnings: 0,
+                budget: asked.budget,
             }),
             Err(why) => {
                 let message = format!("not supported on this machine: {why}");
-                on_event(&Event::Unsupported { monitor: kind.name(), message });
+                on_event(&Event::Unsupported { monitor: name, message });
             }
         }
     }
@@ -108,7 +114,7 @@ pub fn run(
     for it in &mut running {
         it.sample(false, &mut rows, on_event)?;
     }
-    on_event(&Event::Started { monitors: running.iter().map(|it| it.kind.name()).collect() });
+    on_event(&Event::Started { monitors: running.iter().map(|it| it.name.clone()).collect() });
     loop {
         let tick = monotonic_ns() + TICK_NS;
         let next = running.iter().map(|it| it.due).chain(end).fold(tick, i64::min);
@@ -141,21 +147,26 @@ impl Running {
     ) -> Result<(), MonitorError> {
         let (now, cpu) = (monotonic_ns(), thread_cpu_ns());
         let mut samples = Samples { now, before: self.sampled, ..Samples::default() };
-        self.monitor.sample(&mut samples);
+        if last {
+            self.monitor.finish(&mut samples);
+        } else {
+            self.monitor.sample(&mut samples);
+        }
         self.sampled = Some(now);
-        let name: Text = self.kind.name().into();
+        let name: Text = self.name.as_str().into();
         for sample in samples.rows.drain(..) {
             rows.push(&name, now, sample)?;
         }
-        self.cpu += thread_cpu_ns() - cpu;
+        self.cpu += thread_cpu_ns() - cpu + samples.programs_cpu;
         self.lost += samples.lost + self.schedule(monotonic_ns());
         if last || now - self.told >= COST_EVERY_NS {
+            samples.warnings.extend(self.keep_to_budget(now));
             self.tell_cost(&name, now, rows)?;
         }
         for message in samples.warnings {
             self.warnings += 1;
             if self.warnings <= MOST_WARNINGS {
-                on_event(&Event::Warning { monitor: self.kind.name(), message });
+                on_event(&Event::Warning { monitor: self.name.clone(), message });
             }
         }
         Ok(())
@@ -169,6 +180,24 @@ impl Running {
         missed.cast_unsigned()
     }
 
+    /// Lengthens its interval where it used more than its budget since that was looked at last; says so.
+    fn keep_to_budget(&mut self, now: i64) -> Option<String> {
+        let passed = (now - self.told).max(1);
+        let (budget, used) = (self.budget?, self.cpu as f64 / passed as f64);
+        let longer = longer_interval(self.interval, used / budget)?;
+        let ms = |ns: i64| ns as f64 / 1e6;
+        let sentence = format!(
+            "it took {:.1} % of a CPU, more than its budget of {:.1} %: its interval is now {:.0} ms, not {:.0}",
+            100.0 * used,
+            100.0 * budget,
+            ms(longer),
+            ms(self.interval)
+        );
+        self.due += longer - self.interval;
+        self.interval = longer;
+        Some(sentence)
+    }
+
     fn tell_cost(&mut self, name: &Text, now: i64, rows: &mut Rows) -> Result<(), MonitorError> {
         let interval = now - self.told;
         if interval <= 0 {
@@ -179,11 +208,24 @@ impl Running {
         {
             let interval = Some(interval);
             let counter = counter.into();
-            rows.push(name, now, Sample { counter, group: None, cpu: None, interval, value })?;
+            let sample = Sample { counter, group: None, cpu: None, interval, value, at: None };
+            rows.push(name, now, sample)?;
         }
+        let counter = "monitor.interval_ns".into();
+        let value = self.interval as f64;
+        let sample = Sample { counter, group: None, cpu: None, interval: None, value, at: None };
+        rows.push(name, now, sample)?;
         (self.cpu, self.lost, self.told) = (0, 0, now);
         Ok(())
     }
+}
+
+/// The interval of a monitor that used this many times its budget, in whole ms; none if it kept to it, or has the
+/// longest there is.
+fn longer_interval(interval: i64, excess: f64) -> Option<i64> {
+    let wanted = (interval as f64 * excess / NS_PER_MS as f64).ceil() * NS_PER_MS as f64;
+    let longer = (wanted as i64).min(LONGEST_INTERVAL_NS);
+    (excess > 1.0 && longer > interval).then_some(longer)
 }
 
 /// Where rows go.
@@ -200,7 +242,7 @@ impl Rows {
         self.count += 1;
         let row = Machine {
             run: self.run.clone(),
-            time: self.moment.at(now).unix() - self.epoch,
+            time: self.moment.at(sample.at.unwrap_or(now)).unix() - self.epoch,
             counter: sample.counter,
             cgroup: sample.group,
             value: sample.value,
@@ -210,5 +252,19 @@ impl Rows {
             ..Machine::default()
         };
         Ok(self.file.push(&row)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_become_longer_as_far_as_a_budget_asks() {
+        assert_eq!(longer_interval(100_000_000, 1.0), None);
+        assert_eq!(longer_interval(100_000_000, 0.2), None);
+        assert_eq!(longer_interval(100_000_000, 2.504), Some(251_000_000));
+        assert_eq!(longer_interval(100_000_000, 1e9), Some(LONGEST_INTERVAL_NS));
+        assert_eq!(longer_interval(LONGEST_INTERVAL_NS, 3.0), None);
     }
 }

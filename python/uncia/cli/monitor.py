@@ -64,6 +64,25 @@ def register(app: typer.Typer) -> None:
         out: Path = typer.Option(
             Path("monitored"), "--out", metavar="DIR", help="The folder for machine.parquet."
         ),
+        budget: str | None = typer.Option(
+            None,
+            "--budget",
+            metavar="SHARE",
+            help="The share of a CPU that each monitor may use, such as 2%; beyond, its interval"
+            " becomes longer.",
+            show_default=False,
+        ),
+        cost: str | None = typer.Option(
+            None,
+            "--cost",
+            metavar="FILE",
+            help="Run this experiment file with its monitors and without them, in turn, and show"
+            " what they cost.",
+            show_default=False,
+        ),
+        repeat: int = typer.Option(
+            4, "--repeat", "-n", metavar="N", help="With --cost: runs of each side, at least 4."
+        ),
         as_json: AsJson = False,
     ) -> None:
         """Watch the machine and its control groups for a time, or while a command runs."""
@@ -72,6 +91,8 @@ def register(app: typer.Typer) -> None:
         from uncia.doctor.monitors import KINDS, Asked, Monitors, unseen
         from uncia.units import parse_duration
 
+        if cost is not None:
+            raise typer.Exit(_cost(cost, repeat, out, as_json=as_json))
         if unknown := [name for name in names if name not in KINDS]:
             raise UnciaError(
                 f"there is no monitor {unknown[0]!r}", hint=f"There are {', '.join(KINDS)}."
@@ -89,7 +110,10 @@ def register(app: typer.Typer) -> None:
         duration_ns = None if seconds is None else quantity("--for", seconds, parse_duration)
         interval_ns = quantity("--interval", interval, parse_duration)
         stream = _stream(out)
-        asked = [Asked(name, interval_ns, groups) for name in dict.fromkeys(names or KINDS)]
+        share = None if budget is None else _share(budget)
+        asked = [
+            Asked(name, interval_ns, groups, budget=share) for name in dict.fromkeys(names or KINDS)
+        ]
         monitors = Monitors.start(asked, stream, time.time_ns())
         try:
             code = _wait(monitors, command or [], duration_ns)
@@ -103,6 +127,80 @@ def register(app: typer.Typer) -> None:
         _show(rows, out / _TABLE, as_json=as_json)
         if code:
             raise typer.Exit(code)
+
+
+def _share(text: str) -> float:
+    """A share of a CPU, in per cent.
+
+    :raises UnciaError: it is none, or nothing.
+    """
+    from uncia.workload.shares import percent
+
+    try:
+        share = percent(text)
+    except ValueError as error:
+        raise UnciaError(f"--budget: {error}") from error
+    if not share:
+        raise UnciaError("--budget 0% lets a monitor do nothing", hint="Name fewer monitors.")
+    return float(share)
+
+
+def _cost(text: str, repeats: int, out: Path, *, as_json: bool) -> int:
+    """Run an experiment file without and with its monitors, and show what differs.
+
+    :raises UnciaError: the file names no monitors, or a run failed.
+    """
+    from dataclasses import replace
+
+    from uncia.cli import judging
+    from uncia.experiment import files, progress
+    from uncia.experiment import repeat as repeating
+    from uncia.experiment.planning import plan
+    from uncia.experiment.sources import Sources
+    from uncia.report import compare as comparing
+    from uncia.report.run_sets import RunSet
+    from uncia.stats.verdicts import MIN_REPEATS
+
+    path = files.find(text)
+    file, document = files.load(path)
+    if not file.monitors:
+        raise UnciaError(
+            f"{text} names no monitors, so they cost nothing", hint="Name some under monitors:."
+        )
+    if repeats < MIN_REPEATS:
+        raise UnciaError(
+            f"--repeat {repeats}: too few runs to know how runs differ;"
+            f" it takes {MIN_REPEATS} of each side"
+        )
+    sources = Sources(document, path.resolve().parent)
+    watched = plan(file, sources)
+    alone = replace(watched, file=file.model_copy(update={"monitors": []}))
+    sides: dict[repeating.Name, repeating.Side] = {
+        "base": repeating.Side(alone, sources),
+        "change": repeating.Side(watched, sources),
+    }
+    reporter = progress.reporter(quiet=False, repeats=True)
+    try:
+        runs = repeating.interleave(
+            sides, repeats=repeats, seed=file.seed, out=out, reporter=reporter
+        )
+    finally:
+        reporter.close()
+    if runs.error is not None:
+        raise runs.error
+    if runs.interrupted is not None:
+        return runs.interrupted
+    labels = {"base": "without monitors", "change": "with monitors"}
+    comparison = comparing.build(
+        [
+            RunSet([outcome.folder for outcome in runs.outcomes[name]], labels[name])
+            for name in repeating.SIDES
+        ],
+        [],
+    )
+    output = judging.Output(as_json, None, None, None, allow_not_judged=True)
+    code = output.emit(comparison, [])
+    return 1 if runs.failures else code
 
 
 def _stream(out: Path) -> Path:

@@ -17,8 +17,12 @@ from uncia.errors import UnciaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["machine", "cgroup", "pressure", "perf"]
-KINDS: Final[tuple[str, ...]] = get_args(Kind)
+Kind = Literal["machine", "cgroup", "pressure", "perf", "command"]
+KINDS: Final[tuple[str, ...]] = tuple(kind for kind in get_args(Kind) if kind != "command")
+"""Monitors that need nothing else to be said."""
+
+Format = Literal["json", "perf", "pqos", "blkparse"]
+"""What the program of a monitor `command` prints."""
 
 INTERVAL_NS: Final = 100_000_000
 """Between two samples, unless something else is asked for."""
@@ -36,6 +40,8 @@ _IN_OTHER_TREES: Final = (
 
 _START_TIMEOUT_S: Final = 30
 _END_TIMEOUT_S: Final = 10
+_PROGRAMS_TIMEOUT_S: Final = 70
+"""What programs may take besides to end, and those that are run after the end."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,29 @@ class Asked:
         monitor: which.
         interval_ns: between two samples.
         groups: patterns of the control groups that it watches.
+        name: what rows call it, if not by its kind.
+        budget: the share of a CPU that it may use; beyond, its interval becomes longer.
+        command: of the kind ``command``: the program that prints, and its arguments.
+        format: what that prints.
+        start: of ``command``: a program that is started at the beginning, and ended.
+        after: of ``command``: a program that is run after the end.
     """
 
     monitor: str
     interval_ns: int = INTERVAL_NS
     groups: Sequence[str] = ()
+    name: str | None = None
+    budget: float | None = None
+    command: Sequence[str] | None = None
+    format: str = "json"
+    start: Sequence[str] | None = None
+    after: Sequence[str] | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """As the engine takes it."""
+        config = {key: value for key, value in vars(self).items() if value is not None}
+        return config | {"groups": list(self.groups)}
 
 
 @dataclass
@@ -70,6 +94,7 @@ class Monitors:
     _started: threading.Event = field(default_factory=threading.Event)
     _reader: threading.Thread | None = None
     _error: str | None = None
+    _end_timeout_s: float = _END_TIMEOUT_S
 
     @classmethod
     def start(
@@ -98,16 +123,11 @@ class Monitors:
             "run": run,
             "epoch_unix_ns": epoch_unix_ns,
             "ours": list(ours),
-            "monitors": [
-                {
-                    "monitor": each.monitor,
-                    "interval_ns": each.interval_ns,
-                    "groups": list(each.groups),
-                }
-                for each in asked
-            ],
+            "monitors": [each.config for each in asked],
         }
         monitors = cls()
+        if any(each.after or each.start or each.command for each in asked):
+            monitors._end_timeout_s += _PROGRAMS_TIMEOUT_S
         process = monitors._process = subprocess.Popen(
             [str(engine.binary()), "monitor", "--until-eof"],
             stdin=subprocess.PIPE,
@@ -147,12 +167,12 @@ class Monitors:
         with suppress(BrokenPipeError):  # it ended before
             process.stdin.close()
         try:
-            process.wait(_END_TIMEOUT_S)
+            process.wait(self._end_timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             self.sentences.append(
-                f"the monitors did not end within {_END_TIMEOUT_S} s; their last rows are lost"
+                f"the monitors did not end within {self._end_timeout_s} s; their last rows are lost"
             )
         if self._reader is not None:
             self._reader.join(_END_TIMEOUT_S)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from uncia import record
+from uncia.doctor.monitors import Asked, Monitors
 from uncia.errors import UnciaError
 from uncia.experiment.conclude import conclude
 from uncia.experiment.describe import Content, Description
@@ -26,6 +28,7 @@ from uncia.units import format_cpu, format_duration, format_size
 from uncia.workload.client import Stream
 from uncia.workload.collect import PARQUET, STREAM
 from uncia.workload.fleet import Ended
+from uncia.workload.monitoring import asked_of
 from uncia.workload.resolve import PLATFORM, Prepared
 
 _ROWS: Final = f"invocations{PARQUET}"
@@ -67,12 +70,24 @@ class KeptLoad:
     _description: Description
     _journal: Journal
     _noise: NoiseWatch = field(default_factory=NoiseWatch)
+    _monitors: Monitors | None = None
 
     def on_start(self, process: int) -> None:
         """Write a generator process down, so that ``uncia clean`` can end it after a crash."""
         identity = processes.identify(process)
         if identity is not None:
             self._journal.created(Resource("local", "process", str(process), identity.detail()))
+
+    def _watch(self, asked: Sequence[Asked]) -> None:
+        """Start the monitors that the workload file names."""
+        if asked:
+            self._monitors = Monitors.start(
+                asked,
+                self.folder.part("machine", 0, "monitors"),
+                self._description.epoch_unix_ns,
+                run=self._description.run,
+                ours=[os.getpid()],
+            )
 
     def conclude(self, ended: Ended, failures: list[str], reporter: Reporter) -> dict[str, Any]:
         """Write the tables of the machine and the bills, the summary and the report.
@@ -90,6 +105,8 @@ class KeptLoad:
         """
         description = self._description
         description.warnings += [*ended.warnings, *self._noise.stop()]
+        if self._monitors is not None:
+            description.warnings += dict.fromkeys(self._monitors.stop())
         description.explained = ended.explained
         description.round_trips = {str(self.prepared.load.experiment): [*ended.rtt]}
         description.failures = failures
@@ -98,8 +115,17 @@ class KeptLoad:
         if ended.interrupted:
             description.status = "interrupted"
         epoch = description.epoch_unix_ns
-        machine = self._noise.table(epoch, description.run)
+        machine = record.merge(
+            [
+                self._noise.table(epoch, description.run),
+                *(record.read(part, "machine") for part in self.folder.parts("machine")),
+            ],
+            "machine",
+        )
+        machine = record.conform(machine, "machine", epoch)
         record.write(machine, self.folder.path / "machine.parquet", "machine")
+        for part in self.folder.parts("machine"):
+            part.unlink()
         rows = record.read(self.rows)
         return conclude(self.folder, description, {"invocations": rows}, reporter)
 
@@ -124,6 +150,7 @@ def kept(
     folder = RunFolder.create(out, overwrite=overwrite)
     journal = Journal(run, out)
     rows = folder.path / _ROWS
+    part: KeptLoad | None = None
     try:
         description = Description(
             run=run,
@@ -135,12 +162,15 @@ def kept(
         load = replace(prepared.load, run=run, epoch_unix_ns=epoch)
         part = KeptLoad(folder, replace(prepared, load=load), rows, description, journal)
         part._noise.start(description)
+        part._watch(asked_of(prepared.workload.monitors))
         folder.write_run(description.data())
         yield part
     except BaseException:
         folder.mark_failed()
         raise
     finally:
+        if part is not None and part._monitors is not None:
+            part._monitors.stop()
         if not rows.exists() and not list(folder.path.glob(f"*{STREAM}")):
             folder.remove()
         for resource in journal.outstanding:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, Union
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from uncia.doctor import monitors
 from uncia.experiment.expect import Expect
 from uncia.experiment.triggers import TriggerForm
 from uncia.forms import Form, Headers, Name, Url
@@ -26,6 +25,7 @@ from uncia.workload.columns import ColumnField
 from uncia.workload.loops import MAX_CLIENTS, NO_THOUGHT, Closed, Think
 from uncia.workload.mapping import ReplayArrivals
 from uncia.workload.model import FieldForm
+from uncia.workload.monitoring import MonitorForms
 
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
@@ -317,36 +317,6 @@ class Experiment(Sender):
         return [Stream.model_construct(**shared, start=0)]
 
 
-class MonitorForm(Form):
-    """A monitor beside the run: what it reads are rows of the table machine."""
-
-    monitor: monitors.Kind = Field(description="Which")
-    interval: Duration = Field(
-        monitors.INTERVAL_NS, ge=NS_PER_S // 1_000, description="Between two samples"
-    )
-    groups: list[str] = Field(
-        default_factory=lambda: list(monitors.INSTANCES),
-        description="Control groups by their paths, with * and **; those of the embedded"
-        " platform's instances by default",
-    )
-
-    @field_validator("groups")
-    @classmethod
-    def _are_paths(cls, groups: list[str]) -> list[str]:
-        for pattern in groups:
-            if not pattern.startswith("/") or ".." in pattern.split("/"):
-                raise ValueError(
-                    f"{pattern!r} names no control group: a path in the tree, such as /docker/*"
-                )
-        return groups
-
-    @model_validator(mode="after")
-    def _has_groups(self) -> Self:
-        if self.monitor == "machine" and self.groups != list(monitors.INSTANCES):
-            raise ValueError("the monitor machine is of the whole machine, and takes no groups")
-        return self
-
-
 class ExperimentFile(Form):
     """A whole experiment file."""
 
@@ -370,18 +340,9 @@ class ExperimentFile(Form):
         False,
         description="The report and summary.json also show latencies less the median round trip",
     )
-    monitors: list[MonitorForm] = Field(
+    monitors: MonitorForms = Field(
         default_factory=list, description="What watches this machine during the run"
     )
-
-    @field_validator("monitors")
-    @classmethod
-    def _are_different(cls, forms: list[MonitorForm]) -> list[MonitorForm]:
-        names = [form.monitor for form in forms]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"{name} is named twice: give one all its groups")
-        return forms
 
 
 def resolved(file: ExperimentFile) -> Mapping[str, Any]:

@@ -35,6 +35,7 @@ from uncia.runs.versions import versions
 from uncia.text import plural
 from uncia.workload import sizes
 from uncia.workload.client import Load, drive
+from uncia.workload.monitoring import asked_of
 
 RESULTS: Final = Path("results")
 """Where runs are kept that name no folder, each in one named by its id."""
@@ -308,8 +309,7 @@ class Execution:
 
     def _asked(self) -> list[Asked]:
         """The monitors that the file names."""
-        forms = self.plan.file.monitors
-        return [Asked(form.monitor, form.interval, form.groups) for form in forms]
+        return asked_of(self.plan.file.monitors)
 
     def _extend_plan(self, platform: Platform) -> None:
         """Let the plan go on with what is made of the rows so far, if anything is."""

@@ -7,11 +7,10 @@ and one stream, so that both can do the same. `uncia.workload.resolve` turns the
 from __future__ import annotations
 
 import base64
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from uncia import yamlio
 from uncia.errors import UnciaError
@@ -23,28 +22,14 @@ from uncia.workload.chains import ChainStage
 from uncia.workload.columns import ColumnField
 from uncia.workload.loops import Closed
 from uncia.workload.mapping import MappedReplay
+from uncia.workload.monitoring import MonitorForms
+from uncia.workload.shares import Percent
 
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
 DEFAULT_CONNECT_TIMEOUT_NS: Final = 5 * NS_PER_S
 DEFAULT_RTT_PROBES: Final = 5
 MAX_RTT_PROBES: Final = 1_000
 MAX_POOL: Final = 1_000_000
-
-
-def _percent(text: object) -> Fraction:
-    """``"5%"`` as 1/20."""
-    number = text[:-1].strip() if isinstance(text, str) and text.endswith("%") else ""
-    try:
-        share = Fraction(number) / 100
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(-1)
-    if "/" in number or not 0 <= share <= 1:
-        raise ValueError(f"{text!r} is not a percentage from 0% to 100%, for example '5%'")
-    return share
-
-
-def _write_percent(share: Fraction) -> str:
-    return f"{float(share * 100):.12g}%"
 
 
 def _http(version: object) -> object:
@@ -54,12 +39,6 @@ def _http(version: object) -> object:
     )
 
 
-Percent = Annotated[
-    Fraction,
-    BeforeValidator(_percent),
-    PlainSerializer(_write_percent, return_type=str),
-    WithJsonSchema({"type": "string", "description": "A percentage", "examples": ["5%", "0.1%"]}),
-]
 HttpVersion = Annotated[Literal["1.1", "2", "auto"], BeforeValidator(_http)]
 
 
@@ -288,6 +267,9 @@ class Workload(Form):
         ge=0,
         le=MAX_RTT_PROBES,
         description="TCP connects to each address, before and after",
+    )
+    monitors: MonitorForms = Field(
+        default_factory=list, description="What watches this machine while the load is kept"
     )
     functions: dict[Name, Function] = Field(min_length=1)
     chains: dict[Name, Chain] = Field(

@@ -1,6 +1,7 @@
 //! The monitors, a file each.
 
 mod cgroup;
+mod command;
 mod machine;
 mod perf;
 mod pressure;
@@ -12,16 +13,23 @@ use crate::samples::Samples;
 pub(crate) trait Monitor: Send {
     /// Reads them.
     fn sample(&mut self, samples: &mut Samples);
+
+    /// Reads them for the last time, and ends what it has started.
+    fn finish(&mut self, samples: &mut Samples) {
+        self.sample(samples);
+    }
 }
 
 impl Kind {
-    /// Its name in rows.
+    /// Its name in rows, if nothing else is asked for.
+    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
             Self::Cgroup => "cgroup",
             Self::Pressure => "pressure",
             Self::Perf => "perf",
+            Self::Command => "command",
         }
     }
 }
@@ -34,6 +42,7 @@ pub(crate) fn make(asked: &Asked, config: &Config) -> Result<Box<dyn Monitor>, S
         Kind::Cgroup => Box::new(cgroup::Cgroup::new(groups)?),
         Kind::Pressure => Box::new(pressure::Pressure::new(groups)?),
         Kind::Perf => Box::new(perf::Perf::new(groups)?),
+        Kind::Command => Box::new(command::Command::new(asked)?),
     })
 }
 

@@ -182,7 +182,8 @@ impl Open {
         }
         let mut push = |counter: Text, value, interval| {
             let cpu = Some(i64::from(self.cpu));
-            samples.rows.push(Sample { counter, group: group.cloned(), cpu, interval, value });
+            let group = group.cloned();
+            samples.rows.push(Sample { counter, group, cpu, interval, value, at: None });
         };
         if let Some(value) = scaled {
             let grown = Grown { value, interval };

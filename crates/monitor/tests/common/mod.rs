@@ -157,7 +157,7 @@ pub(crate) struct Row {
     pub value: f64,
 }
 
-fn read_rows(path: &Path) -> Vec<Row> {
+pub(crate) fn read_rows(path: &Path) -> Vec<Row> {
     let mut rows = Vec::new();
     let add = |batch| {
         rows.extend(rows_of(&batch));

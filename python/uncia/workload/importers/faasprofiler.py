@@ -97,10 +97,32 @@ def convert(document: yamlio.Document, options: Options) -> Imported:
         "functions": functions,
         "streams": streams,
     }
+    if monitor := _monitor(config):
+        imported.data["monitors"] = [monitor]
     if any(function["url"].startswith("https://") for function in functions.values()):
         imported.data["tls"] = {"insecure": True}
         imported.warnings.append("certificates are not checked, as the original does not")
     return imported
+
+
+def _monitor(config: Config) -> dict[str, Any] | None:
+    """The scripts beside the load; they run where a load is kept in a folder."""
+    monitoring = config.perf_monitoring
+    if monitoring is None or (monitoring.runtime_script or monitoring.post_script) is None:
+        return None
+    monitor: dict[str, Any] = {"monitor": "command"}
+    if monitoring.runtime_script is not None:
+        seconds = f"{float(config.test_duration_in_seconds):g}"
+        # It is given the test's duration, as the original does.
+        monitor["start"] = [_local(monitoring.runtime_script), seconds]
+    if monitoring.post_script is not None:
+        monitor["after"] = [_local(monitoring.post_script)]
+    return monitor
+
+
+def _local(script: str) -> str:
+    """A script's path; without a slash it would be looked for on PATH."""
+    return script if "/" in script else f"./{script}"
 
 
 def _warn_of_the_whole(config: Config, options: Options, imported: Imported) -> None:
@@ -121,9 +143,7 @@ def _warn_of_the_whole(config: Config, options: Options, imported: Imported) -> 
         warn("serverless_platform: the original never reads it; left out")
     monitoring = config.perf_monitoring
     if monitoring is not None and monitoring.post_script is not None:
-        warn("perf_monitoring.post_script: the original never reads it; left out")
-    if monitoring is not None and monitoring.runtime_script is not None:
-        warn("perf_monitoring.runtime_script: a workload file starts no scripts; left out")
+        warn("perf_monitoring.post_script: run after the end, which the original forgets")
 
 
 def _function(

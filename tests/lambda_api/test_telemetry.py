@@ -229,6 +229,16 @@ def test_a_batch_that_is_refused_is_sent_again(platform: Platform) -> None:
     assert not of(events, "platform.logsDropped")
 
 
+def test_a_slow_listener_is_sent_nothing_twice(platform: Platform) -> None:
+    deploy(platform, slow=1.3)
+    first = of(until(platform, "platform.report"), "platform.report")
+    # By the next batch all of the first has come, however often.
+    events = until(platform, "platform.report", len(first) + 1)
+    assert len(of(events, "platform.initStart")) == 1
+    reported = [report["requestId"] for report in of(events, "platform.report")]
+    assert len(reported) == len(set(reported))
+
+
 @pytest.mark.parametrize(
     ("plan", "status", "words"),
     [

@@ -47,8 +47,8 @@ pub(crate) trait Interface: std::fmt::Debug + Send + Sync {
     /// swap.
     fn write_memory_limit(&self, folder: &Path, bytes: u64) -> Result<(), Error>;
     /// Has the kernel give up memory of a group that it can have again, from files or from swap. As
-    /// much as that is: nothing left to give up is no error.
-    fn reclaim(&self, folder: &Path) -> Result<(), Error>;
+    /// much as that is: nothing left to give up is no error. Asks before each piece whether it goes on.
+    fn reclaim(&self, folder: &Path, goes_on: &dyn Fn() -> bool) -> Result<(), Error>;
     /// The freezer's file, and what to write to it to stop a group or to let it run.
     fn freezer(&self, frozen: bool) -> (&'static str, &'static str);
     /// Whether every process of the group has stopped.

@@ -74,9 +74,9 @@ impl Interface for V1 {
         write_if_present(&folder.join("memory.kmem.tcp.limit_in_bytes"), &tcp)
     }
 
-    fn reclaim(&self, folder: &Path) -> Result<(), Error> {
-        // It tries some times, and tells nobody what is left.
-        write(&folder.join("memory.force_empty"), "0")
+    fn reclaim(&self, folder: &Path, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
+        // All of it is one piece. It tries some times, and tells nobody what is left.
+        if goes_on() { write(&folder.join("memory.force_empty"), "0") } else { Ok(()) }
     }
 
     fn freezer(&self, frozen: bool) -> (&'static str, &'static str) {

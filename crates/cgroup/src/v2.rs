@@ -18,6 +18,9 @@ const COUNTERS: CounterFiles = CounterFiles {
     threads: "cgroup.threads",
 };
 
+/// Memory that is given up at a time: some milliseconds of the kernel's work.
+const PIECE_BYTES: u64 = 8 << 20;
+
 #[derive(Debug)]
 pub(crate) struct V2;
 
@@ -64,13 +67,21 @@ impl Interface for V2 {
         write_if_present(&folder.join("memory.swap.max"), "0")
     }
 
-    fn reclaim(&self, folder: &Path) -> Result<(), Error> {
-        let used = read(&folder.join("memory.current"))?;
-        match write(&folder.join("memory.reclaim"), used.trim()) {
-            // It gave up less than that: memory of its own cannot be had again without swap.
-            Err(Error::Write { source, .. }) if source.kind() == ErrorKind::WouldBlock => Ok(()),
-            other => other,
+    fn reclaim(&self, folder: &Path, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
+        let file = folder.join("memory.reclaim");
+        let used: u64 = read(&folder.join("memory.current"))?.trim().parse().unwrap_or(0);
+        // As many pieces as there can be: what others charge to the group meanwhile is not waited for.
+        for _ in 0..used.div_ceil(PIECE_BYTES) {
+            if !goes_on() {
+                break;
+            }
+            match write(&file, &PIECE_BYTES.to_string()) {
+                // It gave up less than that: memory of its own cannot be had again without swap.
+                Err(Error::Write { source, .. }) if source.kind() == ErrorKind::WouldBlock => break,
+                other => other?,
+            }
         }
+        Ok(())
     }
 
     fn freezer(&self, frozen: bool) -> (&'static str, &'static str) {
@@ -94,6 +105,31 @@ impl Interface for V2 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_given_up_piece_by_piece_for_as_long_as_it_may_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let current = (3 * PIECE_BYTES - 1).to_string();
+        std::fs::write(folder.path().join("memory.current"), format!("{current}\n")).unwrap();
+        let reclaim = folder.path().join("memory.reclaim");
+        std::fs::write(&reclaim, "").unwrap();
+        let asked = std::cell::Cell::new(0);
+        let goes_on = |most: u32| {
+            asked.set(0);
+            let asked = &asked;
+            move || {
+                asked.set(asked.get() + 1);
+                asked.get() <= most
+            }
+        };
+        V2.reclaim(folder.path(), &goes_on(0)).unwrap();
+        assert_eq!(std::fs::read_to_string(&reclaim).unwrap(), "");
+        V2.reclaim(folder.path(), &goes_on(2)).unwrap();
+        assert_eq!(asked.get(), 3);
+        V2.reclaim(folder.path(), &goes_on(9)).unwrap();
+        assert_eq!(asked.get(), 3);
+        assert_eq!(std::fs::read_to_string(reclaim).unwrap(), PIECE_BYTES.to_string());
+    }
 
     #[test]
     fn controllers_that_must_be_are_switched_on_for_groups_below() {

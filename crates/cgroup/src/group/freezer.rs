@@ -82,13 +82,14 @@ impl Group {
     }
 
     /// Has the kernel give up the memory of a paused group that it can have again: pages of files, and with
-    /// swap all. Blocks while it does; none of it is done for a group that runs.
+    /// swap all. Blocks while it does; nothing is done for a group that runs, or goes on for one that is thawed
+    /// meanwhile, but on version 1 what was begun.
     ///
     /// # Errors
     /// There is no controller of memory, or the kernel cannot (version 2: before Linux 5.19).
     pub fn reclaim(&self) -> Result<(), Error> {
         let folder = self.folder(Controller::Memory).ok_or(Error::NotMounted("memory"))?;
-        if self.stopped().paused { self.interface().reclaim(folder) } else { Ok(()) }
+        self.interface().reclaim(folder, &|| self.stopped().paused)
     }
 
     /// Undoes [`Self::freeze`]. What has no CPU time left is held on until it has.

@@ -19,6 +19,7 @@ use uncia_policy::WorkerId;
 
 pub use super::uplink::JoinError;
 
+use super::ahead::{Ahead, Next};
 use super::frames;
 use super::packages::Packages;
 use super::uplink::{Uplink, token_of};
@@ -69,6 +70,7 @@ pub struct Agent {
     services: Services,
     packages: Packages,
     instances: Mutex<HashMap<String, Arc<Kept>>>,
+    ahead: Ahead,
     /// Whether it wants to leave, and whether it may.
     leaves: watch::Sender<bool>,
     may_go: watch::Sender<bool>,
@@ -125,6 +127,7 @@ impl Agent {
             services: config.services.clone(),
             packages,
             instances: Mutex::default(),
+            ahead: Ahead::default(),
             leaves: watch::Sender::new(false),
             may_go: watch::Sender::new(false),
             grace: config.shutdown_grace(),
@@ -155,6 +158,10 @@ impl Agent {
             }
             // What it asked for, nobody asks for now.
             self.stop_all().await;
+            // Nor says which versions are gone when it is back.
+            for function in self.ahead.forget_all() {
+                InstanceHost::forget(&self.host, &function);
+            }
             tokio::select! {
                 () = becomes_true(&self.leaves) => break,
                 () = tokio::time::sleep(RETRY) => {}
@@ -264,9 +271,13 @@ impl Agent {
         let fetched = ("package".to_owned(), began, Moment::now());
         let id = spec.id.clone();
         let next = InstanceSpec { id: String::new(), ..spec.clone() };
+        self.ahead.begin(&next.function);
         let started = InstanceHost::start(&self.host, WorkerId(0), spec).await;
-        // The next start of this function finds ready what can be.
-        InstanceHost::expect(&self.host, next);
+        match self.ahead.end(&next.function) {
+            // The next start of this function finds ready what can be.
+            Next::Expect => InstanceHost::expect(&self.host, next),
+            Next::Forget => InstanceHost::forget(&self.host, &next.function),
+        }
         let mut phases = vec![fetched];
         phases.extend(started.phases.iter().map(|it| (it.name.to_owned(), it.start, it.end)));
         let mut cgroup = None;
@@ -345,7 +356,9 @@ impl Agent {
 
     async fn forget(&self, body: Incoming) -> Result<(), String> {
         let name = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
-        InstanceHost::forget(&self.host, &String::from_utf8_lossy(&name));
+        let name = String::from_utf8_lossy(&name);
+        self.ahead.forget(&name);
+        InstanceHost::forget(&self.host, &name);
         Ok(())
     }
 

@@ -15,6 +15,7 @@
 //! | [`uplink`] | how that reaches its controller |
 
 mod agent;
+mod ahead;
 mod frames;
 mod members;
 mod packages;

@@ -23,10 +23,10 @@ use uncia_oci::digest::Digesting;
 
 /// How long an answer, and each piece of it, may be waited for.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// In each such time a transfer must end or bring so many bytes: one that trickles ends, and one over a busy link has
-/// the time that it needs.
-const SPELL: Duration = Duration::from_secs(600);
-const LEAST_BYTES: u64 = 10_000_000;
+/// In each such time a transfer must end or bring so many bytes, 17 kB/s: one that trickles ends soon, since starts wait
+/// for it, and one over a busy link has the time that it needs.
+const SPELL: Duration = Duration::from_secs(60);
+const LEAST_BYTES: u64 = 1_000_000;
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Why something could not be fetched.

@@ -225,6 +225,18 @@ pub(crate) fn sandbox() -> Sandbox {
     named.unwrap_or_else(|_| SANDBOX.get())
 }
 
+/// Whether functions run under gVisor's kernel, which does some of what the kernel's part is otherwise.
+pub(crate) fn is_gvisor() -> bool {
+    sandbox().runtime().is_some_and(|runtime| runtime.name() == "runsc")
+}
+
+/// Whether an instance has the processes of one that runs: the first, and its program's; or gVisor's kernel, what opens
+/// files for it, and what it runs programs in.
+pub(crate) fn is_whole(id: &str) -> bool {
+    let processes = processes(id).len();
+    if is_gvisor() { processes >= 3 } else { processes == 2 }
+}
+
 /// A test whose functions are in containers of `runtime`, if that is here.
 #[expect(clippy::print_stderr, reason = "whoever runs the tests reads it")]
 pub(crate) fn in_container<F>(

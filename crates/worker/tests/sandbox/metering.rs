@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use uncia_worker::instance::{Reply, Request};
 
-use crate::fixture::{Function, MIB, Needs, answer, request, test};
+use crate::fixture::{Function, MIB, Needs, answer, is_gvisor, request, test};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -67,7 +67,9 @@ pub(crate) async fn children() {
         ";
     let instance = Function::python(code).start().await;
     let reply = instance.invoke(request("{}")).await;
-    assert!(cpu_ns(&reply) >= 95_000_000, "{}", cpu_ns(&reply));
+    // What gVisor calls CPU time are its clock's ticks, in some of which another process ran.
+    let least = if is_gvisor() { 20_000_000 } else { 95_000_000 };
+    assert!(cpu_ns(&reply) >= least, "{}", cpu_ns(&reply));
     instance.stop(Duration::ZERO).await;
 }
 

@@ -16,9 +16,10 @@ use tokio::time::timeout;
 use super::queue::{Mode, Queue};
 use crate::sandbox::live::Inner;
 
-/// A listener must answer within this time, in which its instance is not frozen.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a batch is sent before it is dropped, and the pauses between.
+/// What an attempt may take, in which its instance is not frozen.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
+/// After so many a batch is dropped, and the pauses between. One that was not answered in time is waited for in the
+/// next, and not sent again: a listener that is slow has it already, and would count it twice.
 const ATTEMPTS: u32 = 3;
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Between two batches, whatever is printed: what telemetry costs the worker is bounded by it.
@@ -45,9 +46,10 @@ async fn send(queue: &Queue, instance: &Weak<Inner>, batch: &Bytes) -> bool {
         let Some(inner) = instance.upgrade() else { return false };
         let mut post = pin!(post(queue, &inner, batch));
         let sent = loop {
-            match timeout(ANSWER_TIMEOUT, &mut post).await {
+            match timeout(ATTEMPT_TIMEOUT, &mut post).await {
                 // A frozen listener is not slow.
                 Err(_) if queue.mode() == Mode::Paused => queue.resumed().await,
+                Err(_) if attempts + 1 < ATTEMPTS && queue.mode() != Mode::Over => attempts += 1,
                 sent => break sent,
             }
         };

@@ -128,6 +128,7 @@ def message(text: bytes) -> str:
 def test_a_request_and_its_answer_pass_as_they_are(platform: Platform) -> None:
     url = create(platform)
     headers = {"X-Own": "1", "Host": "localhost:1", "Connection": "x-hop", "X-Hop": "no"}
+    headers["X-Uncia-Invocation"] = "measured"
     body = "grüße".encode()
     answer, text = ask(platform, f"{url}/a%2Fb//c?x=%26&y", "PUT", body, headers)
     seen = json.loads(text)
@@ -142,6 +143,9 @@ def test_a_request_and_its_answer_pass_as_they_are(platform: Platform) -> None:
     # What the platform measured, and not what the server says of it.
     (row,) = log(platform)
     assert answer.headers.get_all("x-uncia-billed-ns") == [str(row["billed"])]
+    unasked, _ = ask(platform, f"{url}/")
+    assert unasked.headers["x-uncia-outcome"] == "ok"
+    assert unasked.headers["x-uncia-billed-ns"] is None
     assert (row["outcome"], row["start"], row["shared"]) == ("ok", "cold", False)
     assert (row["request_bytes"], row["response_bytes"]) == (len(body), len(text))
     assert row["cpu_user"] + row["cpu_system"] > 0

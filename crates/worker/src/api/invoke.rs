@@ -299,8 +299,8 @@ pub(super) fn payload(
     }
 }
 
-/// Puts what the platform measured into an answer's headers.
-pub(super) fn describe(headers: &mut HeaderMap, row: &Invocation, function: &Function) {
+/// Puts what became of an invocation into its answer's headers, and where.
+pub(super) fn identify(headers: &mut HeaderMap, row: &Invocation, function: &Function) {
     if let Some(request_id) = &row.request_id {
         put(headers, "x-amzn-requestid", request_id);
     }
@@ -312,6 +312,11 @@ pub(super) fn describe(headers: &mut HeaderMap, row: &Invocation, function: &Fun
             put(headers, name, text);
         }
     }
+}
+
+/// The same with what the platform measured.
+pub(super) fn describe(headers: &mut HeaderMap, row: &Invocation, function: &Function) {
+    identify(headers, row, function);
     let numbers = [
         ("x-uncia-queued-ns", row.queued),
         ("x-uncia-initialization-ns", row.initialization),

@@ -107,7 +107,12 @@ fn whole(answer: &Completion, head: &Parts, function: &Function) -> Answer {
             }
         }
     };
-    invoke::describe(response.headers_mut(), answer.row(), function);
+    // Whoever names its invocation measures. Others would read twice as many headers for nothing.
+    if head.headers.contains_key(invoke::INVOCATION_HEADER) {
+        invoke::describe(response.headers_mut(), answer.row(), function);
+    } else {
+        invoke::identify(response.headers_mut(), answer.row(), function);
+    }
     response
 }
 

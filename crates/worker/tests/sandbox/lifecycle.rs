@@ -342,7 +342,10 @@ pub(crate) fn kill_worker(folder: &Path) -> [String; 3] {
     BufReader::new(worker.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     let ids = ["frozen", "spinning", "held"].map(|it| format!("{it}-{}", worker.id()));
-    assert!(ids.iter().all(|id| is_whole(id) && !control_groups(id).is_empty()));
+    for id in &ids {
+        assert!(is_whole(id), "{id}: {:?}", processes(id));
+        assert!(!control_groups(id).is_empty(), "{id}");
+    }
     // The worst case: the first process of the frozen instance is killed too, so that nobody is left
     // to thaw it, and the worker has no chance to do anything about that.
     let stop = |pid: u32, signal| kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();

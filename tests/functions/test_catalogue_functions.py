@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from uncia.functions import check_answer, list_functions, load, package
 
 # They need services, and have tests of their own.
-APPLICATIONS = {"alexa", "compile", "images", "smallbank"}
+APPLICATIONS = {"alexa", "compile", "images", "smallbank", "wages"}
 FUNCTIONS = {it.name: it for it in list_functions() if it.name not in APPLICATIONS}
 IN_PYTHON = [n for n, f in FUNCTIONS.items() if f.parameters and "python" in f.runtime_names]
 EACH = [(f.name, runtime) for f in FUNCTIONS.values() for runtime in f.runtime_names]

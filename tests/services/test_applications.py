@@ -252,3 +252,47 @@ def test_alexa_switches_devices_for_who_knows_the_password_and_keeps_reminders(
     text = json.dumps(rows, default=str).lower()
     assert "sesame" not in text
     assert "taylor" not in text
+
+
+WAGES = [("staff", 5000, 4999), ("staff", 5000, 7), ("manager", 8000, 31_415), ("teamleader", 1, 0)]
+BAD_WAGES = [("boss", 5000, 1), ("staff", -5000, 1), ("staff", 5000, 5000), ("manager", 8000, -1)]
+
+
+@pytest.mark.usefixtures("needs_node")
+def test_statistics_are_those_of_all_records_that_were_inserted_at_once(
+    uncia: Uncia, tmp_path: Path
+) -> None:
+    content = yaml.safe_load((data("experiments") / "serverlessbench/tc4-wages.yaml").read_text())
+    chain = content["chains"].pop("wages-cold")
+    for stage in chain["stages"].values():
+        del stage["settings"]
+    content["chains"].pop("wages-warm")
+    content["chains"]["made"] = chain
+    once = {"kind": "nested", "closed": {"clients": 1, "requests": 1}}
+    content["experiments"] = {
+        "made": {"chain": "made", "kind": "nested", "closed": {"clients": 4, "requests": 20}}
+    }
+    for number, (role, base, merit) in enumerate([*WAGES, *BAD_WAGES]):
+        record = {"name": f"n{number}", "role": role, "base": base, "merit": merit}
+        name, is_bad = f"wage-{number}", number >= len(WAGES)
+        stages = {} if is_bad else dict(chain["stages"])
+        given = {"record": json.dumps(record)}
+        stages["insert"] = {"function": "insert", "parameters": given}
+        stages = {it: stages[it] for it in ("insert", "format", "write") if it in stages}
+        content["chains"][name] = {"stages": stages}
+        content["experiments"][name] = {"chain": name, **once}
+        if is_bad:
+            content["experiments"][name]["expect"] = {"function_error": "all"}
+    check = {"function": "verify", "closed": {"clients": 1, "requests": 1}}
+    content["experiments"]["verified"] = check
+    rows = carry_out(uncia, tmp_path, content)
+    assert outcomes(rows, "verified") == ["ok"]
+    assert outcomes(rows, "made", stage="result") == ["ok"] * 20
+    for number in range(len(BAD_WAGES)):
+        name = f"wage-{len(WAGES) + number}"
+        assert outcomes(rows, name) == ["function_error"]
+    words = "\n".join(errors(rows, f"wage-{len(WAGES) + it}") for it in range(len(BAD_WAGES)))
+    assert 'role: "boss" is none of staff, teamleader, manager' in words
+    assert "base: -5000 is no whole number from 1 to 1000000" in words
+    assert "merit: 5000 is no whole number from 0 to 4999" in words
+    assert "merit: -1 is no whole number from 0 to 49999" in words

@@ -209,6 +209,24 @@ def test_what_the_paper_says_of_long_chains_is_reproduced_and_doctored_rows_diff
     assert verdicts(tmp_path / "few", few)["implication-iii-resources"] == UNCHECKED
 
 
+def test_what_triggers_begin_is_no_part_of_a_chain_but_of_its_bill(tmp_path: Path) -> None:
+    rows = nested("nested-e")
+    for number in range(REQUESTS):
+        begin, writer = number * 1_000 + 50, f"r:nested-e-0-{number}-b"
+        # It begins while the client waits, and ends after it has its answer.
+        late = invocation("nested-e", f"t:{number}", begin, begin + 400, stage="analysed")
+        own = invocation("nested-e", f"t:{number}-own", begin + 100, begin + 200)
+        rows += [late | {"parent": writer}, own | {"parent": f"t:{number}"}]
+    write(tmp_path, {"nested-e": rows})
+    parts = [
+        figure(tmp_path, "nested-e", f"chain_{part}").value
+        for part in ("startup", "communication", "execution", "latency")
+    ]
+    assert parts == pytest.approx([2, 3, 95, 100])
+    assert figure(tmp_path, "nested-e", "billed_over_self").value == pytest.approx(182 / 95)
+    assert figure(tmp_path, "nested-e", "memory_time").value == pytest.approx(0.182 + 0.5)
+
+
 def test_positions_in_the_lives_of_instances_and_their_starts(tmp_path: Path) -> None:
     rows = []
     for number in range(12):
@@ -220,18 +238,18 @@ def test_positions_in_the_lives_of_instances_and_their_starts(tmp_path: Path) ->
     write_run(tmp_path, rows)
     data = load(tmp_path)
 
-    def value(name: str, life: tuple[int, int] | None = None) -> float | None:
-        subject = SubjectRows("e", Subject(experiment="e", life=life), data)
+    def value(name: str, *life: int) -> float | None:
+        subject = SubjectRows("e", Subject(experiment="e", life=list(life) or None), data)
         compute = metric(name, name).compute
         assert compute is not None
         return compute(subject, "").value
 
-    assert value("execution_mean", (1, 1)) == pytest.approx(50)
-    assert value("execution_mean", (2, 6)) == pytest.approx(10)
+    assert value("execution_mean", 1, 1) == pytest.approx(50)
+    assert value("execution_mean", 2, 6) == pytest.approx(10)
     assert value("execution_mean") == pytest.approx((2 * 50 + 10 * 10) / 12)
-    assert value("execution_mean", (7, 9)) is None
-    assert value("start_p99", (1, 1)) == pytest.approx(8)
-    assert value("start_p99", (2, 2)) == pytest.approx(1)
+    assert value("execution_mean", 7, 9) is None
+    assert value("start_p99", 1, 1) == pytest.approx(8)
+    assert value("start_p99", 2, 2) == pytest.approx(1)
     assert value("prepare") is None
 
 

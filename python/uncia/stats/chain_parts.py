@@ -129,7 +129,10 @@ def of_experiment(
         about = described[stream]
         complete = [it for it in of_stream if hops.is_complete(it, about)]
         waited_for = partial(hops.is_waited_for, described=about)
-        parts = [_parts(it, about["kind"], calls, waited_for) for it in complete]
+        parts = [
+            _parts(hops.without_followers(it, about), about["kind"], calls, waited_for)
+            for it in complete
+        ]
         result.append(ChainKind(about["name"], about["kind"], parts))
     return [*result, *_of_client(table, experiment)]
 

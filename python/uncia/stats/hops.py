@@ -11,7 +11,7 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -380,6 +380,33 @@ def is_complete(chain: Chain, described: Mapping[str, Any]) -> bool:
     # By their stages: functions may invoke others on their own, which are no stages of the chain.
     good = {hop["stage"] for hop in chain.hops if hop["outcome"] == "ok"}
     return bool(chain.root["outcome"] == "ok" and _expected(described) <= good)
+
+
+def without_followers(chain: Chain, described: Mapping[str, Any]) -> Chain:
+    """The chain without what triggers began when it had changed documents.
+
+    Nobody waits for that, and the client may have had its answer long before. It is what has a
+    stage, and none of the chain's, with all behind it; functions' own calls have none.
+    """
+    left = {
+        hop["invocation"]
+        for hop in chain.hops
+        if hop["stage"] is not None and _stage(hop["stage"], described) not in described["stages"]
+    }
+    if not left:
+        return chain
+    parents = {hop["invocation"]: hop["parent"] for hop in chain.hops}
+
+    def is_left(name: str | None) -> bool:
+        seen: set[str] = set()
+        while name is not None and name not in seen:
+            if name in left:
+                return True
+            seen.add(name)
+            name = parents.get(name)
+        return False
+
+    return replace(chain, hops=[hop for hop in chain.hops if not is_left(hop["invocation"])])
 
 
 def _expected(described: Mapping[str, Any]) -> set[str]:

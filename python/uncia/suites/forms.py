@@ -73,11 +73,19 @@ class Subject(Form):
     function: Name | None = Field(None, description="Rows of this function alone")
     skip: int = Field(0, ge=0, description="Without the first so many requests")
     after: Duration = Field(0, description="Requests since so long after the first")
-    life: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = Field(
+    life: list[Annotated[int, Field(ge=1)]] | None = Field(
         None,
+        min_length=2,
+        max_length=2,
         description="Invocations of instances by their position in the instance's life, from the"
         " first of the two to the second, such as [1, 5] for each one's first five",
     )
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if self.life is not None and self.life[0] > self.life[1]:
+            raise ValueError(f"life: {self.life[0]} comes after {self.life[1]}")
+        return self
 
 
 class Statement(Form):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _NS_PER_MS: Final = 1e6
 PREPARE: Final = ("fetch", "unpack", "cgroup", "spawn", "assign", "network", "mount", "mounts")
+PULL: Final = ("fetch", "unpack")
 LOAD: Final = ("extensions", "exec", "runtime", "fork", "handler")
 PHASES: Final = (*PREPARE, *LOAD, "thaw")
 """What the platform calls them (docs/explanation/cold-start.md)."""
@@ -95,6 +96,13 @@ METRICS: Final = (
         "ms",
         "Mean time of a start until the sandbox is there with its code.",
         partial(_phases, PREPARE),
+    ),
+    Metric(
+        "pull",
+        "time",
+        "ms",
+        "Mean time of a start in which its package is fetched and unpacked.",
+        partial(_phases, PULL),
     ),
     Metric(
         "load",

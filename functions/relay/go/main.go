@@ -71,9 +71,14 @@ func read(event json.RawMessage) (parameters, error) {
 	if err != nil {
 		return values, err
 	}
+	if value, is := given["payload"]; is {
+		if values.Payload, err = uncia.Text(value); err != nil {
+			return values, fmt.Errorf("payload: %w", err)
+		}
+		delete(given, "payload")
+	}
 	for name, target := range map[string]any{
-		"payload": &values.Payload, "size": &values.Size, "by": &values.By,
-		"threshold": &values.Threshold, "remove": &values.Remove,
+		"size": &values.Size, "by": &values.By, "threshold": &values.Threshold, "remove": &values.Remove,
 	} {
 		if value, is := given[name]; is {
 			if err := json.Unmarshal(value, target); err != nil {

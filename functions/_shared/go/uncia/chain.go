@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -125,9 +126,9 @@ func takeChain(event json.RawMessage) (*chain, json.RawMessage, error) {
 		return nil, nil, fmt.Errorf("the event's key %s is no chain: %w", chainKey, err)
 	}
 	delete(given, chainKey)
-	rest, err := json.Marshal(given)
-	if err != nil || envelope.Chain == nil {
-		return nil, rest, err
+	rest := object(given)
+	if envelope.Chain == nil {
+		return nil, rest, nil
 	}
 	chain := envelope.Chain
 	if err := json.Unmarshal(chain.Stages, &chain.stages); err != nil {
@@ -210,10 +211,7 @@ func (c *chain) calls(result Result) ([]call, error) {
 		if err != nil {
 			return nil, err
 		}
-		payload, err := json.Marshal(event)
-		if err != nil {
-			return nil, err
-		}
+		payload := object(event)
 		name := stage.Name
 		if stage.Repeat > 1 {
 			name = fmt.Sprintf("%s-%d", name, it.turn)
@@ -235,20 +233,32 @@ func fillEvent(text json.RawMessage, result Result) (map[string]json.RawMessage,
 	if !bytes.Contains(text, []byte(answerKey)) {
 		return event, nil
 	}
-	// As the next function would see it.
-	answer, err := json.Marshal(result)
-	if err != nil {
-		return nil, err
-	}
 	for key, value := range event {
-		if event[key], err = fill(value, answer); err != nil {
+		filled, err := fill(value, result)
+		if err != nil {
 			return nil, err
 		}
+		event[key] = filled
 	}
 	return event, nil
 }
 
-func fill(value, answer json.RawMessage) (json.RawMessage, error) {
+// object writes values that are JSON already, without reading them: payloads have megabytes.
+func object(values map[string]json.RawMessage) json.RawMessage {
+	text := []byte{'{'}
+	for key, value := range values {
+		if len(text) > 1 {
+			text = append(text, ',')
+		}
+		// A text is JSON whatever it says.
+		name, _ := json.Marshal(key)
+		text = slices.Grow(text, len(name)+len(value)+2)
+		text = append(append(append(text, name...), ':'), value...)
+	}
+	return append(text, '}')
+}
+
+func fill(value json.RawMessage, answer Result) (json.RawMessage, error) {
 	if !bytes.Contains(value, []byte(answerKey)) {
 		return value, nil
 	}
@@ -272,7 +282,7 @@ func fill(value, answer json.RawMessage) (json.RawMessage, error) {
 		if err := json.Unmarshal(path, &keys); err != nil {
 			return nil, err
 		}
-		return find(answer, keys)
+		return part(answer, keys)
 	}
 	for key, item := range object {
 		filled, err := fill(item, answer)
@@ -284,7 +294,28 @@ func fill(value, answer json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(object)
 }
 
-func find(value json.RawMessage, keys []string) (json.RawMessage, error) {
+// part returns a value of an answer as the next function would see it.
+func part(answer Result, keys []string) (json.RawMessage, error) {
+	if len(keys) == 0 {
+		return json.Marshal(answer)
+	}
+	missing := fmt.Errorf("the answer before it has no %s", strings.Join(keys, "."))
+	value, is := answer[keys[0]]
+	if !is {
+		return nil, missing
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	found, is := find(text, keys[1:])
+	if !is {
+		return nil, missing
+	}
+	return found, nil
+}
+
+func find(value json.RawMessage, keys []string) (json.RawMessage, bool) {
 	for _, key := range keys {
 		var object map[string]json.RawMessage
 		var list []json.RawMessage
@@ -298,9 +329,9 @@ func find(value json.RawMessage, keys []string) (json.RawMessage, error) {
 			value = list[index]
 			continue
 		}
-		return nil, fmt.Errorf("the answer before it has no %s", strings.Join(keys, "."))
+		return nil, false
 	}
-	return value, nil
+	return value, true
 }
 
 // perform invokes a stage; it returns the list of its hop and of those that it reports.

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 const prefix = "/2018-06-01/runtime/"
@@ -84,6 +85,15 @@ func Parameters(event json.RawMessage) (map[string]json.RawMessage, error) {
 		return nil, wrong
 	}
 	return given, nil
+}
+
+// Text reads a parameter that is a text. One without escapes is taken as it is: payloads have megabytes.
+func Text(value json.RawMessage) (text string, err error) {
+	last := len(value) - 1
+	if last > 0 && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 && utf8.Valid(value) {
+		return string(value[1:last]), nil
+	}
+	return text, json.Unmarshal(value, &text)
 }
 
 // Enveloped makes a handler of what a function does, as lambda.Start of aws-lambda-go takes it.

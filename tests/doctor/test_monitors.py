@@ -121,6 +121,8 @@ def test_a_monitor_that_saw_none_of_its_groups_says_so() -> None:
         ([{"monitor": "perf", "format": "pqos"}], "format is of the monitor command, not of perf"),
         ([{"monitor": "perf", "budget": "0%"}], "a budget of 0% lets a monitor do nothing"),
         ([{"monitor": "perf", "budget": "2"}], "is not a percentage"),
+        # The number alone would fill the memory.
+        ([{"monitor": "perf", "budget": "1e999999999%"}], "is not a percentage"),
     ],
 )
 def test_monitors_of_files_are_checked_before_the_run(monitors: object, message: str) -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+# Without an exponent: of a large one the number alone would fill the memory.
+_NUMBER: Final = re.compile(r"(?=.*[0-9])[0-9]{0,20}(\.[0-9]{0,20})?")
 
 
 def percent(text: object) -> Fraction:
     """``"5%"`` as 1/20."""
     number = text[:-1].strip() if isinstance(text, str) and text.endswith("%") else ""
-    try:
-        share = Fraction(number) / 100
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(-1)
-    if "/" in number or not 0 <= share <= 1:
+    share = Fraction(number) / 100 if _NUMBER.fullmatch(number) else Fraction(-1)
+    if not 0 <= share <= 1:
         raise ValueError(f"{text!r} is not a percentage from 0% to 100%, for example '5%'")
     return share
 

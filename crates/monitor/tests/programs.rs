@@ -82,7 +82,9 @@ fn programs_that_hang_flood_or_print_garbage_are_told() {
     );
     assert!(sentences.iter().any(|it| it.contains("ended early")), "{sentences:?}");
 
-    let (rows, _) = watch(shell("exec yes '{\"x_count\": 1}'"), 300);
+    let mut flood = shell("exec yes '{\"x_count\": 1}'");
+    flood[0]["interval_ns"] = json!(100_000_000);
+    let (rows, _) = watch(flood, 150);
     let read = rows.iter().filter(|it| it.counter == "mine.x_count").count();
     assert!(read > 0 && common::sum(&rows, "monitor.lost_count", None) > 0.0);
     // What the program used is the monitor's.

@@ -1,0 +1,234 @@
+"""Serves a function over HTTP by bare processes: one for each request, or some that stay.
+
+    python native_host.py < CONFIG
+
+The first line of the input is the configuration in JSON; its end is the order to end, so that the
+server ends with whoever started it. Prints ``{"port": N}`` when it listens, on the loopback
+interface.
+
+Configuration: ``mode`` (start, warm), ``processes`` that run at once at most, the ``command`` of a
+process, its ``environment`` and ``folder``, ``timeout`` in s, and ``groups``: files through which
+this process joins its control groups.
+"""
+
+import base64
+import contextlib
+import ctypes
+import http.server
+import json
+import os
+import queue
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any, ClassVar
+
+PR_SET_PDEATHSIG = 1
+MOST_BODY = 64 << 20
+STARTED_TIMEOUT_S = 60
+LIBC = ctypes.CDLL(None)
+
+
+def unanswered(kind: str, message: str) -> bytes:
+    """The body of what is no answer of the function's."""
+    return json.dumps({"errorType": kind, "errorMessage": message}).encode()
+
+
+class Process:
+    """A process of the function: it answers events, one after the other."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.began = time.time_ns()
+        self.name = uuid.uuid4().hex
+        self.served = 0
+        self.child: subprocess.Popen[bytes] = subprocess.Popen(
+            config["command"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None,
+            cwd=config["folder"],
+            env=config["environment"],
+            start_new_session=True,
+            # It must not outlive this process, however that ends.
+            preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        )
+
+    def ask(self, order: dict[str, Any], timeout_s: float) -> Any:
+        """The answer; None if none comes in time, or the process has ended."""
+        assert self.child.stdin is not None, "it is a pipe"
+        assert self.child.stdout is not None, "it is a pipe"
+        try:
+            self.child.stdin.write(json.dumps(order).encode() + b"\n")
+            self.child.stdin.flush()
+        except OSError:
+            return None
+        deadline, line = time.monotonic() + timeout_s, b""
+        while not line.endswith(b"\n"):
+            rest = max(0.0, deadline - time.monotonic())
+            if not select.select([self.child.stdout], [], [], rest)[0]:
+                return None
+            read = os.read(self.child.stdout.fileno(), 1 << 16)
+            if not read:
+                return None
+            line += read
+        return json.loads(line)
+
+    def end(self) -> tuple[int, int]:
+        """Kill it with all that it has started; user and system CPU time in ns of its life."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        for pipe in (self.child.stdin, self.child.stdout):
+            with contextlib.suppress(OSError):  # what it was not given is lost with it
+                if pipe is not None:
+                    pipe.close()
+        _, status, usage = os.wait4(self.child.pid, 0)
+        self.child.returncode = os.waitstatus_to_exitcode(status)
+        return round(usage.ru_utime * 1e9), round(usage.ru_stime * 1e9)
+
+
+class Pool:
+    """The places in which processes run; a request waits for one, in order."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.places: queue.Queue[Process | None] = queue.Queue()
+        for _ in range(config["processes"]):
+            self.places.put(Process(config) if config["mode"] == "warm" else None)
+
+    def serve(self, event: Any) -> tuple[int, dict[str, Any], bytes]:
+        """Status, headers and body of the answer to an event."""
+        arrived = time.time_ns()
+        process = self.places.get()
+        taken = time.time_ns()
+        is_new = process is None
+        process = process or Process(self.config)
+        timeout_s = self.config["timeout"]
+        order = {"id": str(uuid.uuid4()), "event": event, "deadline": time.time() + timeout_s}
+        begun = time.monotonic()
+        answer = process.ask(order, timeout_s)
+        is_late = answer is None and time.monotonic() - begun >= timeout_s
+        headers: dict[str, Any] = {
+            "x-uncia-instance": process.name,
+            "x-uncia-queued-ns": taken - arrived,
+        }
+        headers["x-uncia-start"] = "cold" if is_new else "warm"
+        kept = process if self.config["mode"] == "warm" and answer is not None else None
+        used: tuple[int | None, int | None] = (None, None)
+        if answer is not None:
+            used = (answer["user"], answer["system"])
+        if kept is None:
+            life = process.end()
+            # It was in the function, or about to be.
+            used = used if answer is not None else life
+            if self.config["mode"] == "warm":
+                kept = Process(self.config)
+        self.places.put(kept)
+        headers |= {"x-uncia-cpu-user-ns": used[0], "x-uncia-cpu-system-ns": used[1]}
+        if answer is None:
+            if is_late:
+                headers["x-uncia-outcome"] = "timeout"
+                return 504, headers, unanswered("Timeout", f"no answer within {timeout_s} s")
+            return 502, headers, unanswered("Exited", "the process ended without an answer")
+        headers |= {
+            "x-uncia-started-unix-ns": answer["started"],
+            "x-uncia-ended-unix-ns": answer["ended"],
+            "x-uncia-execution-ns": max(0, answer["ended"] - answer["started"]),
+        }
+        if is_new:
+            headers["x-uncia-initialization-ns"] = max(0, answer["started"] - process.began)
+        if "type" in answer:
+            body = unanswered(answer["type"], answer["message"])
+            headers["x-uncia-outcome"] = "function_error"
+            headers["x-uncia-error"] = base64.b64encode(body).decode()
+            return 502, headers, body
+        return 200, headers, json.dumps(answer["result"]).encode()
+
+    def end(self) -> None:
+        """End those that wait for a request."""
+        while True:
+            try:
+                process = self.places.get_nowait()
+            except queue.Empty:
+                return
+            if process is not None:
+                process.end()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Passes each request's body on, as the event."""
+
+    protocol_version = "HTTP/1.1"
+    # One write for an answer's head and body.
+    wbufsize = -1
+    pool: ClassVar[Pool]
+
+    def do_POST(self) -> None:
+        """Serve a request, whatever its method."""
+        length = int(self.headers.get("content-length") or 0)
+        if length > MOST_BODY or "chunked" in self.headers.get("transfer-encoding", ""):
+            self.close_connection = True
+            message = f"at most {MOST_BODY} bytes, not chunked"
+            self.answer(413, {}, unanswered("TooLarge", message))
+            return
+        body = self.rfile.read(length)
+        try:
+            event = json.loads(body or b"{}")
+        except ValueError:
+            self.answer(400, {}, unanswered("NoJson", "the body is no JSON"))
+            return
+        self.answer(*self.pool.serve(event))
+
+    do_GET = do_PUT = do_POST
+
+    def answer(self, status: int, headers: dict[str, Any], body: bytes) -> None:
+        """Send an answer; headers that are None are left out."""
+        self.send_response(status)
+        for name, value in headers.items():
+            if value is not None:
+                self.send_header(name, str(value))
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing: rows say it."""
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A thread for each connection."""
+
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Take a connection on which nothing waits for more to send."""
+        connection, address = super().get_request()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection, address
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    config = json.loads(sys.stdin.readline())
+    for file in config["groups"]:
+        Path(file).write_text("0", encoding="ascii")
+    pool = Handler.pool = Pool(config)
+    server = Server(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(json.dumps({"port": server.server_address[1]}), flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    sys.stdin.read()
+    server.shutdown()
+    pool.end()
+    # Requests that are being served go with their processes, which die with this one.
+    os._exit(0)
+
+
+main()

@@ -1,0 +1,75 @@
+"""Runs a function's handler once for each line of its input, bare.
+
+    python python_handler.py MODULE.FUNCTION NAME < EVENTS > ANSWERS
+
+An event is a line of JSON: its ``id``, the ``event``, and the ``deadline`` in Unix seconds. So is
+an answer: ``result``, or ``type`` and ``message`` of what was raised; when the handler began and
+ended, in Unix ns; and the CPU time in ns that the process used meanwhile.
+"""
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+class Context:
+    """What a handler learns of its invocation, as far as there is anything to say."""
+
+    def __init__(self, name: str, order: dict[str, Any]) -> None:
+        self.function_name = name
+        self.function_version = "$LATEST"
+        self.aws_request_id = order["id"]
+        self.log_group_name = self.log_stream_name = ""
+        self._deadline = order["deadline"]
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Return how long the invocation may go on."""
+        return max(0, int((self._deadline - time.time()) * 1_000))
+
+
+def used() -> tuple[int, int]:
+    """User and system CPU time in ns, of this process and of children that it has waited for."""
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    usages = [resource.getrusage(each) for each in whose]
+    return (
+        round(sum(usage.ru_utime for usage in usages) * 1e9),
+        round(sum(usage.ru_stime for usage in usages) * 1e9),
+    )
+
+
+def main() -> None:
+    """Answer events until there are no more."""
+    name, function = sys.argv[1:]
+    # What the function prints goes elsewhere than its answers.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.path.insert(0, str(Path.cwd()))
+    module, _, attribute = name.rpartition(".")
+    handler = getattr(importlib.import_module(module.replace("/", ".")), attribute)
+    for line in sys.stdin:
+        order = json.loads(line)
+        user, system = used()
+        started = time.time_ns()
+        try:
+            answer = {"result": handler(order["event"], Context(function, order))}
+            text = json.dumps(answer)
+        except Exception as error:  # noqa: BLE001  # whatever a function raises is its answer
+            text = json.dumps({"type": type(error).__name__, "message": str(error)})
+        ended = time.time_ns()
+        after = used()
+        times = {
+            "started": started,
+            "ended": ended,
+            "user": after[0] - user,
+            "system": after[1] - system,
+        }
+        answers.write(text[:-1] + ", " + json.dumps(times)[1:] + "\n")
+        answers.flush()
+
+
+main()

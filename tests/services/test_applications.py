@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,16 @@ import pytest
 import yaml
 from run_helpers import Uncia, finish
 
+from uncia import functions
 from uncia.errors import UnciaError
 from uncia.functions import java
+from uncia.functions.images.code import image_of
 from uncia.paths import data
-from uncia.services import redis_server
+from uncia.platforms import Context, boto
+from uncia.platforms.embedded import service_config
+from uncia.platforms.journal import Journal
+from uncia.platforms.server import Server
+from uncia.services import redis_server, store
 
 pytestmark = [
     pytest.mark.skipif(
@@ -296,3 +304,63 @@ def test_statistics_are_those_of_all_records_that_were_inserted_at_once(
     assert "base: -5000 is no whole number from 1 to 1000000" in words
     assert "merit: 5000 is no whole number from 0 to 4999" in words
     assert "merit: -1 is no whole number from 0 to 49999" in words
+
+
+@pytest.mark.usefixtures("needs_root")
+def test_a_folder_of_ones_own_is_compiled_by_the_coordinator_as_it_is_here(
+    tmp_path: Path, state_home: Path
+) -> None:
+    del state_home
+    journal = Journal("coordinated", tmp_path / "journal")
+    context = Context("coordinated", journal)
+    service = store.connect(store.Options(), context)
+    image, _ = image_of(functions.load("compile"))
+    config = {"images": [str(image.folder)]}
+    try:
+        config["services"] = service_config({"store": service.start()})
+        server = Server(tmp_path / "state", config)
+        try:
+            boto.client(server.address).create_function(
+                FunctionName="compile",
+                Role=boto.ROLE,
+                PackageType="Image",
+                Code={"ImageUri": f"oci:{image.folder}"},
+                MemorySize=1769,
+                Timeout=60,
+                Tags={"uncia:reach": "store"},
+            )
+            environment = {
+                **os.environ,
+                "AWS_ENDPOINT_URL_LAMBDA": f"http://{server.address}",
+                "AWS_ACCESS_KEY_ID": "any",
+                "AWS_SECRET_ACCESS_KEY": "any",
+                "AWS_DEFAULT_REGION": "us-east-1",
+            }
+
+            def coordinate(texts: dict[str, str]) -> subprocess.CompletedProcess[str]:
+                folder = tmp_path / f"project-{len(list(tmp_path.iterdir()))}"
+                for path, text in texts.items():
+                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / path).write_text(text)
+                script = data("functions") / "compile" / "coordinate.py"
+                command = [sys.executable, str(script), str(folder), "--check", "--out"]
+                return subprocess.run(
+                    [*command, str(tmp_path / "program")],
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+
+            bad = coordinate(BAD)
+            assert bad.returncode == 1
+            assert "lib/part.c:1:" in bad.stderr
+            assert not (tmp_path / "program").exists()
+            good = coordinate(GOOD)
+            assert good.returncode == 0, good.stderr
+            assert subprocess.check_output([tmp_path / "program"]) == b"42\n"
+        finally:
+            server.stop()
+    finally:
+        service.close()
+        journal.close()

@@ -141,6 +141,22 @@ impl Group {
         write_if_present(&folder.join(file), &weight.to_string())
     }
 
+    /// Gives it this weight among the groups beside it, in shares of version 1, of which a group has 1024 at
+    /// first: at least the least that there is. Without the controller, nothing is divided.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn set_shares(&self, shares: u64) -> Result<(), Error> {
+        const DEFAULT: u64 = 1_024;
+        let Some(folder) = self.folder(Controller::Cpu) else { return Ok(()) };
+        let (file, weights) = self.interface().weights();
+        let weight = shares.saturating_mul(self.interface().default_weight()) / DEFAULT;
+        write_if_present(
+            &folder.join(file),
+            &weight.clamp(*weights.start(), *weights.end()).to_string(),
+        )
+    }
+
     /// Gives it this weight among the groups beside it, in micro-vCPU: at least the least that there is.
     /// Without the controller, nothing is divided.
     ///

@@ -54,6 +54,14 @@ impl CpuShare {
         Ok(Some(Self { members, group }))
     }
 
+    /// Gives it this part of what the groups beside it get, as [`Group::set_shares`] does.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn set_shares(&self, shares: u64) -> Result<(), Error> {
+        self.group.set_shares(shares)
+    }
+
     /// Makes a member, as [`Group::create`] does.
     ///
     /// # Errors

@@ -43,6 +43,8 @@ pub struct Config {
     pub pool: u32,
     /// How long after an answer the machine's CPUs do not sleep, in ms; 0: they may at once.
     pub stay_awake_ms: u64,
+    /// Whether functions may name the CPUs that they run on.
+    pub cpusets: bool,
     /// The most bytes of data that a state of a state machine may get or give; 1 or more.
     pub data_limit: usize,
     /// Bytes of fetched packages that are kept for later instances.
@@ -82,6 +84,7 @@ impl Default for Config {
             log_rows: 0,
             pool: 0,
             stay_awake_ms: 0,
+            cpusets: false,
             data_limit: 0,
             code_cache_bytes: 0,
             seed: 0,
@@ -402,6 +405,7 @@ mod tests {
                 }
                 Kind::Choice(choices) => Value::Word(choices[0].0),
                 Kind::Services(_) => Value::Services(crate::services::Reach(1)),
+                Kind::Cpus(_) => setting.kind.parse("0").unwrap(),
             };
             setting.kind.set(&mut Target::of_config(&mut config), value);
             assert_ne!(format!("{config:?}"), before, "{}", setting.name);

@@ -17,6 +17,7 @@ use crate::instance::{
 };
 use crate::layer::{LayerUse, Layers};
 use crate::published::{LATEST, Published};
+use crate::sandbox::allowed_cpus;
 pub(crate) use crate::settings::Overrides;
 use crate::settings::Target;
 use crate::store::{Code, FetchedZip, StoredImage};
@@ -295,6 +296,38 @@ impl Function {
 
     /// Why no instance of it can ever start here, if none can: a sentence.
     pub(crate) fn refusal(&self, config: &Config) -> Option<String> {
+        self.refusal_of_cpus(config).or_else(|| self.refusal_of_size(config))
+    }
+
+    /// Why the platform does not divide its CPUs as the function asks, if it does not: a sentence.
+    fn refusal_of_cpus(&self, config: &Config) -> Option<String> {
+        let (cpus, cpu_shares) = self.overrides.cpus();
+        let sharing = &config.policies.cpu;
+        if cpu_shares.is_some() && config.shares_cpus() {
+            return Some(format!(
+                "The tag uncia:cpu-shares says how the kernel divides CPUs, and this platform has a policy for that \
+                 ({sharing}): leave the tag out, or cpu_sharing."
+            ));
+        }
+        let cpus = cpus?;
+        if config.shares_cpus() {
+            return Some(format!(
+                "The tag uncia:cpus keeps instances to CPUs, and this platform has a policy for that ({sharing}): \
+                 leave the tag out, or cpu_sharing."
+            ));
+        }
+        if !config.cpusets {
+            return Some(
+                "The tag uncia:cpus needs a platform that was started with cpusets: `uncia serve --cpusets`, \
+                 or `cpusets` in its configuration."
+                    .to_owned(),
+            );
+        }
+        cpus.refusal(&allowed_cpus())
+    }
+
+    /// Why an instance is larger than the platform, if it is: a sentence.
+    fn refusal_of_size(&self, config: &Config) -> Option<String> {
         let Resources { cpu, memory } = config.capacity;
         let (own_cpu, own_memory) = match config.capacity {
             Resources::UNBOUNDED => return None,
@@ -400,6 +433,8 @@ impl Function {
             memory_bytes: self.memory_bytes(),
             cpu_micro: self.cpu_micro(),
             cpu_time: None,
+            cpus: None,
+            cpu_shares: None,
             ephemeral_bytes: self.ephemeral_bytes(),
             pids_max: config.pids_max,
             init_timeout: Duration::from_millis(config.init_timeout_ms),

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use uncia_clock::Moment;
 use uncia_record::Traffic;
 
+use crate::cpu_list::CpuList;
+
 pub use crate::answer_body::AnswerBody;
 pub use crate::passage::Passage;
 pub(crate) use crate::sandbox::InUse;
@@ -118,6 +120,8 @@ pub struct HostConfig {
     pub services: Services,
     /// Started runtimes that are kept, of each kind that functions ask for.
     pub pool: usize,
+    /// Whether instances may be kept to some CPUs.
+    pub cpusets: bool,
     /// Whether the CPU is divided as [`Instance::set_cpu`] says, and not equally between functions.
     pub shares_cpus: bool,
     /// The memory that instances may be allocated together, in bytes, where that is counted.
@@ -189,6 +193,10 @@ pub struct InstanceSpec {
     pub cpu_micro: u64,
     /// The CPU time that a request may use, where its code is run for it alone.
     pub cpu_time: Option<Duration>,
+    /// The CPUs that it runs on, unless it may on all.
+    pub cpus: Option<CpuList>,
+    /// What all instances of its function together get of a CPU, in proportion to others; None: as much as any.
+    pub cpu_shares: Option<u64>,
     /// Period of the CPU quota in microseconds.
     pub period_us: u64,
     /// Size of `/tmp` in bytes (the sandbox may cap it below the memory limit).
@@ -239,6 +247,8 @@ impl InstanceSpec {
             memory_bytes: 256 << 20,
             cpu_micro: 1_000_000,
             cpu_time: None,
+            cpus: None,
+            cpu_shares: None,
             period_us: 100_000,
             ephemeral_bytes: 16 << 20,
             pids_max: 64,

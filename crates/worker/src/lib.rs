@@ -13,6 +13,7 @@ mod awake;
 mod clock;
 pub mod cluster;
 pub mod config;
+pub mod cpu_list;
 mod dispatch;
 mod failure;
 pub mod features;

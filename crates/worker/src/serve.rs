@@ -109,6 +109,7 @@ impl Worker {
             chain: chain(itself.clone()),
             services: config.services.clone(),
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),
+            cpusets: config.cpusets,
             shares_cpus: config.shares_cpus(),
             capacity_memory: config.capacity_memory(),
         })

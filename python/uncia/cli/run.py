@@ -81,7 +81,7 @@ def perform(
     quiet: bool = False,
 ) -> Outcome | None:
     """Run an experiment file; return None after a dry run, which only shows the plan."""
-    from uncia.experiment import files, locked, progress, runner
+    from uncia.experiment import cpus, files, locked, progress, runner
     from uncia.experiment.planning import plan
     from uncia.experiment.sources import Sources
     from uncia.runs.folder import check_free
@@ -91,6 +91,7 @@ def perform(
         checked = checked.model_copy(update={"seed": seed})
     sources = Sources(document, path.resolve().parent)
     planned = plan(checked, sources, only or [])
+    cpus.check(document, checked)
     if dry_run:
         if out is not None:
             check_free(out, overwrite=overwrite)

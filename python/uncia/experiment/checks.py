@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from uncia import yamlio
 from uncia.errors import Mistakes
-from uncia.experiment import triggers
+from uncia.experiment import cpus, triggers
 from uncia.experiment.model import (
     Chain,
     Experiment,
@@ -57,7 +57,7 @@ def check(document: yamlio.Document) -> ExperimentFile:
         with mistakes.collect():
             _check_experiment(document, file, name, experiment)
     mistakes.raise_all()
-    return file
+    return cpus.allowed(document, file)
 
 
 def _check_function(
@@ -77,11 +77,7 @@ def _check_function(
 
 def _check_services(document: yamlio.Document, file: ExperimentFile) -> None:
     """Check that every service is used: others would be started, and may fail, for nothing."""
-    users: list[Settings] = [*file.functions.values()]
-    for experiment in file.experiments.values():
-        users += [stream.settings for stream in experiment.streams()]
-    for chain in file.chains.values():
-        users += [stage.settings for stage in chain.stages.values()]
+    users = [settings for _, settings in cpus.all_settings(file)]
     used = {name for it in users for name in str(it.declared().get("reach", "")).split()}
     used |= {"registry" for it in users if it.package == "container"}
     used |= {"store" for it in users if it.declared().get("code") == "fetched"}

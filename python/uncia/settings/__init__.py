@@ -34,8 +34,8 @@ class Setting:
     Attributes:
         name: its key in experiment files and options.
         scope: ``function`` or ``platform``.
-        type: ``duration``, ``cpu``, ``size``, ``integer``, ``boolean``, ``choice`` or
-            ``services``.
+        type: ``duration``, ``cpu``, ``size``, ``integer``, ``boolean``, ``choice``,
+            ``services`` or ``cpus``.
         unit: of the engine's numbers: of ``minimum``, ``maximum`` and ``default``, and of values in
             tags and in the engine's configuration.
         minimum: the smallest number, if it is one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -71,11 +72,39 @@ def _type(setting: Setting) -> Any:
         ]
     if setting.type == "boolean":
         return bool
+    if setting.type == "cpus":
+        return Annotated[str, AfterValidator(_cpus)]
     if setting.type == "integer":
         maximum = UINT64_MAX if setting.maximum is None else setting.maximum
         return Annotated[int, Field(ge=setting.minimum, le=maximum)]
     quantity = {"duration": Duration, "cpu": Cpu, "size": Size}[setting.type]
     return Annotated[quantity, AfterValidator(lambda value: _in_range(setting, value))]
+
+
+def _cpus(text: str) -> str:
+    """Return a list of CPUs as Linux writes it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    numbers(text)
+    return text
+
+
+def numbers(cpus: str) -> list[int]:
+    """Return the CPUs that a list such as ``0,2-3`` names, in order.
+
+    Raises:
+        ValueError: it names none.
+    """
+    found: set[int] = set()
+    for part in cpus.split(","):
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise ValueError(f"must be numbers of CPUs, such as 0,2-3, not {cpus!r}")
+        found.update(range(first, last + 1))
+    return sorted(found)
 
 
 def _in_range(setting: Setting, value: int) -> int:

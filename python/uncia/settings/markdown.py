@@ -84,7 +84,13 @@ def _values(setting: Setting) -> str:
     choices = _choices(setting)
     if choices:
         return f"a list of {choices}" if setting.type == "services" else choices
-    kinds = {"duration": "duration", "cpu": "CPU", "size": "size", "integer": "number"}
+    kinds = {
+        "duration": "duration",
+        "cpu": "CPU",
+        "size": "size",
+        "integer": "number",
+        "cpus": "numbers of CPUs, such as 0,2-3",
+    }
     return kinds[setting.type] + _range(
         setting, lambda number: setting.text(setting.from_engine(number))
     )
@@ -94,6 +100,8 @@ def _tag_values(setting: Setting) -> str:
     """Return what a tag may hold: numbers in the engine's unit."""
     if setting.type == "services":
         return f"some of {_choices(setting)}, with blanks between"
+    if setting.type == "cpus":
+        return "numbers of CPUs, such as 0,2-3"
     return _choices(setting) or (setting.unit or "number") + _range(setting, lambda n: f"{n:,}")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uncia import services, yamlio
 from uncia.errors import UnciaError
+from uncia.experiment import cpus
 from uncia.functions import catalogue, golang, java
 from uncia.functions.images import debian
 
@@ -22,9 +23,9 @@ _DEFAULT_RUNTIME: Final = "python"
 
 def of_machine(needs: Needs) -> str:
     """What the machine lacks for an entry, as a sentence; "" if nothing."""
-    cpus = len(os.sched_getaffinity(0))
-    if cpus < needs.cpus:
-        return f"the machine has {cpus} CPU, and {needs.cpus} are needed"
+    count = len(os.sched_getaffinity(0))
+    if count < needs.cpus:
+        return f"the machine has {count} CPU, and {needs.cpus} are needed"
     return ""
 
 
@@ -53,6 +54,8 @@ def _checks(data: Mapping[str, Any]) -> Iterator[Callable[[], object]]:
         if "address" not in (options or {}):
             yield services.module(name).require
     for function in data.get("functions", {}).values():
+        if "cpus" in function:
+            yield partial(cpus.require, str(function["cpus"]))
         source = function.get("source")
         definition = None
         # A folder is relative to its file, and whoever packages it says what is missing.

@@ -104,6 +104,7 @@ impl Agent {
             chain: chain(uplink.clone()),
             services: config.services.clone(),
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),
+            cpusets: config.cpusets,
             shares_cpus: false,
             capacity_memory: config.capacity_memory(),
         })

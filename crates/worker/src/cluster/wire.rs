@@ -21,7 +21,7 @@ use crate::instance::{
 use crate::store::{Code, FetchedZip, Origin, StoredImage};
 
 /// What the connection of a worker becomes. Its number grows with every change of what is said on it.
-pub(crate) const PROTOCOL: &str = "uncia-worker/3";
+pub(crate) const PROTOCOL: &str = "uncia-worker/4";
 /// Where a worker joins.
 pub(crate) const JOIN_PATH: &str = "/uncia/v1/workers/join";
 /// What a worker says of itself: [`Introduction`] in JSON.

@@ -129,7 +129,8 @@ impl Host {
     }
 
     fn prepare(config: HostConfig, tuning: &Tuning) -> Result<Self, HostError> {
-        let (state, unified, pins) = (config.state.clone(), tuning.unified, config.shares_cpus);
+        let (state, unified) = (config.state.clone(), tuning.unified);
+        let pins = config.shares_cpus || config.cpusets;
         Self::try_prepare(config, tuning).inspect_err(|_| {
             // The error at hand is what matters; groups that stay are empty.
             let name = state.canonicalize().map(|state| sweep::parent_name(&state));
@@ -151,7 +152,8 @@ impl Host {
         let name = sweep::parent_name(&state);
         sweep::sweep(&state, &name).map_err(HostError::Sweep)?;
         containers::sweep(&state, &name).map_err(HostError::Sweep)?;
-        let pins = config.shares_cpus;
+        let shares_cpus = config.shares_cpus;
+        let pins = shares_cpus || config.cpusets;
         let layout =
             layout(&name, tuning.unified, pins).filter(|layout| !layout.parents.is_empty());
         let folders = layout.as_ref().map(Layout::folders).unwrap_or_default();
@@ -160,7 +162,7 @@ impl Host {
             sweep::record(&state, &folders).map_err(bad_state)?;
         }
         let cpus = allowed_cpus();
-        let all = layout.as_ref().filter(|_| pins).and_then(|layout| {
+        let all = layout.as_ref().filter(|_| shares_cpus).and_then(|layout| {
             let folder = layout.parents.get(&Controller::CpuAccounting)?;
             let all = PerCpu::open(layout.version, folder, &cpus)?;
             Some((layout.version, Arc::new(all)))
@@ -205,8 +207,8 @@ impl Host {
             layout,
             mounts: Mounts::read().ok(),
             _groups: groups,
-            shares: Shares::new(!pins),
-            cores: pins.then(|| Arc::new(HostCores { cpus, all })),
+            shares: Shares::new(!shares_cpus),
+            cores: shares_cpus.then(|| Arc::new(HostCores { cpus, all })),
             ready_groups: Arc::default(),
             roots,
             image_roots,

@@ -11,6 +11,7 @@ use super::cgroup::{CgroupError, Group, Limits};
 use super::host::Host;
 use super::start::{limit_start, limits};
 use super::threads;
+use crate::cpu_list::CpuList;
 use crate::ids;
 use crate::instance::{Enforcement, InstanceSpec};
 
@@ -24,12 +25,15 @@ struct Terms {
     limits: Limits,
     enforcement: Enforcement,
     init_throttled: bool,
+    cpus: Option<CpuList>,
+    cpu_shares: Option<u64>,
 }
 
 impl Terms {
     fn of(spec: &InstanceSpec) -> Self {
         let (enforcement, init_throttled) = (spec.enforcement, spec.init_throttled);
-        Self { limits: limits(spec), enforcement, init_throttled }
+        let (cpus, cpu_shares) = (spec.cpus, spec.cpu_shares);
+        Self { limits: limits(spec), enforcement, init_throttled, cpus, cpu_shares }
     }
 }
 
@@ -144,7 +148,7 @@ impl Host {
     ) -> Result<Option<Group>, CgroupError> {
         let Some(layout) = &self.layout else { return Ok(None) };
         let limits = limits(spec);
-        let group = self.shares.group(layout, &spec.function, name, &limits)?;
+        let group = self.shares.group(layout, spec, name, &limits)?;
         limit_start(spec, &group, &limits)?;
         Ok(Some(group))
     }

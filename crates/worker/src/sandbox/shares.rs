@@ -6,19 +6,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::cgroup::{CgroupError, CpuShare, Group, Layout, Limits};
 use super::threads;
 use crate::ids;
+use crate::instance::InstanceSpec;
+
+/// A function's name, and the shares that it asks for; None: as much as any.
+type Key = (String, Option<u64>);
 
 /// The shares of the functions that have instances.
 pub(super) struct Shares {
     /// Whether functions have shares at all; otherwise each instance has a weight of its own.
     are_equal: bool,
-    by_function: Mutex<HashMap<String, Weak<CpuShare>>>,
+    by_function: Mutex<HashMap<Key, Weak<CpuShare>>>,
     adopted: Arc<Adopted>,
 }
 
 /// Groups that were made before it was known which function's they would be.
 #[derive(Default)]
 struct Adopted {
-    by_function: Mutex<HashMap<String, Siblings>>,
+    by_function: Mutex<HashMap<Key, Siblings>>,
     /// Held by who writes to control files.
     dividing: Mutex<()>,
 }
@@ -33,19 +37,19 @@ struct Siblings {
 
 impl Adopted {
     /// Changes the groups of a function, and has its share divided between them, some time soon.
-    fn change(self: &Arc<Self>, function: &str, change: impl FnOnce(&mut Vec<Weak<Group>>)) {
+    fn change(self: &Arc<Self>, function: &Key, change: impl FnOnce(&mut Vec<Weak<Group>>)) {
         let mut by_function = lock(&self.by_function);
-        let siblings = by_function.entry(function.to_owned()).or_default();
+        let siblings = by_function.entry(function.clone()).or_default();
         change(&mut siblings.groups);
         if !std::mem::replace(&mut siblings.is_due, true) {
-            let (adopted, function) = (self.clone(), function.to_owned());
+            let (adopted, function) = (self.clone(), function.clone());
             drop(by_function);
             threads::run_aside(move || adopted.divide(&function));
         }
     }
 
     /// Gives each group of a function an equal part. Blocks for the kernel.
-    fn divide(&self, function: &str) {
+    fn divide(&self, function: &Key) {
         let _dividing = lock(&self.dividing);
         let groups = {
             let mut by_function = lock(&self.by_function);
@@ -60,7 +64,10 @@ impl Adopted {
         let parts = u64::try_from(groups.len()).unwrap_or(u64::MAX);
         for group in groups.iter().filter_map(Weak::upgrade) {
             // A group that refuses is one that is gone.
-            let _ = group.set_cpu_part(parts);
+            let _ = match function.1 {
+                Some(shares) => group.set_shares(shares / parts),
+                None => group.set_cpu_part(parts),
+            };
         }
     }
 }
@@ -68,7 +75,7 @@ impl Adopted {
 /// The part that an adopted group has of its function's share, until this is dropped.
 pub(super) struct Part {
     adopted: Arc<Adopted>,
-    function: String,
+    function: Key,
     group: Weak<Group>,
 }
 
@@ -90,11 +97,11 @@ impl Shares {
     pub(super) fn group(
         &self,
         layout: &Layout,
-        function: &str,
+        spec: &InstanceSpec,
         id: &str,
         limits: &Limits,
     ) -> Result<Group, CgroupError> {
-        let share = if self.are_equal { self.of(layout, function)? } else { None };
+        let share = if self.are_equal { self.of(layout, spec)? } else { None };
         match share {
             Some(share) => share.member(id, limits),
             None => Group::create(layout, id, limits),
@@ -103,26 +110,35 @@ impl Shares {
 
     /// Has a group that is in no share be a function's: all such of a function together have the weight
     /// of one share. Moving its processes into the function's own would take up to 20 ms.
-    pub(super) fn adopt(&self, function: &str, group: &Arc<Group>) -> Option<Part> {
+    pub(super) fn adopt(&self, spec: &InstanceSpec, group: &Arc<Group>) -> Option<Part> {
         if !self.are_equal {
             return None;
         }
         let group = Arc::downgrade(group);
-        self.adopted.change(function, |groups| groups.push(group.clone()));
-        Some(Part { adopted: self.adopted.clone(), function: function.to_owned(), group })
+        let function = (spec.function.clone(), spec.cpu_shares);
+        self.adopted.change(&function, |groups| groups.push(group.clone()));
+        Some(Part { adopted: self.adopted.clone(), function, group })
     }
 
-    fn of(&self, layout: &Layout, function: &str) -> Result<Option<Arc<CpuShare>>, CgroupError> {
+    fn of(
+        &self,
+        layout: &Layout,
+        spec: &InstanceSpec,
+    ) -> Result<Option<Arc<CpuShare>>, CgroupError> {
+        let key = (spec.function.clone(), spec.cpu_shares);
         let mut by_function = lock(&self.by_function);
-        if let Some(share) = by_function.get(function).and_then(Weak::upgrade) {
+        if let Some(share) = by_function.get(&key).and_then(Weak::upgrade) {
             return Ok(Some(share));
         }
         by_function.retain(|_, share| share.strong_count() > 0);
         // Random, like an instance's: one that is being removed, or was left behind, has its name yet.
         let name = format!("function-{}", ids::instance());
         let Some(share) = CpuShare::create(layout, &name)? else { return Ok(None) };
+        if let Some(shares) = spec.cpu_shares {
+            share.set_shares(shares)?;
+        }
         let share = Arc::new(share);
-        by_function.insert(function.to_owned(), Arc::downgrade(&share));
+        by_function.insert(key, Arc::downgrade(&share));
         Ok(Some(share))
     }
 }
@@ -140,6 +156,7 @@ mod tests {
 
     use super::*;
     use crate::sandbox::cgroup::{Controller, Version};
+    use crate::sandbox::environment::tests::spec;
 
     #[tokio::test]
     async fn nobody_waits_for_the_kernel_to_divide_a_share() {
@@ -153,7 +170,7 @@ mod tests {
         // Whoever writes to it waits until somebody reads.
         let file = top.path().join("a/cpu.shares");
         nix::unistd::mkfifo(&file, Mode::S_IRWXU).unwrap();
-        let part = shares.adopt("f", &group);
+        let part = shares.adopt(&spec("python", &[]), &group);
         assert!(!fs::read_to_string(file).unwrap().is_empty());
         drop(part);
         while !lock(&shares.adopted.by_function).is_empty() {

@@ -312,7 +312,7 @@ impl Host {
             // What is printed from now on is the function's.
             log.begin();
             config = fit(config, spec, group.clone(), limits).await?;
-            part = group.as_ref().and_then(|group| self.shares.adopt(&spec.function, group));
+            part = group.as_ref().and_then(|group| self.shares.adopt(spec, group));
         }
         let beside: Vec<_> = theirs.iter().map(AsRawFd::as_raw_fd).collect();
         wire::send(control.as_raw_fd(), &config, &beside).map_err(|error| {
@@ -488,12 +488,16 @@ pub(super) fn own_api() -> String {
     format!("127.0.0.1:{RUNTIME_API_PORT}")
 }
 
-/// Has the CPU quota hold from the beginning, if it is to; checks that it can be held at all.
+/// Has the CPU quota hold from the beginning, if it is to; checks that it can be held at all. Keeps the group to
+/// its CPUs.
 pub(super) fn limit_start(
     spec: &InstanceSpec,
     group: &Group,
     limits: &Limits,
 ) -> Result<(), CgroupError> {
+    if let Some(cpus) = &spec.cpus {
+        group.set_cpus(&cpus.numbers())?;
+    }
     if spec.enforcement == Enforcement::EventDriven {
         return if group.can_be_held() { Ok(()) } else { Err(CgroupError::NotEnforceable) };
     }

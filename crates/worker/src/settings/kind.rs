@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use serde_json::Value as Json;
 
 use super::Target;
+use crate::cpu_list::CpuList;
 use crate::services::{self, Reach};
 
 /// A setting's value.
@@ -15,6 +16,7 @@ pub(crate) enum Value {
     Flag(bool),
     Word(&'static str),
     Services(Reach),
+    Cpus(CpuList),
 }
 
 /// What a number counts.
@@ -42,6 +44,8 @@ pub(crate) enum Kind {
     Choice(&'static [Choice]),
     /// Names of services, separated by blanks.
     Services(fn(&mut Target<'_>, Reach)),
+    /// Numbers of CPUs, as Linux writes them.
+    Cpus(fn(&mut Target<'_>, CpuList)),
 }
 
 impl Kind {
@@ -80,6 +84,9 @@ impl Kind {
                     format!("names of services with blanks between ({known})")
                 })
             }
+            Self::Cpus(_) => CpuList::parse(text)
+                .map(Value::Cpus)
+                .ok_or_else(|| "numbers of CPUs, such as 0,2-3".to_owned()),
         }
     }
 
@@ -88,7 +95,9 @@ impl Kind {
         match (self, json) {
             (Self::Number { .. }, Json::Number(number)) => self.parse(&number.to_string()),
             (Self::Flag(_), Json::Bool(flag)) => Ok(Value::Flag(*flag)),
-            (Self::Choice(_) | Self::Services(_), Json::String(text)) => self.parse(text),
+            (Self::Choice(_) | Self::Services(_) | Self::Cpus(_), Json::String(text)) => {
+                self.parse(text)
+            }
             // Of another type: no text of it is a value.
             _ => Err(self.parse("\0").expect_err("it is no value of any kind")),
         }
@@ -100,6 +109,7 @@ impl Kind {
             (Self::Number { set, .. }, Value::Number(number)) => set(to, number),
             (Self::Flag(set), Value::Flag(flag)) => set(to, flag),
             (Self::Services(set), Value::Services(reach)) => set(to, reach),
+            (Self::Cpus(set), Value::Cpus(cpus)) => set(to, cpus),
             (Self::Choice(choices), Value::Word(word)) => {
                 if let Some((_, set)) = choices.iter().find(|(choice, _)| *choice == word) {
                     set(to);

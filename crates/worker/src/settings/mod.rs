@@ -27,6 +27,7 @@ pub(crate) use kind::{Kind, Unit, Value};
 pub use schema::{clients_json, policies_json, runtimes_json, settings_json};
 
 use crate::config::Config;
+use crate::cpu_list::CpuList;
 use crate::instance::{Architecture, InstanceSpec, Runtime, Sandbox, StartFrom};
 use crate::services::Reach;
 
@@ -383,6 +384,23 @@ impl Overrides {
         let mut reach = Reach::default();
         self.apply(&mut Target { reach: Some(&mut reach), ..Target::default() });
         reach
+    }
+
+    /// The CPUs that an instance runs on, and the function's shares, where they are set here.
+    pub(crate) fn cpus(&self) -> (Option<CpuList>, Option<u64>) {
+        let value = |name: &str| {
+            let index = function::ALL.iter().position(|setting| setting.name == name);
+            index.and_then(|index| self.0[index])
+        };
+        let cpus = match value("cpus") {
+            Some(Value::Cpus(cpus)) => Some(cpus),
+            _ => None,
+        };
+        let shares = match value("cpu_shares") {
+            Some(Value::Number(shares)) => Some(shares),
+            _ => None,
+        };
+        (cpus, shares)
     }
 
     /// How an instance serves, as far as that is set here.

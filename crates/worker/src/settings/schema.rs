@@ -44,6 +44,7 @@ impl Serialize for Value {
                 let names: Vec<_> = reach.services().map(|(_, service)| service.name).collect();
                 serializer.serialize_str(&names.join(" "))
             }
+            Self::Cpus(cpus) => serializer.serialize_str(&cpus.to_string()),
         }
     }
 }
@@ -82,6 +83,7 @@ fn describe(setting: &Setting) -> Description {
             description.kind = "choice";
             description.choices = choices.iter().map(|(word, _)| *word).collect();
         }
+        Kind::Cpus(_) => description.kind = "cpus",
         Kind::Services(_) => {
             description.kind = "services";
             description.choices = services::ALL.iter().map(|it| it.name).collect();

@@ -26,6 +26,9 @@ fn every_setting_keeps_to_the_form() {
             Default::Value(Value::Services(reach)) => {
                 assert_eq!(setting.kind.parse(""), Ok(Value::Services(reach)), "{name}");
             }
+            Default::Value(Value::Cpus(cpus)) => {
+                assert_eq!(setting.kind.parse(&cpus.to_string()), Ok(Value::Cpus(cpus)), "{name}");
+            }
             Default::Derived(rule) => assert!(!rule.is_empty(), "{name}"),
         }
     }
@@ -132,6 +135,7 @@ fn what_is_in_rows_replaces_instances() {
             Kind::Flag(_) => Value::Flag(true),
             Kind::Choice(choices) => Value::Word(choices[0].0),
             Kind::Services(_) => Value::Services(Reach(1)),
+            Kind::Cpus(_) => setting.kind.parse("0").unwrap(),
         };
         let before = Invocation { allocated_cpu: Some(1), ..Invocation::default() };
         let mut row = before.clone();

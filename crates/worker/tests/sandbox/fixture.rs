@@ -78,6 +78,7 @@ pub(crate) fn config(state: &Path) -> HostConfig {
         chain: chain(),
         services: config.expect("a configuration").services,
         pool: 4,
+        cpusets: false,
         shares_cpus: false,
         capacity_memory: None,
     }

@@ -1,6 +1,7 @@
 """Triggers: every change begins what follows it once, across kills too, and no loop is endless."""
 
 import io
+import json
 import random
 import shutil
 import signal
@@ -171,22 +172,58 @@ def settle(server: Server) -> None:
         time.sleep(0.05)
 
 
+def killed(server: Server, config: dict[str, Any]) -> Server:
+    """The next platform on the state folder of one that is killed."""
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait()
+    server.stop()
+    return Server(server.log.parent, config)
+
+
+def killed_while_a_machine_waits(
+    server: Server, config: dict[str, Any], endpoint: ServiceEndpoint
+) -> Server:
+    """An execution that a trigger began is carried out by the next platform."""
+    states = boto.client(server.address, "stepfunctions")
+    function = "arn:aws:lambda:us-east-1:000000000000:function:count"
+    definition = {
+        "StartAt": "wait",
+        "States": {
+            "wait": {"Type": "Wait", "Seconds": 3, "Next": "task"},
+            "task": {"Type": "Task", "Resource": function, "End": True},
+        },
+    }
+    machine = states.create_state_machine(
+        name="m", definition=json.dumps(definition), roleArn=boto.ROLE, type="STANDARD"
+    )["stateMachineArn"]
+    triggers.put(server.address, "w", {"prefix": "c/", "machine": machine})
+    documents.seed(endpoint, {"c/1": 1})
+    while not states.list_executions(stateMachineArn=machine)["executions"]:
+        time.sleep(0.02)
+    server = killed(server, config)
+    settle(server)
+    states = boto.client(server.address, "stepfunctions")
+    (ended,) = states.list_executions(stateMachineArn=machine)["executions"]
+    assert ended["status"] == "SUCCEEDED"
+    rows, _ = inquiries.fetch_rows(server.address, "invocations", 0, print)
+    (row,) = [row for row in rows.to_pylist() if row["stage"] == "task"]
+    assert row["outcome"] == "ok"
+    return server
+
+
 def test_each_change_is_begun_once_across_kills(tmp_path: Path, endpoint: ServiceEndpoint) -> None:
     draw = random.Random(8)
     config = {"services": service_config({"documents": endpoint})}
     server = Server(tmp_path / "state", config)
-    count = 120
+    count = 60
     try:
         deploy(server, "count", "def handler(event, context):\n    return event['change']['key']\n")
         triggers.put(server.address, "t", {"prefix": "a/", "function": "count", "stage": "s"})
         for number in range(count):
             documents.seed(endpoint, {f"a/{number}": {"n": number}, f"b/{number}": 0})
-            if number % 30 == 20:
+            if number in (20, 45):
                 time.sleep(draw.uniform(0, 0.1))
-                server.process.send_signal(signal.SIGKILL)
-                server.process.wait()
-                server.stop()
-                server = Server(tmp_path / "state", config)
+                server = killed(server, config)
         settle(server)
         rows, _ = inquiries.fetch_rows(server.address, "invocations", 0, print)
         good = [row for row in rows.to_pylist() if row["outcome"] == "ok"]
@@ -204,6 +241,7 @@ def test_each_change_is_begun_once_across_kills(tmp_path: Path, endpoint: Servic
         triggers.remove(server.address, "t")
         with pytest.raises(RunFailedError, match="There is no trigger"):
             triggers.remove(server.address, "t")
+        server = killed_while_a_machine_waits(server, config, endpoint)
     finally:
         server.stop()
 

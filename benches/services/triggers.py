@@ -1,7 +1,7 @@
 """How long a change of a document takes to begin the function that a trigger names.
 
-From before the document is sent to its server until the function's instance is given the event, by the
-real-time clock of this machine, warm, one change at a time. Run it on a quiet machine:
+From before the document is sent to its server until the function's instance is given the event, by
+the real-time clock of this machine, warm, one change at a time. Run it on a quiet machine:
 
     PYTHONPATH=python .venv/bin/python benches/services/triggers.py 300
 """
@@ -71,9 +71,8 @@ def measure(server: Server, endpoint: documents.ServiceEndpoint, count: int) -> 
         if int(row["invocation"].partition(":")[2]) > WARM_UP
     )
     assert len(took) == count, f"{len(took)} of {count} began something"
-    print(
-        f"{count} changes: p50 {statistics.median(took):.2f} ms, p99 {took[-1 - count // 100]:.2f} ms"
-    )
+    median, tail = statistics.median(took), took[-1 - count // 100]
+    print(f"{count} changes: p50 {median:.2f} ms, p99 {tail:.2f} ms")
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def test_the_resolved_file_reads_back_as_the_same(tmp_path: Path) -> None:
             "sample.yaml:16: experiments.warm.arrivals.duration",
         ),
         ("kind: poisson", "kind: poison", "did you mean poisson? (allowed: burst, constant,"),
-        ("kind: embedded", "kind: lambada", "(allowed: embedded, http)"),
+        ("kind: embedded", "kind: lambada", "(allowed: embedded, http, native)"),
         (
             "source: pyaes",
             "source: pyase",

@@ -52,8 +52,9 @@ def options(text: str) -> Options:
 def test_every_profile_that_ships_is_whole(name: str) -> None:
     profile = profiles.get(name)
     assert profile.id == name
-    assert profile.tariff is not None
-    for tariff in (profile.tariff.x86_64, profile.tariff.aarch64):
+    # OpenWhisk is a program, which sells nothing.
+    assert (profile.tariff is None) == (name == "openwhisk")
+    for tariff in profile.tariff.model_dump().values() if profile.tariff else ():
         assert not catalogue.get(tariff).by_instance
     assert profile.warnings(), "something of a provider is always missing"
     text = yamlio.load(Path(profiles.__file__).with_name(f"{name}.yaml")).data
@@ -64,7 +65,7 @@ def test_every_profile_that_ships_is_whole(name: str) -> None:
 
 
 def test_the_profiles_are_the_providers() -> None:
-    assert profiles.names() == ("aws", "azure", "cloudflare", "gcp", "ibm")
+    assert profiles.names() == ("aws", "azure", "cloudflare", "gcp", "ibm", "openwhisk")
     # Table 3 of the paper.
     table = {name: (it.period_ns // 1_000_000, it.hz) for name, it in PLATFORMS.items()}
     assert table == {"aws": (20, 250), "gcp": (100, 1000), "ibm": (10, 250)}
@@ -152,7 +153,8 @@ def health(address: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "paused"), [("aws", "frozen"), ("gcp", "scaled_down"), ("azure", None)]
+    ("name", "paused"),
+    [("aws", "frozen"), ("gcp", "scaled_down"), ("azure", None), ("openwhisk", "frozen")],
 )
 def test_what_runs_while_idle_is_the_providers(
     uncia: Uncia, tmp_path: Path, name: str, paused: str | None

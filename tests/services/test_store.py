@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from run_helpers import Uncia, function
+from patience import scaled
+from run_helpers import Uncia, description, function
 
 from uncia.errors import UnciaError
 from uncia.experiment import files
@@ -114,6 +115,26 @@ def test_of_a_bucket_that_exists_only_the_runs_own_objects_are_removed(
         assert server.secret_key not in text
     finally:
         server.stop()
+    assert not list((state_home / "journal").iterdir())
+
+
+@pytest.mark.usefixtures("built")
+def test_a_store_that_is_killed_meanwhile_is_in_the_runs_warnings(
+    tmp_path: Path, uncia: Uncia, state_home: Path
+) -> None:
+    process = uncia("run", written(tmp_path, duration="8s"), "--out", tmp_path / "out")
+    deadline = time.monotonic() + scaled(60)
+    part = tmp_path / "out"
+    while not list(part.glob("invocations.*.arrows")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    (server,) = servers(state_home)
+    os.kill(server, signal.SIGKILL)
+    out, err = process.communicate()
+    assert process.returncode == 1, out + err
+    (warning,) = (it for it in description(part)["warnings"] if "service store" in it)
+    assert "ended by signal 9 while the run went on" in warning
+    outcomes = pyarrow.parquet.read_table(part / "invocations.parquet")["outcome"].to_pylist()
+    assert set(outcomes) != {"ok"}
     assert not list((state_home / "journal").iterdir())
 
 

@@ -255,13 +255,18 @@ class Execution:
             error=error,
         )
 
+    def _warn(self, sentence: str) -> None:
+        """Take a warning of a part of the run into its description."""
+        self.description.warnings.append(sentence)
+        self.reporter.note(f"Warning: {sentence}")
+
     def _measure(self) -> None:
         """Everything between the first and the last request."""
         self.noise.start(self.description)
         self._start_monitors()
         self.description.warnings.extend(self.plan.warnings)
         kind = self.plan.platform
-        context = Context(self.description.run, self.journal, self.reporter.note)
+        context = Context(self.description.run, self.journal, self.reporter.note, warn=self._warn)
         of_file = self.plan.file.services
         if of_file is not None:
             running = services.running(services.named(of_file), context)

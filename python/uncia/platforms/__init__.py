@@ -223,12 +223,14 @@ class Context:
         journal: every resource goes in here before it is created.
         log: takes one line of what is going on, for a person.
         services: what functions reach beside the platform, by name.
+        warn: takes a sentence that belongs into the run's description.
     """
 
     run: str
     journal: Journal
     log: Callable[[str], None] = lambda _line: None
     services: Mapping[str, ServiceEndpoint] = field(default_factory=dict)
+    warn: Callable[[str], None] = lambda _sentence: None
 
 
 class Adapter(Protocol):

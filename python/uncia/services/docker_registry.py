@@ -60,6 +60,6 @@ class Server:
         variables = {"OTEL_TRACES_EXPORTER": "none"}
         return listening.begin(program, arguments, folder, log, variables)
 
-    def stop(self) -> None:
-        """End it; may be called twice."""
-        listening.stop(self.process)
+    def stop(self) -> str:
+        """End it; returns how it had ended before, as `listening.stop`."""
+        return listening.stop(self.process)

@@ -237,7 +237,7 @@ class Documents:
     def close(self) -> None:
         try:
             if self._server is not None:
-                self._server.stop()
+                listening.tell(self._server.stop(), "documents", self._context)
                 self._server = None
             for resource in list(self._made):
                 if _remove(resource, self._context.log):

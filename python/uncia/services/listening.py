@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
-from uncia.platforms import processes
+from uncia.platforms import Context, processes
 
 _ATTEMPTS: Final = 3
 _START_TIMEOUT_S: Final = 30.0
@@ -120,15 +120,38 @@ def wait(process: subprocess.Popen[bytes], address: str) -> bool:
     return False
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server; may be called twice."""
-    if process.poll() is None:
+def stop(process: subprocess.Popen[bytes]) -> str:
+    """End a server; may be called twice.
+
+    Returns:
+        How it had ended before, such as ``by signal 9``; "" if it ran.
+    """
+    code = process.poll()
+    if code is None:
         process.terminate()
         try:
             process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
     process.wait()
+    if code is None:
+        return ""
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+
+
+def tell(how: str, service: str, context: Context) -> None:
+    """Say in the run's description that a server had ended before the run did, if so.
+
+    Args:
+        how: what `stop` returned.
+        service: its name.
+        context: the run's.
+    """
+    if how:
+        context.warn(
+            f"The server of the service {service} ended {how} while the run went on: what functions"
+            " asked of it since has failed."
+        )
 
 
 def last_lines(log: Path) -> str:

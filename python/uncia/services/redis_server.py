@@ -62,6 +62,6 @@ class Server:
         configuration(folder).write_text(text, encoding="utf-8")
         return listening.begin(program, [str(configuration(folder))], folder, log, {})
 
-    def stop(self) -> None:
-        """End it; may be called twice."""
-        listening.stop(self.process)
+    def stop(self) -> str:
+        """End it; returns how it had ended before, as `listening.stop`."""
+        return listening.stop(self.process)

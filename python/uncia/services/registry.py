@@ -86,7 +86,7 @@ class Registry:
     def close(self) -> None:
         try:
             if self._server is not None:
-                self._server.stop()
+                listening.tell(self._server.stop(), "registry", self._context)
                 self._server = None
             for resource in list(self._made):
                 if resource.kind == "server":

@@ -167,7 +167,7 @@ class Store:
     def close(self) -> None:
         try:
             if self._server is not None:
-                self._server.stop()
+                listening.tell(self._server.stop(), "store", self._context)
                 self._server = None
             for resource in list(self._made):
                 if resource.kind == "server":

@@ -134,6 +134,6 @@ class Server:
                 start_new_session=True,
             )
 
-    def stop(self) -> None:
-        """End it; may be called twice."""
-        listening.stop(self.process)
+    def stop(self) -> str:
+        """End it; returns how it had ended before, as `listening.stop`."""
+        return listening.stop(self.process)

@@ -246,7 +246,8 @@ def _become_runtime(rules, prepared_filter, descriptors, initial, used):
     _call(rules["setns"], namespaces, rules["namespaces"])
     os.dup2(os.open("/dev/null", os.O_RDWR), 0)
     if begin_in is not None and _begin_in(begin_in, *rules["clone3"]):
-        groups = []
+        # It begins in the group of version 2, the last; those of version 1 beside it are left.
+        groups = groups[:-1]
     for group in groups:
         # Whoever writes it: no process number to translate between namespaces.
         os.write(group, b"0")

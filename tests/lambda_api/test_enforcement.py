@@ -55,6 +55,16 @@ def test_a_share_is_held_to_by_whoever_is_asked_to(serve: Serve) -> None:
         assert min(map(excess_ns, rows)) <= 8 * NS_PER_MS
 
 
+def test_an_instance_without_a_quota_is_never_throttled(serve: Serve) -> None:
+    platform = serve({"pause_after_ms": 60_000})
+    create(platform, "free", "none", SHARE)
+    platform.invoke("free", {"ms": 60})
+    (row,) = log(platform)
+    assert row["throttled_count"] == row["throttled_time"] == 0
+    # What it is allocated is what it has set, all the same.
+    assert row["allocated_cpu"] == round(SHARE * 1e6)
+
+
 def excess_ns(row: dict[str, Any]) -> float:
     """CPU time beyond what the periods allow that an invocation touched."""
     used: int = row["cpu_user"] + row["cpu_system"]

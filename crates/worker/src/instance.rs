@@ -95,6 +95,8 @@ pub enum Enforcement {
     Kernel,
     /// The worker, which looks when the share may be used up.
     EventDriven,
+    /// Nobody: it has what the machine has, by its weight.
+    None,
 }
 
 /// Serves the Invoke requests that instances with [`Network::Platform`] make; a request's extension

@@ -475,10 +475,18 @@ pub(super) fn sandbox(error: impl std::fmt::Display) -> StartError {
 
 /// What an instance may have.
 pub(super) fn limits(spec: &InstanceSpec) -> Limits {
+    let cpu_micro = match spec.enforcement {
+        Enforcement::Kernel | Enforcement::EventDriven => spec.cpu_micro,
+        // More than there is: nobody ever uses it up.
+        Enforcement::None => {
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            2_000_000 * u64::try_from(cpus).unwrap_or(u64::MAX / 2_000_000)
+        }
+    };
     Limits {
         memory_bytes: spec.memory_bytes,
         pids_max: spec.pids_max,
-        cpu_micro: spec.cpu_micro,
+        cpu_micro,
         period_us: spec.period_us,
     }
 }

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -94,6 +95,18 @@ def test_processes_that_stay_serve_events_and_say_what_they_used(journal: Journa
     assert platform.invoke(deployment, {}).status == 200
     platform.close()
     assert left(name) == []
+
+
+def test_a_process_outlives_the_connection_for_which_it_was_started(journal: Journal) -> None:
+    platform = connect(journal)
+    deployment = platform.deploy(spec(f"again-{os.getpid()}", PYTHON))
+    assert platform.invoke(deployment, {"exit": 3}).status == 502
+    # The thread of that connection is gone by then, and the only process must not be.
+    time.sleep(scaled(0.3))
+    answers = [platform.invoke(deployment, {}) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert len({json.loads(answer.body)["pid"] for answer in answers}) == 1
+    platform.close()
 
 
 def test_a_process_for_each_request_is_a_start(journal: Journal) -> None:

@@ -12,6 +12,7 @@ this process joins its control groups.
 """
 
 import base64
+import concurrent.futures
 import contextlib
 import ctypes
 import http.server
@@ -77,7 +78,11 @@ class Process:
             if not read:
                 return None
             line += read
-        return json.loads(line)
+        try:
+            return json.loads(line)
+        except ValueError:
+            # What a child of the function's has printed between the answers.
+            return None
 
     def end(self) -> tuple[int, int]:
         """Kill it with all that it has started; user and system CPU time in ns of its life."""
@@ -98,8 +103,15 @@ class Pool:
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
         self.places: queue.Queue[Process | None] = queue.Queue()
+        # To the kernel a process' parent is the thread that started it: one that stays is not of a
+        # thread that ends with its client's connection.
+        self.starter = concurrent.futures.ThreadPoolExecutor(1)
         for _ in range(config["processes"]):
-            self.places.put(Process(config) if config["mode"] == "warm" else None)
+            self.places.put(self.start() if config["mode"] == "warm" else None)
+
+    def start(self) -> Process:
+        """A process that stays."""
+        return self.starter.submit(Process, self.config).result()
 
     def serve(self, event: Any) -> tuple[int, dict[str, Any], bytes]:
         """Status, headers and body of the answer to an event."""
@@ -127,7 +139,7 @@ class Pool:
             # It was in the function, or about to be.
             used = used if answer is not None else life
             if self.config["mode"] == "warm":
-                kept = Process(self.config)
+                kept = self.start()
         self.places.put(kept)
         headers |= {"x-uncia-cpu-user-ns": used[0], "x-uncia-cpu-system-ns": used[1]}
         if answer is None:
@@ -179,7 +191,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         try:
             event = json.loads(body or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             self.answer(400, {}, unanswered("NoJson", "the body is no JSON"))
             return
         self.answer(*self.pool.serve(event))

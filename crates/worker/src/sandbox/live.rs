@@ -117,7 +117,7 @@ impl Inner {
             return Ok(());
         }
         let set = self.group.as_ref().map_or(Ok(()), |group| group.set_quota(&self.limits));
-        self.meter.quota_changed();
+        self.meter.quota_changed(&self.limits);
         set
     }
 
@@ -390,7 +390,7 @@ impl Instance {
         let group = self.inner.group.as_ref().filter(|group| group.has_quota());
         let group = group.ok_or(io::ErrorKind::Unsupported)?;
         let set = group.set_quota(limits).map_err(io::Error::other);
-        self.inner.meter.quota_changed();
+        self.inner.meter.quota_changed(limits);
         set
     }
 

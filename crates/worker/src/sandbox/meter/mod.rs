@@ -15,7 +15,7 @@ mod shared;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::cgroup::{Counters, Cpu, Running, Threads, Throttling};
+use super::cgroup::{Counters, Cpu, Limits, Running, Threads, Throttling};
 use super::enforcer::{self, Enforcer, Watched};
 use crate::instance::Usage;
 pub(super) use cores::{ByCpu, Reserved};
@@ -190,12 +190,12 @@ impl Meter {
         self.lock().runtime = Some(Runtime::open(pid));
     }
 
-    /// The quota holds anew, or another does.
-    pub(super) fn quota_changed(&self) {
+    /// The quota of these limits holds from now on.
+    pub(super) fn quota_changed(&self, limits: &Limits) {
         if let Source::Groups(groups) = &self.source
             && let Some(quota) = &groups.quota
         {
-            quota.lock().unwrap_or_else(PoisonError::into_inner).restart();
+            quota.lock().unwrap_or_else(PoisonError::into_inner).restart(limits);
         }
     }
 

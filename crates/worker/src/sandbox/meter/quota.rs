@@ -22,6 +22,9 @@ const WINDOW_PERIODS: u32 = 2;
 pub(in crate::sandbox) struct QuotaUse {
     /// Less CPU time than this in ns within each window does not throttle; `None` where no use is so little.
     bound: Option<i64>,
+    /// What the kernel hands out at a time, in ns, and to how many processors.
+    slice: Option<i64>,
+    processors: i64,
     window: Duration,
     /// Two earlier readings of moment and CPU time, at least a window apart.
     marks: Option<[(Instant, i64); 2]>,
@@ -40,13 +43,12 @@ impl QuotaUse {
         let slices = slice.and_then(|slice| slice.checked_mul(processors));
         let bound = slices.map(|slices| quota - slices).filter(|bound| *bound > 0);
         let window = Duration::from_nanos(bandwidth.period) * WINDOW_PERIODS;
-        Self { bound, window, marks: None, known: None }
+        Self { bound, slice, processors, window, marks: None, known: None }
     }
 
-    /// Forgets all: another quota holds from now on.
-    pub(super) fn restart(&mut self) {
-        self.marks = None;
-        self.known = None;
+    /// Forgets all: this quota holds from now on, which may be another.
+    pub(super) fn restart(&mut self, limits: &Limits) {
+        *self = Self::of(limits, self.slice, self.processors);
     }
 
     /// The counts now, at which the group has used `cpu` ns since it was made: those read before if they cannot have
@@ -154,11 +156,17 @@ mod tests {
         for period in [0, 2, 4] {
             quota.throttling(start + PERIOD * period, Some(0), || Some(counts(1)));
         }
-        quota.restart();
+        quota.restart(&LIMITS);
         assert_eq!(
             quota.throttling(start + PERIOD * 6, Some(0), || Some(counts(2))),
             Some(counts(2))
         );
+        // Of a hundredth nothing is so little that it is not throttled.
+        quota.restart(&LIMITS.scaled_down());
+        for period in 8..99 {
+            let expected = Some(counts(period.into()));
+            assert_eq!(quota.throttling(start + PERIOD * period, Some(0), || expected), expected);
+        }
     }
 
     /// Uses CPU time and sleeps in turn, some 10 times as long the longer.

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::sandbox::cgroup::{Limits, Version};
+use crate::sandbox::cgroup::Version;
 use crate::sandbox::threads::Failure;
 
 /// A meter of a group of version 2 whose files are in `folder`.

@@ -161,7 +161,8 @@ fn scaled(before: PerfReading, after: PerfReading) -> Option<i64> {
 
 /// How long the threads waited for a CPU. The kernel counts what a quota holds back as waiting, too, so that is taken
 /// off. Waiting that had begun before the invocation is counted when it ends, so no thread has waited for longer than
-/// it could. `None` if it cannot be told from whom, or if threads have ended that did a part of the work.
+/// it could. `None` if it cannot be told from whom, if threads have ended that did a part of the work, or if what
+/// some did before the invocation is not known.
 fn waited(
     before: &HashMap<i32, Wait>,
     after: &HashMap<i32, Wait>,
@@ -176,7 +177,9 @@ fn waited(
         .collect();
     let (ran, waited) =
         grown.iter().fold((0, 0), |(ran, waited), it| (ran + it.ran, waited + it.waited));
-    let unseen = cpu.map_or(0, |cpu| cpu - ran);
+    // If they ran for longer, a thread that began before the invocation was not known then, and what it did
+    // before is counted.
+    let unseen = cpu.map_or(0, |cpu| (cpu - ran).abs());
     if unseen > UNSEEN_NS && unseen > cpu.unwrap_or_default() / UNSEEN_DENOMINATOR {
         return None;
     }
@@ -219,6 +222,8 @@ mod tests {
         assert_eq!(waited(&before, &after, 9 * MS, Some(9 * MS), None), Some(MS));
         assert_eq!(waited(&before, &after, 30 * MS, Some(30 * MS), None), None);
         assert_eq!(waited(&before, &after, 9 * MS, None, None), Some(MS));
+        let earlier = waits([(1, 104 * MS, 50 * MS), (2, 25 * MS, 4 * MS)]);
+        assert_eq!(waited(&before, &earlier, 9 * MS, Some(9 * MS), None), None, "idle time's");
     }
 
     #[test]

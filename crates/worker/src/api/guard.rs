@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Method, Uri};
 
 use super::connections::Client;
 use super::error::ApiError;
@@ -45,7 +45,7 @@ pub(super) fn check(config: &Config, client: Client, head: &Parts) -> Result<(),
         }
         _ => {}
     }
-    if is_of_another_page(path, headers) {
+    if is_of_another_page(head) {
         return Err(ApiError::denied("The platform is for its own page, and for no other's"));
     }
     Ok(())
@@ -53,14 +53,17 @@ pub(super) fn check(config: &Config, client: Client, head: &Parts) -> Result<(),
 
 /// Whether a browser says that a page asks which is not the platform's own (Fetch Metadata): another
 /// site's, or, as far as managing goes, that of a function with the same address.
-fn is_of_another_page(path: &str, headers: &HeaderMap) -> bool {
+fn is_of_another_page(head: &Parts) -> bool {
+    let (path, headers) = (head.uri.path(), &head.headers);
     let says = |name: &str, word: &[u8]| {
         headers.get(name).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(word))
     };
     if !headers.contains_key("sec-fetch-site") || says("sec-fetch-site", b"none") {
         return false;
     }
-    let is_own = says("sec-fetch-site", b"same-origin") && is_of_the_page(path);
+    let is_own = says("sec-fetch-site", b"same-origin")
+        && is_of_the_page(path)
+        && head.method == Method::GET;
     let is_link = matches!(path, "/uncia" | "/uncia/")
         && says("sec-fetch-mode", b"navigate")
         && says("sec-fetch-dest", b"document");
@@ -248,5 +251,9 @@ mod tests {
             let headers = [&[host][..], &fetch].concat();
             assert_eq!(is_answered(LOOPBACK, path, &headers), expected, "{path} {site} {mode}");
         }
+        let trigger = http::Request::put("/uncia/v1/triggers/t").header("host", "localhost");
+        let (head, ()) =
+            trigger.header("sec-fetch-site", "same-origin").body(()).unwrap().into_parts();
+        assert!(check(&Config::default(), LOOPBACK, &head).is_err(), "pages look on");
     }
 }

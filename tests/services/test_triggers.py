@@ -10,6 +10,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,61 @@ def test_each_change_is_begun_once_across_kills(tmp_path: Path, endpoint: Servic
         server = killed_while_a_machine_waits(server, config, endpoint)
     finally:
         server.stop()
+
+
+def test_a_trigger_that_is_made_several_times_at_once_follows_once(
+    tmp_path: Path, endpoint: ServiceEndpoint
+) -> None:
+    server = Server(tmp_path / "state", {"services": service_config({"documents": endpoint})})
+    try:
+        deploy(server, "count", "def handler(event, context):\n    return 0\n")
+        with ThreadPoolExecutor(8) as pool:
+            for _ in pool.map(
+                lambda _: triggers.put(server.address, "t", {"prefix": "", "function": "count"}),
+                range(16),
+            ):
+                pass
+        documents.seed(endpoint, {"a": 1})
+        settle(server)
+        rows, _ = inquiries.fetch_rows(server.address, "invocations", 0, print)
+        assert [row["invocation"] for row in rows.to_pylist()] == ["t:1"]
+    finally:
+        server.stop()
+
+
+def test_positions_of_another_feed_are_of_other_changes(
+    tmp_path: Path, endpoint: ServiceEndpoint
+) -> None:
+    """Where the documents' server begins anew, an execution has the name of the change already."""
+    other = redis_server.Server(tmp_path / "other", 32 << 20)
+    variables = {documents.PASSWORD: other.password, documents.PREFIX: "p:"}
+    ends = [endpoint, documents.prepare(other.address, variables)]
+    server = Server(tmp_path / "state", {"services": service_config({"documents": ends[0]})})
+    try:
+        deploy(server, "count", "def handler(event, context):\n    return 0\n")
+        function = "arn:aws:lambda:us-east-1:000000000000:function:count"
+        task = {"Type": "Task", "Resource": function, "End": True}
+        machine = boto.client(server.address, "stepfunctions").create_state_machine(
+            name="m",
+            definition=json.dumps({"StartAt": "s", "States": {"s": task}}),
+            roleArn=boto.ROLE,
+        )["stateMachineArn"]
+        for number, end in enumerate(ends):
+            triggers.put(server.address, "t", {"machine": machine, "from": 0})
+            documents.seed(end, {"a": number})
+            settle(server)
+            # What it has passed already is begun no second time.
+            triggers.put(server.address, "t", {"machine": machine, "from": 0})
+            settle(server)
+            rows, _ = inquiries.fetch_rows(server.address, "invocations", 0, print)
+            assert [row["stage"] for row in rows.to_pylist()] == ["s"] * (number + 1)
+            if end is endpoint:
+                server.stop()
+                config = {"services": service_config({"documents": ends[1]})}
+                server = Server(tmp_path / "state", config)
+    finally:
+        server.stop()
+        other.stop()
 
 
 def test_a_loop_is_stopped_with_a_sentence(tmp_path: Path, endpoint: ServiceEndpoint) -> None:

@@ -7,6 +7,7 @@ use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::invoke::{MAX_EVENT_BYTES, Names};
@@ -25,6 +26,8 @@ const MAX_TRIGGER_NAME: usize = 64;
 const MAX_PREFIX_BYTES: usize = 1_024;
 /// The key of the change in an event.
 const CHANGE: &str = "change";
+/// Of the digest that tells an execution from an earlier one with its name.
+const OTHER_DIGITS: usize = 16;
 
 /// An event of a change.
 #[derive(Serialize)]
@@ -89,19 +92,28 @@ pub(super) async fn answer(
         (&Method::PUT, [name]) => {
             let name = decode(name);
             let (definition, from) = read(api, &name, body)?;
-            let standing = Triggers::put(api, &name, definition, from).await?;
+            let api = api.clone();
+            let put = async move { Triggers::put(&api, &name, definition, from).await };
+            let standing = to_its_end(put).await?;
             Ok(json_answer(StatusCode::OK, &json!(standing)))
         }
         (&Method::DELETE, [name]) => {
             let name = decode(name);
-            let removed = Triggers::remove(api, &name).await.map_err(TriggerError::from)?;
-            if removed {
+            let (api, named) = (api.clone(), name.clone());
+            let remove = async move { Triggers::remove(&api, &named).await };
+            if to_its_end(remove).await.map_err(TriggerError::from)? {
                 return Ok(empty_answer(StatusCode::NO_CONTENT));
             }
             Err(ApiError::not_found(format!("There is no trigger {name:?}")))
         }
         _ => Err(ApiError::no_operation(&head.method, head.uri.path())),
     }
+}
+
+/// Carries out what must not stop half-way where the client goes away meanwhile.
+async fn to_its_end<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 fn read(api: &Api, name: &str, body: &[u8]) -> Result<(Definition, Option<i64>), ApiError> {
@@ -187,14 +199,25 @@ pub(crate) async fn begin_change(
         }
         Action::Machine(machine) => {
             let most = api.machines.data_limit();
-            let start = Start {
+            let input = payload(definition, &trigger.name, change, most)?;
+            let start = |name: String| Start {
                 machine: machine.clone(),
-                name: Some(name(&trigger.name, change.position, generation)),
-                input: payload(definition, &trigger.name, change, most)?,
-                invocation: parent,
+                name: Some(name),
+                input: input.clone(),
+                invocation: parent.clone(),
                 generation,
             };
-            match api.machines.start(start).await {
+            let name = name(&trigger.name, change.position, generation);
+            let mut begun = api.machines.start(start(name.clone())).await;
+            if let Err(MachineError::ExecutionExists(arn)) = &begun
+                && api.machines.describe(arn).is_ok_and(|it| !is_same_change(&it.input, &input))
+            {
+                // The change of a feed that was there before this one had the same position.
+                let digest = hex::encode(Sha256::digest(input.as_bytes()));
+                let other = format!("{name}-{}", &digest[..OTHER_DIGITS]);
+                begun = api.machines.start(start(other)).await;
+            }
+            match begun {
                 // It has run already: what follows was cut off before that was noted.
                 Ok(_) | Err(MachineError::ExecutionExists(_)) => {}
                 Err(MachineError::TooMany | MachineError::NoRoom(_)) => {
@@ -206,6 +229,12 @@ pub(crate) async fn begin_change(
             api.log.trigger(update).await.map_err(|error| Hindrance::Later(Some(error.to_string())))
         }
     }
+}
+
+/// Whether two events are of one change. The rest of them may have been redefined meanwhile.
+fn is_same_change(one: &str, other: &str) -> bool {
+    let change = |text: &str| serde_json::from_str::<Value>(text).ok().map(|it| it[CHANGE].clone());
+    change(one) == change(other)
 }
 
 /// A refusal that may pass; one for want of room is nobody's concern.
@@ -294,5 +323,9 @@ mod tests {
             assert_eq!(read["change"]["omitted"], true);
         }
         assert!(matches!(payload(&definition, "t", &change("1"), 20), Err(Hindrance::Never(_))));
+        let redefined = Definition { event: Map::new(), ..definition.clone() };
+        let again = payload(&redefined, "t", &change("1"), 1_000).unwrap();
+        assert!(is_same_change(&of("1", 1_000), &again));
+        assert!(!is_same_change(&of("1", 1_000), &of("2", 1_000)));
     }
 }

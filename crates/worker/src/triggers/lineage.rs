@@ -7,6 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::MAX_GENERATION;
+
 /// So many requests are remembered, the newest; a change reaches its trigger within milliseconds.
 const MOST: usize = 50_000;
 
@@ -87,12 +89,14 @@ pub(crate) fn name(trigger: &str, position: i64, generation: u32) -> String {
     format!("{trigger}:{position}")
 }
 
-/// The generation that such a name tells; 0 of any other.
-pub(super) fn generation_in(name: &str) -> u32 {
-    let Some((_, numbers)) = name.split_once(':') else { return 0 };
+/// The generation that such a name tells; 0 of any other, and where there is no such trigger: clients may
+/// name their invocations alike.
+pub(super) fn generation_in(name: &str, is_trigger: impl Fn(&str) -> bool) -> u32 {
+    let Some((trigger, numbers)) = name.split_once(':') else { return 0 };
     let (position, generation) = numbers.split_once('.').unwrap_or((numbers, "1"));
-    let is_position = position.parse::<i64>().is_ok();
-    generation.parse().ok().filter(|_| is_position).unwrap_or(0)
+    let is_of_one = position.parse::<i64>().is_ok() && is_trigger(trigger);
+    let generation: Option<u32> = generation.parse().ok().filter(|_| is_of_one);
+    generation.unwrap_or(0).min(MAX_GENERATION)
 }
 
 #[cfg(test)]
@@ -123,10 +127,13 @@ mod tests {
     #[test]
     fn names_tell_generations() {
         for generation in [1, 2, 16] {
-            assert_eq!(generation_in(&name("a-b", 12, generation)), generation);
+            let of_one = |trigger: &str| trigger == "a-b";
+            assert_eq!(generation_in(&name("a-b", 12, generation), of_one), generation);
         }
         for other in ["0-1-2", "t:x", "t:1.x", "", "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"] {
-            assert_eq!(generation_in(other), 0, "{other}");
+            assert_eq!(generation_in(other, |_| true), 0, "{other}");
         }
+        assert_eq!(generation_in("order:17.20", |_| false), 0, "a client's own name");
+        assert_eq!(generation_in("t:1.4294967295", |_| true), MAX_GENERATION);
     }
 }

@@ -42,6 +42,18 @@ pub(super) enum FeedError {
     NoPrefix,
 }
 
+impl FeedError {
+    /// The same without a secret: a server that has no such command repeats what it was asked.
+    fn without(self, secret: &str) -> Self {
+        match self {
+            Self::Refused(address, message) => {
+                Self::Refused(address, message.replace(secret, "***"))
+            }
+            other => other,
+        }
+    }
+}
+
 /// A change of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
@@ -87,7 +99,8 @@ impl Feed {
         let mut feed = Self { connection: BufReader::new(connection), address, prefix };
         if let Some(password) = of(PASSWORD) {
             let user = of(USER).map_or("default", String::as_str);
-            feed.ask(&["AUTH", user, password], Duration::ZERO).await?;
+            let asked = feed.ask(&["AUTH", user, password], Duration::ZERO).await;
+            asked.map_err(|error| error.without(password))?;
         }
         if let Some(database) = of(DATABASE).filter(|it| *it != "0") {
             feed.ask(&["SELECT", database], Duration::ZERO).await?;
@@ -259,6 +272,27 @@ mod tests {
         for odd in ["+OK\r\n", "*1\r\n:3\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n"] {
             assert_eq!(changes_of(parse(odd).await.unwrap()), None, "{odd}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_does_not_repeat_the_password() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let variables = [(PREFIX, "p:"), (PASSWORD, "secret")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let service = Located {
+            address: listener.local_addr().unwrap().to_string(),
+            environment: crate::json::UniqueKeys(variables.into()),
+        };
+        let refuse = async {
+            let mut client = listener.accept().await.unwrap().0;
+            let reply =
+                b"-ERR unknown command 'AUTH', with args beginning with: 'default' 'secret'\r\n";
+            client.write_all(reply).await.unwrap();
+            client
+        };
+        let (connected, _client) = tokio::join!(Feed::connect(&service), refuse);
+        let sentence = connected.err().unwrap().to_string();
+        assert!(sentence.contains("'default' '***'"), "{sentence}");
     }
 
     #[tokio::test]

@@ -241,7 +241,10 @@ impl Printed {
         let sectors: u64 = sectors.parse().map_err(|_| wrong())?;
         let device = format!("{major}_{minor}");
         match *action {
-            "D" if self.issued.len() < MOST_IN_FLIGHT => {
+            "D" => {
+                if self.issued.len() >= MOST_IN_FLIGHT {
+                    self.issued.clear();
+                }
                 self.issued.insert((device, sector), time);
             }
             "C" => {
@@ -458,6 +461,17 @@ mod tests {
         let (rows, wrong) = read(Format::Pqos, csv);
         assert_eq!((rows[rows.len() - 3].2, wrong), (Some(2_000), 1));
         assert_eq!(rows.iter().filter(|it| it.0 == "x.llc_misses_count").count(), 1);
+    }
+
+    #[test]
+    fn requests_whose_end_is_not_seen_do_not_keep_others_from_being_measured() {
+        let issued = |sector: usize| format!("8,0 3 1 0.001 697 D WS {sector} + 8 [k]\n");
+        let mut text: String = (0..MOST_IN_FLIGHT).map(|sector| issued(8 * sector)).collect();
+        text += &issued(8 * MOST_IN_FLIGHT);
+        text += &format!("8,0 3 3 0.0035 0 C WS {} + 8 [0]\n", 8 * MOST_IN_FLIGHT);
+        let (rows, wrong) = read(Format::Blkparse, &text);
+        assert!(rows.iter().any(|it| it.0 == "x.8_0.write_wait_ns"));
+        assert_eq!(wrong, 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, SysconfVar, sysconf};
@@ -192,6 +193,10 @@ impl Running {
         let name = program.get_program().to_string_lossy().into_owned();
         // The signals of a terminal are for whoever started the monitors.
         program.stdin(Stdio::null()).process_group(0);
+        // Who kills the monitors does not mean to leave what they started. The thread that starts it is to
+        // the kernel the parent; it watches until the end.
+        // SAFETY: it makes one system call, and allocates nothing.
+        unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
         let child = program.spawn().map_err(|error| format!("{name} cannot be run: {error}"))?;
         Ok(Self { name, child, told: 0, is_over: false })
     }
@@ -279,5 +284,28 @@ fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
             return false;
         }
         thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_does_not_outlive_who_started_it() {
+        // To the kernel a thread that ends is a parent that was killed.
+        let begin = || {
+            let running = Running::start(Program::new("sleep").arg("600")).unwrap();
+            let id = running.id();
+            std::mem::forget(running);
+            id
+        };
+        let id = thread::spawn(begin).join().unwrap();
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
+        let has_ended = wait_until(Duration::from_secs(20), || {
+            !matches!(waitid(Id::Pid(id), look), Ok(nix::sys::wait::WaitStatus::StillAlive))
+        });
+        let _ = nix::sys::signal::kill(id, Signal::SIGKILL);
+        assert!(has_ended);
     }
 }

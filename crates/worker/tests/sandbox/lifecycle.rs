@@ -14,8 +14,8 @@ use uncia_worker::instance::{
 };
 
 use crate::fixture::{
-    Function, Needs, SANDBOX_NAME, answer, config, control_groups, is_whole, mounts, processes,
-    request, sandbox, state, test,
+    Function, Needs, SANDBOX_NAME, answer, config, control_groups, is_gvisor, is_whole, mounts,
+    processes, request, sandbox, state, test,
 };
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -273,7 +273,8 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
         let frozen = host.start(spec(&name("frozen"))).await.result.expect("an instance");
         let spinning = host.start(spec(&name("spinning"))).await.result.expect("an instance");
         let limited = InstanceSpec {
-            cpu_micro: 10_000,
+            // A request takes gVisor's kernel some ms, too, and has to end within its time.
+            cpu_micro: if is_gvisor() { 200_000 } else { 10_000 },
             enforcement: Enforcement::EventDriven,
             ..spec(&name("held"))
         };

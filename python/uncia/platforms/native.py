@@ -136,6 +136,11 @@ class NativePlatform:
         journal = self._context.journal
         folder = Path(tempfile.gettempdir()) / f"uncia-native-{function.name}"
         made = Resource(_NAME, "folder", str(folder))
+        if folder.exists():
+            raise UnciaError(
+                f"{folder} is there already",
+                hint="A run that was killed leaves it: `uncia clean` removes what it made.",
+            )
         journal.created(made)
         resources.append(made)
         folder.mkdir(mode=0o700)

@@ -72,7 +72,7 @@ fn wrong_settings_are_sentences() {
         ("uncia:period-us", "5", "between 1000 and 1000000"),
         ("uncia:network", "internet", "none, platform or host"),
         ("uncia:cpu-micro", "0", "at least 1"),
-        ("uncia:enforcement", "none", "event-driven"),
+        ("uncia:enforcement", "some", "event-driven"),
         ("uncia:keep_alive_cpu", "stop", "scale-down"),
         ("uncia:init-throttled", "yes", "true or false"),
     ] {

@@ -246,7 +246,9 @@ pub(crate) async fn large_payloads_go_both_ways() {
         "node",
         &[("index.js", "exports.handler = async (event) => event;")],
         "index.handler",
-    );
+    )
+    // V8 may use most of the memory before it collects: on a busy machine 256 MiB were too few.
+    .with(|spec| spec.memory_bytes = 512 << 20);
     let payload = format!("\"{}\"", "x".repeat(6 * 1024 * 1024 - 2));
     let mut functions = vec![python];
     if host().runtime_version(Runtime::named("node").expect("a runtime")).is_some() {

@@ -117,9 +117,27 @@ class Pool:
         """Status, headers and body of the answer to an event."""
         arrived = time.time_ns()
         process = self.places.get()
+        try:
+            kept, answer = self.served(process, event, arrived)
+        except BaseException:
+            # The place must not be lost with what could not be started.
+            if process is not None:
+                with contextlib.suppress(ChildProcessError):
+                    process.end()
+            self.places.put(None)
+            raise
+        self.places.put(kept)
+        return answer
+
+    def served(
+        self, process: Process | None, event: Any, arrived: int
+    ) -> tuple[Process | None, tuple[int, dict[str, Any], bytes]]:
+        """The process that stays, if any, and the answer to an event that came at ``arrived``."""
         taken = time.time_ns()
         is_new = process is None
-        process = process or Process(self.config)
+        process = process or (
+            self.start() if self.config["mode"] == "warm" else Process(self.config)
+        )
         timeout_s = self.config["timeout"]
         order = {"id": str(uuid.uuid4()), "event": event, "deadline": time.time() + timeout_s}
         begun = time.monotonic()
@@ -140,13 +158,14 @@ class Pool:
             used = used if answer is not None else life
             if self.config["mode"] == "warm":
                 kept = self.start()
-        self.places.put(kept)
         headers |= {"x-uncia-cpu-user-ns": used[0], "x-uncia-cpu-system-ns": used[1]}
         if answer is None:
             if is_late:
                 headers["x-uncia-outcome"] = "timeout"
-                return 504, headers, unanswered("Timeout", f"no answer within {timeout_s} s")
-            return 502, headers, unanswered("Exited", "the process ended without an answer")
+                message = f"no answer within {timeout_s} s"
+                return kept, (504, headers, unanswered("Timeout", message))
+            message = "the process ended without an answer"
+            return kept, (502, headers, unanswered("Exited", message))
         headers |= {
             "x-uncia-started-unix-ns": answer["started"],
             "x-uncia-ended-unix-ns": answer["ended"],
@@ -158,8 +177,8 @@ class Pool:
             body = unanswered(answer["type"], answer["message"])
             headers["x-uncia-outcome"] = "function_error"
             headers["x-uncia-error"] = base64.b64encode(body).decode()
-            return 502, headers, body
-        return 200, headers, json.dumps(answer["result"]).encode()
+            return kept, (502, headers, body)
+        return kept, (200, headers, json.dumps(answer["result"]).encode())
 
     def end(self) -> None:
         """End those that wait for a request."""
@@ -182,7 +201,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Serve a request, whatever its method."""
-        length = int(self.headers.get("content-length") or 0)
+        try:
+            length = int(self.headers.get("content-length") or 0)
+        except ValueError:
+            length = -1
+        if length < 0:
+            self.close_connection = True
+            self.answer(400, {}, unanswered("NoLength", "content-length is no whole number"))
+            return
         if length > MOST_BODY or "chunked" in self.headers.get("transfer-encoding", ""):
             self.close_connection = True
             message = f"at most {MOST_BODY} bytes, not chunked"
@@ -194,7 +220,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except (ValueError, RecursionError):
             self.answer(400, {}, unanswered("NoJson", "the body is no JSON"))
             return
-        self.answer(*self.pool.serve(event))
+        try:
+            answer = self.pool.serve(event)
+        except OSError as error:  # no process can be started
+            answer = (503, {}, unanswered("NotStarted", str(error)))
+        self.answer(*answer)
 
     do_GET = do_PUT = do_POST
 

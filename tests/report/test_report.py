@@ -23,6 +23,7 @@ SECTIONS = [
     "latency",
     "load",
     "distributions",
+    "seconds",
     "ratios",
     "bursts",
     "chains",
@@ -42,7 +43,16 @@ SECTIONS = [
     "monitored",
 ]
 # Of a run without chains and monitors, whose failures are declared.
-WITHOUT = ("chains", "hops", "chain_parts", "services", "errors", "round_trips", "monitored")
+WITHOUT = (
+    "seconds",
+    "chains",
+    "hops",
+    "chain_parts",
+    "services",
+    "errors",
+    "round_trips",
+    "monitored",
+)
 SHOWN = [name for name in SECTIONS if name not in WITHOUT]
 
 

@@ -10,7 +10,6 @@ ended, in Unix ns; and the CPU time in ns that the process used meanwhile.
 import importlib
 import json
 import os
-import resource
 import sys
 import time
 from pathlib import Path
@@ -34,6 +33,8 @@ class Context:
 
 def used() -> tuple[int, int]:
     """User and system CPU time in ns, of this process and of children that it has waited for."""
+    import resource  # Not on every system, where this module can be imported all the same.
+
     whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     usages = [resource.getrusage(each) for each in whose]
     return (
@@ -72,4 +73,5 @@ def main() -> None:
         answers.flush()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -41,6 +41,7 @@ from uncia.experiment.sources import Sources
 from uncia.profiles import Profile
 from uncia.suites.forms import Entry
 from uncia.suites.forms import Suite as SuiteForm
+from uncia.suites.traced import TraceFile
 from uncia.tariffs import Tariff
 from uncia.workload import model as workloads
 
@@ -49,7 +50,7 @@ GENERATED: Final = {
     Path("docs/reference/cli.md"),
     Path("docs/explanation/cpu-bandwidth-control.md"),
 }
-LANGUAGES: Final = ("console", "go", "python", "yaml", "json", "sql", "rust", "text")
+LANGUAGES: Final = ("console", "go", "python", "yaml", "json", "sql", "rust", "js", "text")
 DIRECTIVES: Final = {
     *("not run", "long", "root", "run by", "usage", "file", "first", "with", "without"),
     *("runs on", "part of", "page run by"),
@@ -194,6 +195,8 @@ def _check(data: Any, block: Block, folder: Path) -> None:
         yamlio.validate(Entry, document)
     elif "citation" in data:
         yamlio.validate(SuiteForm, document)
+    elif "synthetic" in data:
+        yamlio.validate(TraceFile, document)
     elif "cluster" in data:
         if sweep.KEY in document.data:
             sweep.points(document)

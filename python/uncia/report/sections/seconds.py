@@ -35,7 +35,7 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
     }
     if not courses:
         return None
-    budget = vega.MAX_POINTS // len(courses)
+    budget = max(1, vega.MAX_POINTS // len(courses))
     rates, latencies, table = [], [], []
     for name, course in courses.items():
         step = -(-len(course) // budget)

@@ -47,7 +47,7 @@ NODE_VERIFY = """\
 const assert = require("node:assert/strict");
 const { ABSENT, ConflictError, Documents } = require("./uncia-documents.cjs");
 const documents = new Documents();
-exports.handler = async () => {
+exports.handler = async (event, context) => {
   const done = [];
   for await (const entry of documents.list("done/", 7)) done.push(entry);
   const [count, revision] = await documents.get("count");
@@ -69,7 +69,7 @@ exports.handler = async () => {
   await assert.rejects(documents.put("nan", { a: [NaN] }), /no JSON/);
   const deleted = await documents.delete("count", revision);
   assert.deepEqual(await documents.changes(80), [
-    { position: deleted, key: "count", kind: "delete", value: null, writer: "" },
+    { position: deleted, key: "count", kind: "delete", value: null, writer: context.awsRequestId },
   ]);
   const value = { a: "é", b: [0.1, null, "\\u2028"] };
   assert.ok((await documents.put("count", value, ABSENT)) > deleted);

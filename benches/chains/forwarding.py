@@ -92,8 +92,8 @@ def measured(turns: int, reads: int, folder: Path) -> dict[str, list[float]]:
                 if "FunctionError" in answer:
                     raise SystemExit(inside["errorMessage"])
                 # The first turn is a cold start.
-                for place, it in (("host", outside), ("inside", inside)):
-                    values = figures.setdefault(f"{key} {place}", [])
+                for side, it in (("host", outside), ("inside", inside)):
+                    values = figures.setdefault(f"{key} {side}", [])
                     if turn and key == "read":
                         values.append(statistics.median(it["reads_ns"]) / 1e6)
                     elif turn:

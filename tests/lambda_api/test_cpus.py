@@ -21,14 +21,14 @@ V1 = Path("/sys/fs/cgroup/cpuset/cpuset.cpus").exists()
 
 def weights() -> set[int]:
     """Those of all groups of platforms, as far as they stay."""
-    found = set()
+    values = set()
     for folder in [*control_groups.named("function-*"), *control_groups.named("????????????????")]:
         try:
             name = "cpu.shares" if V1 else "cpu.weight"
-            found.add(int((folder / name).read_text()))
+            values.add(int((folder / name).read_text()))
         except (OSError, ValueError):
             continue
-    return found
+    return values
 
 
 @pytest.mark.parametrize("start", ["fresh", "prepared", "zygote", "pool"])

@@ -31,13 +31,13 @@ def handler(event, context):
         os._exit(event["exit"])
     if "raise" in event:
         raise ValueError(event["raise"])
-    return {"pid": os.getpid(), "left": context.get_remaining_time_in_millis(), "own": event}
+    return {"pid": os.getpid(), "left": context.get_remaining_time_in_millis(), "event": event}
 """
 NODE = """
 exports.handler = async (event) => {
   console.log("an answer that is none");
   if (event.raise) throw new TypeError(event.raise);
-  return { pid: process.pid, own: event };
+  return { pid: process.pid, event };
 };
 """
 
@@ -80,7 +80,7 @@ def test_processes_that_stay_serve_events_and_say_what_they_used(journal: Journa
         ask = [{"sleep": 0.3, "number": number} for number in range(2)]
         both = list(threads.map(lambda event: platform.invoke(deployment, event), ask))
     answers = [json.loads(answer.body) for answer in both]
-    assert [answer["own"]["number"] for answer in answers] == [0, 1]
+    assert [answer["event"]["number"] for answer in answers] == [0, 1]
     assert len({answer["pid"] for answer in answers}) == 2
     headers = both[0].headers
     assert headers["x-uncia-start"] == "warm"
@@ -117,7 +117,7 @@ def test_a_process_for_each_request_is_a_start(journal: Journal) -> None:
     for deployment in deployments:
         answers = [platform.invoke(deployment, {"a": number}) for number in range(2)]
         bodies = [json.loads(answer.body) for answer in answers]
-        assert [body["own"] for body in bodies] == [{"a": 0}, {"a": 1}]
+        assert [body["event"] for body in bodies] == [{"a": 0}, {"a": 1}]
         assert bodies[0]["pid"] != bodies[1]["pid"]
         assert answers[0].headers["x-uncia-start"] == "cold"
         assert int(answers[0].headers["x-uncia-initialization-ns"]) > 0

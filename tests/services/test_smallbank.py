@@ -144,14 +144,14 @@ def test_no_cent_is_lost_while_instances_are_killed(
         killer.join()
     assert sum(gone for _, gone in answers) > 0
     # By the notes alone, with nothing of the function's code.
-    found = {key: value for key, _, value in documents.below(endpoint, "bank/")}
-    notes = {key.removeprefix("bank/done/"): note for key, note in found.items() if "done" in key}
+    entries = {key: value for key, _, value in documents.below(endpoint, "bank/")}
+    notes = {key.removeprefix("bank/done/"): note for key, note in entries.items() if "done" in key}
     assert sorted(notes) == sorted(ids)
     balances = Counter(first)
     for note in notes.values():
         for key, change in note["changes"].items():
             balances["bank/" + key] += change
-    assert {key: found[key] for key in first} == dict(balances)
+    assert {key: entries[key] for key in first} == dict(balances)
     checked, _ = insist(server, phase="verify")
     assert checked["transactions"] == TRANSACTIONS
     assert checked["total"] == sum(balances.values())

@@ -215,8 +215,8 @@ def test_what_triggers_begin_is_no_part_of_a_chain_but_of_its_bill(tmp_path: Pat
         begin, writer = number * 1_000 + 50, f"r:nested-e-0-{number}-b"
         # It begins while the client waits, and ends after it has its answer.
         late = invocation("nested-e", f"t:{number}", begin, begin + 400, stage="analysed")
-        own = invocation("nested-e", f"t:{number}-own", begin + 100, begin + 200)
-        rows += [late | {"parent": writer}, own | {"parent": f"t:{number}"}]
+        own_chain = invocation("nested-e", f"t:{number}-own_chain", begin + 100, begin + 200)
+        rows += [late | {"parent": writer}, own_chain | {"parent": f"t:{number}"}]
     write(tmp_path, {"nested-e": rows})
     parts = [
         figure(tmp_path, "nested-e", f"chain_{part}").value

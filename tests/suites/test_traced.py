@@ -60,10 +60,10 @@ def test_a_trace_is_judged_and_doctored_ones_flip(tmp_path: Path) -> None:
     write_day(trace, 2, [(median, tail + median, 1) for median, tail, _ in functions])
     words = ("--only", "fig10", "--trace", trace, "--out", out)
     assert run(*words).exit_code == 0
-    found = findings(out)
-    assert {it["verdict"] for it in found.values()} == {REPRODUCED}, found
-    assert found["functions-below-10"]["ours"] == pytest.approx(100 * 3_880 / 5_500)
-    assert found["short-vary-more"]["ours"] == pytest.approx(30)
+    claims = findings(out)
+    assert {it["verdict"] for it in claims.values()} == {REPRODUCED}, claims
+    assert claims["functions-below-10"]["ours"] == pytest.approx(100 * 3_880 / 5_500)
+    assert claims["short-vary-more"]["ours"] == pytest.approx(30)
     assert not list((out / "fig10" / "only").glob("uncia-trace-*"))
 
     # Another trace in another folder is read anew.

@@ -153,10 +153,10 @@ impl Mounts {
     /// Makes a parent group in the tree of version 2; `None` where there is none that anybody may be in.
     fn unified(&self, name: &str) -> Option<PathBuf> {
         let tree = self.trees.iter().find(|tree| tree.version == Version::V2)?;
-        let own = self.own_folder(tree).unwrap_or_else(|| tree.mount.clone());
+        let folder = self.own_folder(tree).unwrap_or_else(|| tree.mount.clone());
         // With controllers, whoever is in a group keeps those below it from having them.
-        let passes_on = !words(&own.join("cgroup.subtree_control")).is_empty();
-        let parent = own.join(name);
+        let passes_on = !words(&folder.join("cgroup.subtree_control")).is_empty();
+        let parent = folder.join(name);
         (!passes_on && make(&parent)).then_some(parent)
     }
 

@@ -117,9 +117,9 @@ impl PerfEvents {
 fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     let mut words = [0; N];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        let mut own = [0; 8];
-        own.copy_from_slice(bytes);
-        *word = u64::from_ne_bytes(own);
+        let mut word_bytes = [0; 8];
+        word_bytes.copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(word_bytes);
     }
     words
 }

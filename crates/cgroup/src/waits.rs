@@ -107,17 +107,17 @@ mod tests {
     #[test]
     fn threads_are_found_as_they_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
-        let own = nix::unistd::gettid().as_raw();
+        let thread_id = nix::unistd::gettid().as_raw();
         let write = |ids: &[i32]| {
             let list: String = ids.iter().map(|id| format!("{id}\n")).collect();
             fs::write(folder.path().join("tasks"), list).unwrap();
             fs::write(folder.path().join("pids.current"), format!("{}\n", ids.len())).unwrap();
         };
-        write(&[own]);
+        write(&[thread_id]);
         let counters = Counters::open(Version::V1, |_| Some(Path::new(folder.path())));
         let mut waits = Waits::default();
         let before = waits.known(&counters).unwrap();
-        assert_eq!(before.keys().collect::<Vec<_>>(), [&own]);
+        assert_eq!(before.keys().collect::<Vec<_>>(), [&thread_id]);
 
         let (started, start) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel::<()>();
@@ -128,13 +128,13 @@ mod tests {
             ends.recv()
         });
         let id = start.recv().unwrap();
-        write(&[own, id]);
+        write(&[thread_id, id]);
         assert_eq!(waits.known(&counters).unwrap().len(), 1);
         let after = waits.all(&counters).unwrap();
-        assert!(after[&id].ran > 0 && after[&own].ran >= before[&own].ran);
+        assert!(after[&id].ran > 0 && after[&thread_id].ran >= before[&thread_id].ran);
         drop(end);
         assert!(other.join().unwrap().is_err());
-        write(&[own]);
+        write(&[thread_id]);
         assert_eq!(waits.all(&counters).unwrap().len(), 1);
     }
 }

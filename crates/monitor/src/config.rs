@@ -163,7 +163,7 @@ impl Config {
         let mut names: Vec<_> = self.monitors.iter().map(Asked::name).collect();
         names.sort_unstable();
         let mut pairs = names.iter().zip(names.iter().skip(1));
-        if let Some((name, _)) = pairs.find(|(one, next)| one == next) {
+        if let Some((name, _)) = pairs.find(|(name, next)| name == next) {
             return Err(format!("two monitors are called {name}: give one another name"));
         }
         let patterns = self.monitors.iter().filter_map(|it| it.groups.as_ref()).flatten();

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::monitors::{self, Monitor};
 use crate::samples::{Sample, Samples};
 
-/// How often a monitor's own cost is told.
+/// How often a monitor's own cost is reported.
 const COST_EVERY_NS: i64 = NS_PER_S;
 /// Rows reach the disk twice a second, even if no monitor is due.
 const TICK_NS: i64 = NS_PER_S / 2;
@@ -60,10 +60,10 @@ struct Running {
     due: i64,
     /// When it was last sampled.
     sampled: Option<i64>,
-    /// CPU time in ns and samples lost since they were last told, and when that was.
+    /// CPU time in ns and samples lost since they were last reported, and when that was.
     cpu: i64,
     lost: u64,
-    told: i64,
+    reported: i64,
     warnings: u32,
     /// The share of a CPU that it may use.
     budget: Option<f64>,
@@ -100,7 +100,7 @@ pub fn run(
                 sampled: None,
                 cpu: 0,
                 lost: 0,
-                told: now,
+                reported: now,
                 warnings: 0,
                 budget: asked.budget,
             }),
@@ -119,9 +119,9 @@ pub fn run(
         let tick = monotonic_ns() + TICK_NS;
         let next = running.iter().map(|it| it.due).chain(end).fold(tick, i64::min);
         let wait = Duration::from_nanos((next - monotonic_ns()).max(0).cast_unsigned());
-        let is_told = !matches!(stop.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
+        let is_stopped = !matches!(stop.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
         let now = monotonic_ns();
-        if is_told || end.is_some_and(|end| now >= end) {
+        if is_stopped || end.is_some_and(|end| now >= end) {
             break;
         }
         for it in running.iter_mut().filter(|it| it.due <= now) {
@@ -159,7 +159,7 @@ impl Running {
         }
         self.cpu += thread_cpu_ns() - cpu + samples.programs_cpu;
         self.lost += samples.lost + self.schedule(monotonic_ns());
-        if last || now - self.told >= COST_EVERY_NS {
+        if last || now - self.reported >= COST_EVERY_NS {
             samples.warnings.extend(self.keep_to_budget(now));
             self.tell_cost(&name, now, rows)?;
         }
@@ -182,7 +182,7 @@ impl Running {
 
     /// Lengthens its interval where it used more than its budget since that was looked at last; says so.
     fn keep_to_budget(&mut self, now: i64) -> Option<String> {
-        let passed = (now - self.told).max(1);
+        let passed = (now - self.reported).max(1);
         let (budget, used) = (self.budget?, self.cpu as f64 / passed as f64);
         let longer = longer_interval(self.interval, used / budget)?;
         let ms = |ns: i64| ns as f64 / 1e6;
@@ -199,7 +199,7 @@ impl Running {
     }
 
     fn tell_cost(&mut self, name: &Text, now: i64, rows: &mut Rows) -> Result<(), MonitorError> {
-        let interval = now - self.told;
+        let interval = now - self.reported;
         if interval <= 0 {
             return Ok(());
         }
@@ -215,7 +215,7 @@ impl Running {
         let value = self.interval as f64;
         let sample = Sample { counter, group: None, cpu: None, interval: None, value, at: None };
         rows.push(name, now, sample)?;
-        (self.cpu, self.lost, self.told) = (0, 0, now);
+        (self.cpu, self.lost, self.reported) = (0, 0, now);
         Ok(())
     }
 }

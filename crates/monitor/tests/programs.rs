@@ -58,10 +58,10 @@ fn lines_become_rows_and_scripts_run_before_and_after() {
     assert_eq!(log, "7\nafter\n");
     // Nothing of it is left, not even the shell's children.
     std::thread::sleep(Duration::from_millis(20));
-    let own = script.to_str().unwrap();
+    let script_path = script.to_str().unwrap();
     let lives = fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         fs::read(entry.path().join("cmdline"))
-            .is_ok_and(|text| String::from_utf8_lossy(&text).contains(own))
+            .is_ok_and(|text| String::from_utf8_lossy(&text).contains(script_path))
     });
     assert!(!lives);
 }

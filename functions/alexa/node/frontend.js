@@ -5,11 +5,11 @@ const SAID = /^\s*(?:alexa,?\s+)?(?:ask|open|launch|start|talk to|tell)\s+(\S+)\
 const MOST_CHARACTERS = 1000;
 
 module.exports = async ({ utterance }, _context, stages) => {
-  const said = utterance.length <= MOST_CHARACTERS && SAID.exec(utterance);
-  if (!said) return { understood: false, speech: "Sorry, I did not understand that." };
+  const match = utterance.length <= MOST_CHARACTERS && SAID.exec(utterance);
+  if (!match) return { understood: false, speech: "Sorry, I did not understand that." };
   const { understood, speech, count } = await stages.call("interact", {
-    skill: said[1].toLowerCase(),
-    utterance: said[2],
+    skill: match[1].toLowerCase(),
+    utterance: match[2],
   });
   return { understood, speech, count };
 };

@@ -21,8 +21,8 @@ function understand(model, utterance) {
   for (const [name, samples] of Object.entries(model)) {
     for (const sample of samples) {
       const match = pattern(sample).exec(utterance);
-      const own = sample.replace(/\{\w+\}/g, "").length;
-      if (match && (!best || own > best.own)) best = { name, own, slots: match.groups ?? {} };
+      const literals = sample.replace(/\{\w+\}/g, "").length;
+      if (match && (!best || literals > best.literals)) best = { name, literals, slots: match.groups ?? {} };
     }
   }
   if (!best) return undefined;

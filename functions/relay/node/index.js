@@ -57,9 +57,9 @@ async function take(payload, remove) {
   }
   const [hash, count, received] = made;
   if (count !== size) throw new Error(`payload: it has ${count} bytes, not ${size} as was sent`);
-  const found = hash.digest("hex");
-  if (found !== digest) {
-    throw new Error(`payload: its SHA-256 is ${found}, not ${digest} as was sent`);
+  const received_digest = hash.digest("hex");
+  if (received_digest !== digest) {
+    throw new Error(`payload: its SHA-256 is ${received_digest}, not ${digest} as was sent`);
   }
   if (by === "store" && remove) await objects.remove(content);
   return [Number(sent), size, received];

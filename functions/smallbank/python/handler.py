@@ -93,7 +93,7 @@ def noted(transaction, account, other, held, semantics):
 
 def transact(prefix, id, semantics, transaction, account, other):
     """Carries out a transaction and notes its id, all at once; one of this id is never repeated."""
-    place = f"{prefix}done/{id}"
+    note_key = f"{prefix}done/{id}"
     spans = []
     while True:
         begun = time.time_ns()
@@ -108,24 +108,24 @@ def transact(prefix, id, semantics, transaction, account, other):
             for key in held
         ]
         try:
-            documents.transact([("put", place, ABSENT, note), *steps])
+            documents.transact([("put", note_key, ABSENT, note), *steps])
             return described(note, False, spans)
         except ConflictError as conflict:
-            if conflict.key == place:
-                note, _ = documents.get(place)
+            if conflict.key == note_key:
+                note, _ = documents.get(note_key)
                 return described(note, True, spans)
             spans.append(["retry", begun, time.time_ns()])
 
 
 def revise(prefix, id, semantics, pause, transaction, account, other):
     """Carries out a transaction one document after the other: one that is cut off is half done."""
-    place = f"{prefix}begun/{id}"
+    note_key = f"{prefix}begun/{id}"
     held, _ = read(prefix, rules.balances(transaction, account, other))
     note = noted(transaction, account, other, held, semantics)
     try:
-        documents.put(place, note, ABSENT)
+        documents.put(note_key, note, ABSENT)
     except ConflictError:
-        note, _ = documents.get(place)
+        note, _ = documents.get(note_key)
         return described(note, True, [])
     spans = []
     for position, (key, change) in enumerate(note["changes"].items()):

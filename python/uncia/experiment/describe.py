@@ -117,8 +117,8 @@ def _experiment(plan: Plan, experiment: ExperimentPlan) -> dict[str, Any]:
     }
     if experiment.warmup_of is not None:
         described["warmup_of"] = experiment.warmup_of
-    if experiment.beside is not None:
-        described["beside"] = experiment.beside
+    if experiment.measured is not None:
+        described["beside"] = experiment.measured
     if experiment.seed is not None:
         described["seed"] = experiment.seed
     if experiment.base is not None:

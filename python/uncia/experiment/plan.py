@@ -105,7 +105,7 @@ class ExperimentPlan:
 
     Attributes:
         seed: of its requests, if not the run's.
-        beside: the experiment that it goes on beside, of which these are the neighbours.
+        measured: the experiment that it goes on beside, of which these are the neighbours.
     """
 
     name: str
@@ -120,7 +120,7 @@ class ExperimentPlan:
     connect_timeout_ns: int = 0
     max_connections: int | None = None
     seed: int | None = None
-    beside: str | None = None
+    measured: str | None = None
 
     def expected_requests(self) -> int:
         """How many requests it makes, on average where arrivals are random.

@@ -216,7 +216,7 @@ class _Builder:
             expect=Expect(),
             timeout_ns=measured.timeout_ns,
             connect_timeout_ns=measured.connect_timeout_ns,
-            beside=measured.name,
+            measured=measured.name,
         )
 
     def trigger(self, name: str, form: TriggerForm) -> TriggerPlan:

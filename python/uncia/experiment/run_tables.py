@@ -97,9 +97,9 @@ def with_instances(machine: pa.Table, instances: pa.Table) -> pa.Table:
         value_set=pc.replace_substring_regex(groups, name, ""),
         skip_nulls=True,
     )
-    found = known.column("instance").cast(pa.utf8()).take(position)
+    names = known.column("instance").cast(pa.utf8()).take(position)
     index = machine.schema.get_field_index("instance")
-    return machine.set_column(index, "instance", found)
+    return machine.set_column(index, "instance", names)
 
 
 def _client_rows(folder: RunFolder) -> pa.Table:

@@ -280,7 +280,7 @@ class Execution:
         position = 0
         while position < len(self.plan.experiments):
             experiment = self.plan.experiments[position]
-            if experiment.beside is not None:
+            if experiment.measured is not None:
                 self._begin_neighbours(position, experiment)
                 position += 1
                 continue

@@ -57,8 +57,8 @@ def _ask(address: str, path: str, failure: str, body: bytes | None, method: str)
             return content
     except urllib.error.HTTPError as error:
         with error:
-            said = _message(error.read()) or str(error)
-        raise RunFailedError(f"{failure}: {said}") from error
+            message = _message(error.read()) or str(error)
+        raise RunFailedError(f"{failure}: {message}") from error
     except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
         raise RunFailedError(f"{failure}: {error}") from error
 

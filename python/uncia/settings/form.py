@@ -97,14 +97,14 @@ def numbers(cpus: str) -> list[int]:
     Raises:
         ValueError: it names none.
     """
-    found: set[int] = set()
+    cpu_numbers: set[int] = set()
     for part in cpus.split(","):
         match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
             raise ValueError(f"must be numbers of CPUs, such as 0,2-3, not {cpus!r}")
-        found.update(range(first, last + 1))
-    return sorted(found)
+        cpu_numbers.update(range(first, last + 1))
+    return sorted(cpu_numbers)
 
 
 def _in_range(setting: Setting, value: int) -> int:

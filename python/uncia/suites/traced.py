@@ -189,7 +189,7 @@ def _durations(folder: Path) -> tuple[Floats, Floats]:
     """
     table = record.read(folder, _TABLE)
     table = table.filter(pc.is_valid(table["duration"]))
-    found = []
+    quantiles = []
     for quantile in (0.5, 0.99):
         rows = table.filter(pc.equal(table["quantile"], quantile))
         weight = pc.max_element_wise(columns.integers(rows, "count"), 1)
@@ -199,7 +199,7 @@ def _durations(folder: Path) -> tuple[Floats, Floats]:
         weighted = weighted.append_column("product", product)
         summed = weighted.group_by("function").aggregate([("product", "sum"), ("weight", "sum")])
         values = np.asarray(summed["product_sum"]) / np.asarray(summed["weight_sum"])
-        found.append(dict(zip(summed["function"].to_pylist(), values.tolist(), strict=True)))
-    medians, tails = found
+        quantiles.append(dict(zip(summed["function"].to_pylist(), values.tolist(), strict=True)))
+    medians, tails = quantiles
     both = sorted(name for name in medians.keys() & tails.keys() if medians[name] > 0)
     return np.array([medians[name] for name in both]), np.array([tails[name] for name in both])

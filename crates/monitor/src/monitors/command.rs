@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Runs programs, and reads what one of them prints.
 pub(super) struct Command {
     printing: Option<Printing>,
-    beside: Option<Running>,
+    companion: Option<Running>,
     after: Option<Program>,
     printed: Printed,
     /// Lines that could not be read so far.
@@ -57,18 +57,18 @@ struct Printing {
 struct Running {
     name: String,
     child: Child,
-    /// CPU time in ns that was told so far.
-    told: i64,
+    /// CPU time in ns that was reported so far.
+    reported: i64,
     is_over: bool,
 }
 
 impl Command {
     pub(super) fn new(asked: &Asked) -> Result<Self, String> {
         let after = asked.after.as_deref().and_then(program);
-        let mut beside = None;
+        let mut companion = None;
         if let Some(mut program) = asked.start.as_deref().and_then(program) {
             program.stdout(Stdio::null()).stderr(Stdio::null());
-            beside = Some(Running::start(&mut program)?);
+            companion = Some(Running::start(&mut program)?);
         }
         let mut printing = None;
         if let Some(mut program) = asked.command.as_deref().and_then(program) {
@@ -76,7 +76,7 @@ impl Command {
             printing = Some(Printing::start(Running::start(&mut program)?));
         }
         let printed = Printed::new(asked.format, asked.name());
-        Ok(Self { printing, beside, after, printed, unreadable: 0, understood: 0 })
+        Ok(Self { printing, companion, after, printed, unreadable: 0, understood: 0 })
     }
 
     fn read(&mut self, samples: &mut Samples) {
@@ -104,7 +104,7 @@ impl Command {
 impl Monitor for Command {
     fn sample(&mut self, samples: &mut Samples) {
         self.read(samples);
-        if let Some(running) = &mut self.beside {
+        if let Some(running) = &mut self.companion {
             samples.programs_cpu += running.cpu();
         }
         let Some(printing) = &mut self.printing else { return };
@@ -137,7 +137,7 @@ impl Monitor for Command {
             let name = &printing.running.name;
             samples.warnings.push(format!("{name} printed nothing that could be read"));
         }
-        if let Some(running) = &mut self.beside {
+        if let Some(running) = &mut self.companion {
             samples.programs_cpu += running.end();
         }
         if let Some(mut program) = self.after.take() {
@@ -149,7 +149,7 @@ impl Monitor for Command {
 impl Drop for Command {
     fn drop(&mut self) {
         let printing = self.printing.iter_mut().map(|it| &mut it.running);
-        for running in printing.chain(&mut self.beside) {
+        for running in printing.chain(&mut self.companion) {
             running.end();
         }
     }
@@ -198,7 +198,7 @@ impl Running {
         // SAFETY: it makes one system call, and allocates nothing.
         unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
         let child = program.spawn().map_err(|error| format!("{name} cannot be run: {error}"))?;
-        Ok(Self { name, child, told: 0, is_over: false })
+        Ok(Self { name, child, reported: 0, is_over: false })
     }
 
     fn id(&self) -> Pid {
@@ -214,12 +214,12 @@ impl Running {
     /// CPU time in ns of the program, and of those of its processes that have ended, since this was asked last.
     fn cpu(&mut self) -> i64 {
         let Some(used) = cpu_of(self.id()) else { return 0 };
-        let more = (used - self.told).max(0);
-        self.told += more;
+        let more = (used - self.reported).max(0);
+        self.reported += more;
         more
     }
 
-    /// Asks the whole group to end, and kills what does not; gives the CPU time that was not told yet.
+    /// Asks the whole group to end, and kills what does not; gives the CPU time that was not reported yet.
     fn end(&mut self) -> i64 {
         if self.is_over {
             return 0;

@@ -232,9 +232,9 @@ pub(crate) async fn begin_change(
 }
 
 /// Whether two events are of one change. The rest of them may have been redefined meanwhile.
-fn is_same_change(one: &str, other: &str) -> bool {
+fn is_same_change(event: &str, other: &str) -> bool {
     let change = |text: &str| serde_json::from_str::<Value>(text).ok().map(|it| it[CHANGE].clone());
-    change(one) == change(other)
+    change(event) == change(other)
 }
 
 /// A refusal that may pass; one for want of room is nobody's concern.

@@ -68,8 +68,8 @@ pub(super) fn is_held(folder: &Path) -> bool {
 
 /// Ends every process and removes every control group that the worker named `name` left.
 pub(super) fn sweep(state: &Path, name: &str) -> io::Result<()> {
-    let found = || Some(discover(name, false)?.beside(name).folders());
-    let guess = || found().unwrap_or_default();
+    let folders_of_name = || Some(discover(name, false)?.beside(name).folders());
+    let guess = || folders_of_name().unwrap_or_default();
     let mut folders = recorded(state)?.unwrap_or_else(guess);
     // Never anything but a group of this name, whatever the record says.
     folders.retain(|folder| folder.file_name().is_some_and(|it| it == name));

@@ -196,9 +196,9 @@ async fn writer(api: &Arc<Api>, trigger: &Trigger, change: &Change) -> Option<Or
     let _ = api.log.barrier().await;
     let (log, request) = (api.log.clone(), writer.to_owned());
     let read = tokio::task::spawn_blocking(move || log.invocation_of(&request, MOST_ROWS)).await;
-    let found = read.ok().and_then(Result::ok).flatten();
+    let invocation_id = read.ok().and_then(Result::ok).flatten();
     let of_trigger = |name: &str| api.triggers.lock().contains_key(name);
-    let known = found.map(|invocation| Origin {
+    let known = invocation_id.map(|invocation| Origin {
         generation: lineage::generation_in(&invocation, of_trigger),
         invocation: Arc::from(invocation),
     });

@@ -308,11 +308,11 @@ func part(answer Result, keys []string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, is := find(text, keys[1:])
+	selected, is := find(text, keys[1:])
 	if !is {
 		return nil, missing
 	}
-	return found, nil
+	return selected, nil
 }
 
 func find(value json.RawMessage, keys []string) (json.RawMessage, bool) {

@@ -76,10 +76,10 @@ pub(super) fn copy<'a>(
     }
     // A library that nothing on the path holds is loaded already when others ask for it, as libjvm.so is:
     // without it the loader would name none of what they need.
-    let beside: BTreeSet<&Path> = inside.iter().filter_map(|binary| binary.parent()).collect();
-    let beside: Vec<&Path> = beside.into_iter().collect();
+    let folders: BTreeSet<&Path> = inside.iter().filter_map(|binary| binary.parent()).collect();
+    let folders: Vec<&Path> = folders.into_iter().collect();
     for binary in &inside {
-        list(&loader, binary, &beside, &mut needed)?;
+        list(&loader, binary, &folders, &mut needed)?;
     }
     for (name, path) in needed {
         // Those who need it have found it there, relative to themselves, and will again.
@@ -106,18 +106,18 @@ fn find(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     folders.iter().chain(&usual).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// Asks the loader what it would load for `binary`, as `ldd` does, looking in the folders `beside` too.
+/// Asks the loader what it would load for `binary`, as `ldd` does, looking in `folders` too.
 fn list(
     loader: &Path,
     binary: &Path,
-    beside: &[&Path],
+    folders: &[&Path],
     needed: &mut BTreeMap<String, PathBuf>,
 ) -> Result<(), RootError> {
     let output = Command::new(loader)
         .arg("--list")
         .arg(binary)
         .env_remove("LD_PRELOAD")
-        .env("LD_LIBRARY_PATH", env::join_paths(beside).unwrap_or_default())
+        .env("LD_LIBRARY_PATH", env::join_paths(folders).unwrap_or_default())
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output()

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use super::earlier::make_earlier;
 use super::*;
 
 pub(super) fn files(state: &Path) -> Vec<PathBuf> {
@@ -331,12 +332,7 @@ fn a_journal_beside_a_database_of_an_earlier_version_changes_nothing() {
     let log = open(old.path());
     log.close();
     let database = rusqlite::Connection::open(old.path().join("meter.sqlite")).unwrap();
-    database
-        .execute_batch(
-            "DROP TABLE journal; ALTER TABLE invocations DROP COLUMN shared;
-                          PRAGMA user_version = 4",
-        )
-        .unwrap();
+    make_earlier(&database, 4);
     drop(database);
     let restored = fs::read(old.path().join("meter.sqlite")).unwrap();
     fs::remove_file(state.path().join("meter.sqlite-wal")).unwrap();
@@ -421,27 +417,7 @@ fn a_journal_of_version_5_is_read_or_stays_as_it_is() {
         let state = killed(3);
         let database = state.path().join("meter.sqlite");
         let connection = rusqlite::Connection::open(&database).unwrap();
-        for column in ["file", "written", "spare"] {
-            let sql = format!("ALTER TABLE journal DROP COLUMN {column}");
-            connection.execute_batch(&sql).unwrap();
-        }
-        let later = "ALTER TABLE invocations DROP COLUMN shared;
-                     ALTER TABLE invocations DROP COLUMN stage;
-                     ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
-    ALTER TABLE invocations DROP COLUMN cpu_wait;
-    ALTER TABLE invocations DROP COLUMN page_faults;
-    ALTER TABLE invocations DROP COLUMN context_switches;
-    ALTER TABLE invocations DROP COLUMN cycles;
-    ALTER TABLE invocations DROP COLUMN instructions;
-    ALTER TABLE invocations DROP COLUMN branch_misses;
-    ALTER TABLE invocations DROP COLUMN llc_misses;
-    ALTER TABLE instances DROP COLUMN cgroup;
-    ALTER TABLE invocations DROP COLUMN worker;
-                     ALTER TABLE instances DROP COLUMN worker;
-                     ALTER TABLE events DROP COLUMN stage;";
-        connection.execute_batch(later).unwrap();
-        connection.execute_batch("DROP TABLE triggers; PRAGMA user_version = 5").unwrap();
+        make_earlier(&connection, 5);
         if !is_damaged {
             let log = open(state.path());
             assert_eq!(log.warnings(), &[] as &[String]);

@@ -6,6 +6,7 @@ use rusqlite::{Connection, params};
 
 use uncia_record::Traffic;
 
+use super::earlier::make_earlier;
 use super::journal::kill;
 use super::*;
 
@@ -102,27 +103,8 @@ fn logs_of_earlier_versions_are_read() {
     }
 }
 
-/// What version 3 had otherwise than this.
+/// What version 3 had otherwise than version 4 and this.
 const VERSION_3: &str = "
-    DROP TABLE journal;
-    ALTER TABLE invocations DROP COLUMN reserved_cpu;
-    ALTER TABLE invocations DROP COLUMN spot_cpu;
-    ALTER TABLE invocations DROP COLUMN preemptible;
-    ALTER TABLE invocations DROP COLUMN qos;
-    ALTER TABLE invocations DROP COLUMN shared;
-    ALTER TABLE invocations DROP COLUMN stage;
-    ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
-    ALTER TABLE invocations DROP COLUMN cpu_wait;
-    ALTER TABLE invocations DROP COLUMN page_faults;
-    ALTER TABLE invocations DROP COLUMN context_switches;
-    ALTER TABLE invocations DROP COLUMN cycles;
-    ALTER TABLE invocations DROP COLUMN instructions;
-    ALTER TABLE invocations DROP COLUMN branch_misses;
-    ALTER TABLE invocations DROP COLUMN llc_misses;
-    ALTER TABLE instances DROP COLUMN cgroup;
-    ALTER TABLE invocations DROP COLUMN worker;
-    ALTER TABLE instances DROP COLUMN worker;
     DROP TABLE idle_intervals; DROP TABLE merged_idle; DROP TABLE events;
     CREATE TABLE idle_intervals (
         instance TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
@@ -140,7 +122,6 @@ const VERSION_3: &str = "
     INSERT INTO events VALUES (8, 'f', 'r', 'waits', 2, 1, 'context', 7, x'7b7d'),
                               (9, 'f', 'r', 'gone', 2, 1, 'context', 7, x'7b7d');
     DELETE FROM events WHERE id = 9;
-    DROP TABLE triggers; PRAGMA user_version = 3;
 ";
 
 #[test]
@@ -151,6 +132,7 @@ fn version_3_is_read_with_its_long_lists_of_intervals_merged() {
     log.instance(ended("many"));
     log.close();
     let database = Connection::open(log.path()).unwrap();
+    make_earlier(&database, 3);
     database.execute_batch(VERSION_3).unwrap();
     drop(database);
     let log = open(folder.path());
@@ -176,6 +158,7 @@ fn rows_of_version_3_have_no_settings() {
     record(&log, invocation("old")).unwrap();
     log.close();
     let database = Connection::open(folder.path().join("meter.sqlite")).unwrap();
+    make_earlier(&database, 3);
     database.execute_batch(VERSION_3).unwrap();
     drop(database);
 
@@ -213,22 +196,7 @@ fn requests_of_version_6_never_overlapped() {
     barrier(&log);
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    let before = "ALTER TABLE invocations DROP COLUMN shared;
-                  ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
-                  ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
-    ALTER TABLE invocations DROP COLUMN cpu_wait;
-    ALTER TABLE invocations DROP COLUMN page_faults;
-    ALTER TABLE invocations DROP COLUMN context_switches;
-    ALTER TABLE invocations DROP COLUMN cycles;
-    ALTER TABLE invocations DROP COLUMN instructions;
-    ALTER TABLE invocations DROP COLUMN branch_misses;
-    ALTER TABLE invocations DROP COLUMN llc_misses;
-    ALTER TABLE instances DROP COLUMN cgroup;
-    ALTER TABLE invocations DROP COLUMN worker;
-                  ALTER TABLE instances DROP COLUMN worker;
-                  DROP TABLE triggers; PRAGMA user_version = 6";
-    database.execute_batch(before).unwrap();
+    make_earlier(&database, 6);
     drop(database);
 
     let log = open(folder.path());
@@ -249,21 +217,7 @@ fn events_of_version_7_keep_their_parents_and_have_no_stage() {
     accept(&log, AcceptedEvent { stage: None, ..event("old") });
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    let before = "ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
-                  ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
-    ALTER TABLE invocations DROP COLUMN cpu_wait;
-    ALTER TABLE invocations DROP COLUMN page_faults;
-    ALTER TABLE invocations DROP COLUMN context_switches;
-    ALTER TABLE invocations DROP COLUMN cycles;
-    ALTER TABLE invocations DROP COLUMN instructions;
-    ALTER TABLE invocations DROP COLUMN branch_misses;
-    ALTER TABLE invocations DROP COLUMN llc_misses;
-    ALTER TABLE instances DROP COLUMN cgroup;
-    ALTER TABLE invocations DROP COLUMN worker;
-                  ALTER TABLE instances DROP COLUMN worker;
-                  DROP TABLE triggers; PRAGMA user_version = 7";
-    database.execute_batch(before).unwrap();
+    make_earlier(&database, 7);
     drop(database);
 
     let log = open(folder.path());
@@ -289,20 +243,7 @@ fn rows_of_version_8_name_no_worker_and_no_reservation() {
     record(&log, invocation("old")).unwrap();
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    let before = "ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
-    ALTER TABLE invocations DROP COLUMN cpu_wait;
-    ALTER TABLE invocations DROP COLUMN page_faults;
-    ALTER TABLE invocations DROP COLUMN context_switches;
-    ALTER TABLE invocations DROP COLUMN cycles;
-    ALTER TABLE invocations DROP COLUMN instructions;
-    ALTER TABLE invocations DROP COLUMN branch_misses;
-    ALTER TABLE invocations DROP COLUMN llc_misses;
-    ALTER TABLE instances DROP COLUMN cgroup;
-    ALTER TABLE invocations DROP COLUMN worker;
-                  ALTER TABLE instances DROP COLUMN worker;
-                  DROP TABLE triggers; PRAGMA user_version = 8";
-    database.execute_batch(before).unwrap();
+    make_earlier(&database, 8);
     drop(database);
 
     let log = open(folder.path());
@@ -338,16 +279,7 @@ fn rows_of_version_10_do_not_say_what_was_counted() {
     record(&log, invocation("old")).unwrap();
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    let before = "ALTER TABLE invocations DROP COLUMN services;
-    ALTER TABLE invocations DROP COLUMN cpu_wait;
-    ALTER TABLE invocations DROP COLUMN page_faults;
-    ALTER TABLE invocations DROP COLUMN context_switches;
-    ALTER TABLE invocations DROP COLUMN cycles;
-    ALTER TABLE invocations DROP COLUMN instructions;
-    ALTER TABLE invocations DROP COLUMN branch_misses;
-    ALTER TABLE invocations DROP COLUMN llc_misses;
-    ALTER TABLE instances DROP COLUMN cgroup; DROP TABLE triggers; PRAGMA user_version = 10";
-    database.execute_batch(before).unwrap();
+    make_earlier(&database, 10);
     drop(database);
 
     let log = open(folder.path());
@@ -392,25 +324,7 @@ fn version_4_has_no_journal() {
     record(&log, invocation("old")).unwrap();
     log.close();
     let database = Connection::open(log.path()).unwrap();
-    database
-        .execute_batch(
-            "DROP TABLE journal; ALTER TABLE invocations DROP COLUMN shared;
-             ALTER TABLE invocations DROP COLUMN stage; ALTER TABLE events DROP COLUMN stage;
-                  ALTER TABLE invocations DROP COLUMN reserved_cpu_time; ALTER TABLE invocations DROP COLUMN borrowed_cpu_time;
-    ALTER TABLE invocations DROP COLUMN lent_cpu_time; ALTER TABLE invocations DROP COLUMN lent_memory_avg; ALTER TABLE invocations DROP COLUMN services;
-    ALTER TABLE invocations DROP COLUMN cpu_wait;
-    ALTER TABLE invocations DROP COLUMN page_faults;
-    ALTER TABLE invocations DROP COLUMN context_switches;
-    ALTER TABLE invocations DROP COLUMN cycles;
-    ALTER TABLE invocations DROP COLUMN instructions;
-    ALTER TABLE invocations DROP COLUMN branch_misses;
-    ALTER TABLE invocations DROP COLUMN llc_misses;
-    ALTER TABLE instances DROP COLUMN cgroup;
-    ALTER TABLE invocations DROP COLUMN worker;
-                  ALTER TABLE instances DROP COLUMN worker;
-                          DROP TABLE triggers; PRAGMA user_version = 4",
-        )
-        .unwrap();
+    make_earlier(&database, 4);
     drop(database);
     let log = open(folder.path());
     record(&log, invocation("new")).unwrap();

@@ -1,5 +1,6 @@
 //! The log against real files, a real disk that is full, and real kills.
 
+mod earlier;
 mod events;
 mod instances;
 mod journal;

@@ -1,6 +1,7 @@
 """What tests of services share: a function that puts and gets an object, without any library."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from uncia.experiment import files
 from uncia.experiment.plan import Plan
 from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
-from uncia.services import versitygw
+from uncia.platforms import ServiceEndpoint
+from uncia.services import documents, redis_server, versitygw
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "experiment"))
 
@@ -76,3 +78,25 @@ def names_its_place(path: Path, old: str, new: str, message: str) -> None:
         files.load(path)
     assert message in str(error.value)
     assert path.name in str(error.value)
+
+
+@pytest.fixture
+def redis(request: pytest.FixtureRequest) -> None:
+    """Skips a test of a real server of documents where there is none."""
+    if "mistakes" in request.node.name:
+        return
+    try:
+        redis_server.PROGRAM.find()
+    except UnciaError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
+
+
+@pytest.fixture
+def endpoint(redis: None, tmp_path: Path) -> Iterator[ServiceEndpoint]:
+    """The endpoint of a server of documents of its own."""
+    made = redis_server.Server(tmp_path / "served", 64 << 20)
+    try:
+        variables = {documents.PASSWORD: made.password, documents.PREFIX: "p:"}
+        yield documents.prepare(made.address, variables)
+    finally:
+        made.stop()

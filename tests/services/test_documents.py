@@ -20,6 +20,8 @@ from uncia.services import documents, redis_server, resp
 
 from .conftest import names_its_place, plan_of
 
+pytestmark = pytest.mark.usefixtures("redis")
+
 PREFIX = "uncia:r[1]*:"
 LOCK = Path(__file__).parent / "redis_lock" / "requirements.txt"
 
@@ -85,17 +87,6 @@ def handler(event, context):
     assert documents.get("count")[0] == {"a": "é", "b": [0.1, None, 2**53 + 1]}
     return {}
 """
-
-
-@pytest.fixture(autouse=True)
-def has_server(request: pytest.FixtureRequest) -> None:
-    """Skips a test of a real server where there is none."""
-    if "mistakes" in request.node.name:
-        return
-    try:
-        redis_server.PROGRAM.find()
-    except UnciaError as error:
-        pytest.skip(f"{error.message}: {error.hint}")
 
 
 @pytest.fixture

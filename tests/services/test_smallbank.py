@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from uncia.errors import UnciaError
 from uncia.functions import package
 from uncia.platforms import ServiceEndpoint, boto
 from uncia.platforms.embedded import service_config
 from uncia.platforms.server import Server
-from uncia.services import documents, redis_server
+from uncia.services import documents
 
 pytestmark = [
     pytest.mark.skipif(
@@ -35,20 +34,6 @@ ACCOUNTS = 20
 CLIENTS = 6
 TRANSACTIONS = 240
 KILLS = 12
-
-
-@pytest.fixture
-def endpoint(tmp_path: Path) -> Iterator[ServiceEndpoint]:
-    try:
-        redis_server.PROGRAM.find()
-    except UnciaError as error:
-        pytest.skip(f"{error.message}: {error.hint}")
-    made = redis_server.Server(tmp_path / "served", 64 << 20)
-    try:
-        variables = {documents.PASSWORD: made.password, documents.PREFIX: "p:"}
-        yield documents.prepare(made.address, variables)
-    finally:
-        made.stop()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pytest
 import yaml
 from run_helpers import Uncia, finish, function
 
-from uncia.errors import RunFailedError, UnciaError
+from uncia.errors import RunFailedError
 from uncia.experiment import files
 from uncia.platforms import ServiceEndpoint, boto, inquiries, triggers
 from uncia.platforms.embedded import service_config
@@ -27,6 +26,8 @@ from uncia.platforms.server import Server
 from uncia.services import documents, redis_server
 
 from .conftest import names_its_place
+
+pytestmark = pytest.mark.usefixtures("redis")
 
 LOCK = Path(__file__).parent / "redis_lock" / "requirements.txt"
 
@@ -96,27 +97,6 @@ def handler(event, context):
         assert answer.startswith(b"*2"), answer
     return {}
 """
-
-
-@pytest.fixture(autouse=True)
-def has_server(request: pytest.FixtureRequest) -> None:
-    """Skips a test of a real server where there is none."""
-    if "mistakes" in request.node.name:
-        return
-    try:
-        redis_server.PROGRAM.find()
-    except UnciaError as error:
-        pytest.skip(f"{error.message}: {error.hint}")
-
-
-@pytest.fixture
-def endpoint(tmp_path: Path) -> Iterator[ServiceEndpoint]:
-    made = redis_server.Server(tmp_path / "served", 32 << 20)
-    try:
-        variables = {documents.PASSWORD: made.password, documents.PREFIX: "p:"}
-        yield documents.prepare(made.address, variables)
-    finally:
-        made.stop()
 
 
 def written(folder: Path) -> Path:

@@ -47,6 +47,25 @@ function choice(initial, choices, { echoes = true } = {}) {
   return { initial, read, echoes };
 }
 
+// An object, or JSON text of one; empty where there is none.
+function object({ echoes = true } = {}) {
+  const read = (name, given) => {
+    let value = given;
+    if (typeof given === "string" && given !== "") {
+      try {
+        value = JSON.parse(given);
+      } catch {
+        value = undefined;
+      }
+    }
+    if (value !== "" && (value === null || typeof value !== "object" || Array.isArray(value))) {
+      throw new TypeError(`${name}: it is no object, nor JSON text of one`);
+    }
+    return value;
+  };
+  return { initial: "", read, echoes };
+}
+
 function ofText(name, text, unit) {
   const match = TEXT.exec(text);
   const value = match ? Number(match[1]) : NaN;
@@ -85,4 +104,4 @@ function echo(values, declared) {
   return Object.fromEntries(shown);
 }
 
-module.exports = { choice, echo, number, read, ValueError };
+module.exports = { choice, echo, number, object, read, ValueError };

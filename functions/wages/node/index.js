@@ -2,38 +2,18 @@
 // Data analysis: one package, deployed as a function for each stage.
 
 const { enveloped, parameters } = require("./uncia-envelope.js");
-const { choice, number, read } = require("./uncia-parameters.cjs");
+const { choice, number, object, read } = require("./uncia-parameters.cjs");
 
 const STAGES = {
   ...require("./records.js"),
   ...require("./analyses.js"),
 };
 
-// An object, or JSON text of one; empty where there is none.
-const object = {
-  initial: "",
-  echoes: false,
-  read: (name, given) => {
-    let value = given;
-    if (typeof given === "string" && given !== "") {
-      try {
-        value = JSON.parse(given);
-      } catch {
-        value = undefined;
-      }
-    }
-    if (value !== "" && (value === null || typeof value !== "object" || Array.isArray(value))) {
-      throw new TypeError(`${name}: it is no object, nor JSON text of one`);
-    }
-    return value;
-  },
-};
-
 const PARAMETERS = {
   stage: choice("insert", Object.keys(STAGES)),
-  record: object,
+  record: object({ echoes: false }),
   seed: number(1, 0, 1_000_000),
-  found: object,
+  found: object({ echoes: false }),
 };
 
 exports.handler = enveloped(

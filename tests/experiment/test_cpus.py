@@ -34,6 +34,16 @@ def test_a_platform_lets_functions_name_cpus_where_one_does(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    "written", [f"{THERE}", f"[{THERE}]", f'"{THERE}"', f"['{THERE}-{THERE}']"]
+)
+def test_cpus_are_a_number_a_list_or_text(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "pinned.yaml"
+    path.write_text(FILE.format(cpus="CPUS", platform="").replace('"CPUS"', written))
+    named = files.load(path)[0].functions["hello"].declared()["cpus"]
+    assert named in (f"{THERE}", f"{THERE}-{THERE}")
+
+
+@pytest.mark.parametrize(
     ("cpus", "platform", "message"),
     [
         ("3-1", "", "numbers of CPUs, such as 0,2-3"),

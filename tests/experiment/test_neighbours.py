@@ -1,5 +1,6 @@
 """Neighbours: an experiment is measured alone and beside them, and they end with it."""
 
+import json
 from pathlib import Path
 
 import pyarrow.parquet
@@ -55,7 +56,10 @@ def test_an_experiment_is_measured_alone_and_beside_its_neighbours(
     assert names == {"asked.neighbours"}
     meta = yaml.safe_load((tmp_path / "out" / "run.yaml").read_text())["experiments"]
     assert meta["asked.neighbours"]["beside"] == "asked"
-    assert meta["asked"]["base"] == "asked.alone"
+    assert meta["asked"]["base"] == meta["asked.alone"]["base"] == "asked.alone"
+    assert meta["asked.neighbours"]["base"] == "asked.neighbours"
+    warnings = json.loads((tmp_path / "out" / "summary.json").read_text())["warnings"]
+    assert not [text for text in warnings if "platform's log" in text]
     assert "Second by second" in (tmp_path / "out" / "report.html").read_text()
     assert not list((state_home / "journal").iterdir())
 

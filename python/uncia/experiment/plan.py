@@ -137,7 +137,12 @@ class ExperimentPlan:
         )
 
     def span_ns(self) -> int:
-        """From its start to its last scheduled request, the pause before it included."""
+        """From its start to its last scheduled request, the pause before it included.
+
+        Neighbours take none of their own: they go on while another is measured.
+        """
+        if self.measured is not None:
+            return 0
         return self.pause_ns + max(
             stream.start_ns + stream.arrivals.span_ns()
             for stream in self.streams

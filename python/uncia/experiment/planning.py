@@ -173,14 +173,16 @@ class _Builder:
             at: yamlio.KeyPath = ("experiments", origin, "warmup")
             yield self._warmup(at, measured, experiment.warmup)
         if experiment.neighbours:
+            alone_name = name + ALONE_SUFFIX
             alone = replace(
                 measured,
-                name=name + ALONE_SUFFIX,
+                name=alone_name,
+                base=measured.base or alone_name,
                 description=f"{name} without its neighbours, which is compared with it",
             )
             yield alone
             yield self._neighbours(origin, measured, experiment.neighbours)
-            measured = replace(measured, base=measured.base or alone.name)
+            measured = replace(measured, base=alone.base)
         yield measured
 
     def _neighbours(
@@ -211,6 +213,7 @@ class _Builder:
         busy = ", ".join(f"{form.function} by {plural(form.clients, 'client')}" for form in forms)
         return ExperimentPlan(
             name=measured.name + NEIGHBOURS_SUFFIX,
+            base=measured.name + NEIGHBOURS_SUFFIX,
             description=f"Kept busy while {measured.name} is measured: {busy}",
             streams=streams,
             expect=Expect(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,29 +40,32 @@ class PlatformLog:
     spans: list[pa.Table] = field(default_factory=list)
     instances: pa.Table | None = None
 
-    def await_answers(self, platform: Platform, experiment: ExperimentPlan, rows: pa.Table) -> None:
+    def await_answers(
+        self, platform: Platform, answered: Iterable[tuple[ExperimentPlan, pa.Table]]
+    ) -> None:
         """Fetch the log until it holds what the platform has answered, and its chains have ended.
 
         Args:
             platform: of the run.
-            experiment: that was just carried out.
-            rows: the client's, of the experiment.
+            answered: the experiments that were just carried out at once, with the client's rows of
+                each. What is fetched for one may hold rows of another.
         """
-        deadline = time.monotonic() + _COLLECT_PATIENCE_S
         logged: list[pa.Table] = []
-        while True:
-            fetched = self.fetch(platform)
-            if fetched is not None:
-                logged.append(fetched)
-            missing = unmatched(rows, record.merge(logged)) if logged else rows.num_rows
-            if missing == 0 or time.monotonic() > deadline:
-                break
-            time.sleep(_COLLECT_POLL_S)
-        if missing:
-            self.description.warnings.append(
-                f"{experiment.name}: {missing} answered requests are not in the platform's log"
-            )
-        self._await_hops(platform, experiment, rows, logged)
+        for experiment, rows in answered:
+            deadline = time.monotonic() + _COLLECT_PATIENCE_S
+            while True:
+                fetched = self.fetch(platform)
+                if fetched is not None:
+                    logged.append(fetched)
+                missing = unmatched(rows, record.merge(logged)) if logged else rows.num_rows
+                if missing == 0 or time.monotonic() > deadline:
+                    break
+                time.sleep(_COLLECT_POLL_S)
+            if missing:
+                self.description.warnings.append(
+                    f"{experiment.name}: {missing} answered requests are not in the platform's log"
+                )
+            self._await_hops(platform, experiment, rows, logged)
 
     def _await_hops(
         self,

@@ -249,6 +249,8 @@ def sends(experiment: ExperimentPlan) -> str:
     names: dict[str, Counter[str]] = {}
     for stream in experiment.streams:
         words = stream.pace()
+        if words is not None and experiment.measured is not None:
+            words = f"{words.partition(',')[0]}, while {experiment.measured} is measured"
         if words is not None:
             names.setdefault(words, Counter())[stream.subject()] += 1
     sentences = [_of_functions(words, counts) for words, counts in names.items()]

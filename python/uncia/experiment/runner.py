@@ -289,8 +289,8 @@ class Execution:
             if self.neighbours is not None:
                 answered.append(self._end_neighbours(self.neighbours))
             if adapter(kind).CAPABILITIES.collects:
-                for of, part in answered:
-                    self.log.await_answers(platform, of, record.read(part, "invocations"))
+                parts = [(of, record.read(part, "invocations")) for of, part in answered]
+                self.log.await_answers(platform, parts)
                 if self.plan.triggers:
                     self.log.await_triggers(platform, experiment)
             if position + 1 == len(self.plan.experiments):

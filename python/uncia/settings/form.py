@@ -73,12 +73,20 @@ def _type(setting: Setting) -> Any:
     if setting.type == "boolean":
         return bool
     if setting.type == "cpus":
-        return Annotated[str, AfterValidator(_cpus)]
+        return Annotated[str, BeforeValidator(_cpus_text), AfterValidator(_cpus)]
     if setting.type == "integer":
         maximum = UINT64_MAX if setting.maximum is None else setting.maximum
         return Annotated[int, Field(ge=setting.minimum, le=maximum)]
     quantity = {"duration": Duration, "cpu": Cpu, "size": Size}[setting.type]
     return Annotated[quantity, AfterValidator(lambda value: _in_range(setting, value))]
+
+
+def _cpus_text(value: object) -> object:
+    """Write a number, or a list of numbers and ranges, as Linux does; anything else as it is."""
+    parts = value if isinstance(value, list) else [value]
+    if parts and all(isinstance(it, int | str) and not isinstance(it, bool) for it in parts):
+        return ",".join(map(str, parts))
+    return value
 
 
 def _cpus(text: str) -> str:

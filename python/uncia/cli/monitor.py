@@ -109,11 +109,11 @@ def register(app: typer.Typer) -> None:
             )
         duration_ns = None if seconds is None else quantity("--for", seconds, parse_duration)
         interval_ns = quantity("--interval", interval, parse_duration)
-        stream = _stream(out)
         share = None if budget is None else _share(budget)
         asked = [
             Asked(name, interval_ns, groups, budget=share) for name in dict.fromkeys(names or KINDS)
         ]
+        stream = _stream(out)
         monitors = Monitors.start(asked, stream, time.time_ns())
         try:
             code = _wait(monitors, command or [], duration_ns)

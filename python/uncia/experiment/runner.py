@@ -311,6 +311,9 @@ class Execution:
                 run=self.description.run,
                 ours=[os.getpid()],
             )
+            # What does not work here is said before the run, and is in its warnings, too.
+            for sentence in self.monitors.sentences:
+                self.reporter.note(f"Warning: {sentence}")
 
     def _asked(self) -> list[Asked]:
         """The monitors that the file names."""

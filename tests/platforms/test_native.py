@@ -57,12 +57,19 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     journal = Journal(f"native-{os.getpid()}", None)
     yield journal
+    # Those of a test that failed half-way, too.
+    while PLATFORMS:
+        PLATFORMS.pop().close()
     journal.close()
+
+
+PLATFORMS: list[native.NativePlatform] = []
 
 
 def connect(journal: Journal, **options: object) -> native.NativePlatform:
     form = native.Options.model_validate({"kind": "native", **options})
-    return native.connect(form, Context("run", journal))
+    PLATFORMS.append(native.connect(form, Context("run", journal)))
+    return PLATFORMS[-1]
 
 
 def left(name: str) -> list[object]:
@@ -124,6 +131,44 @@ def test_a_process_for_each_request_is_a_start(journal: Journal) -> None:
         assert platform.invoke(deployment, {"raise": "no"}).status == 502
     platform.close()
     assert not any(left(deployment.name) for deployment in deployments)
+
+
+def test_a_function_is_loaded_before_it_is_served_and_its_limit_is_of_requests(
+    journal: Journal,
+) -> None:
+    platform = connect(journal)
+    slow = f"import time\ntime.sleep({scaled(1.5)})\n{PYTHON}"
+    limit_ns = round(scaled(1) * 1e9)
+    deployment = platform.deploy(spec(f"slow-{os.getpid()}", slow, timeout=limit_ns))
+    for _ in range(2):
+        answer = platform.invoke(deployment, {})
+        assert answer.status == 200, answer.body
+    # What another process takes to load it, once this one has ended, is waiting for a process.
+    assert platform.invoke(deployment, {"exit": 3}).status == 502
+    answer = platform.invoke(deployment, {})
+    assert answer.status == 200
+    assert int(answer.headers["x-uncia-queued-ns"]) > limit_ns
+
+
+def test_what_a_function_starts_reads_no_events_and_long_errors_are_answers(
+    journal: Journal,
+) -> None:
+    platform = connect(journal)
+    source = """
+import subprocess
+
+def handler(event, context):
+    if event:
+        raise ValueError("x" * 60000)
+    return subprocess.run(["head", "-c", "1"], capture_output=True, check=True).stdout.decode()
+"""
+    deployment = platform.deploy(spec(f"child-{os.getpid()}", source))
+    assert json.loads(platform.invoke(deployment, {}).body) == ""
+    failed = platform.invoke(deployment, {"a": 1})
+    assert (failed.status, failed.headers["x-uncia-outcome"]) == (502, "function_error")
+    assert len(json.loads(failed.body)["errorMessage"]) == 60_000
+    assert len(failed.headers["x-uncia-error"]) < 1_000
+    platform.close()
 
 
 def test_an_invocation_that_takes_too_long_is_ended(journal: Journal) -> None:

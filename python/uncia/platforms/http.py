@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -82,7 +83,7 @@ class HttpPlatform:
         except urllib.error.HTTPError as error:
             with error:
                 return Response(error.code, dict(error.headers), error.read())
-        except (urllib.error.URLError, TimeoutError) as error:
+        except (urllib.error.URLError, TimeoutError, http.client.HTTPException) as error:
             raise RunFailedError(f"{target.url} does not answer: {error}") from error
 
     def collect(self) -> Collected:

@@ -12,6 +12,7 @@ this process joins its control groups.
 """
 
 import base64
+import collections
 import concurrent.futures
 import contextlib
 import ctypes
@@ -33,6 +34,7 @@ from typing import Any, ClassVar
 PR_SET_PDEATHSIG = 1
 MOST_BODY = 64 << 20
 STARTED_TIMEOUT_S = 60
+MOST_MESSAGE = 500
 LIBC = ctypes.CDLL(None)
 
 
@@ -47,7 +49,7 @@ class Process:
     def __init__(self, config: dict[str, Any]) -> None:
         self.began = time.time_ns()
         self.name = uuid.uuid4().hex
-        self.served = 0
+        self.is_fresh = True
         self.child: subprocess.Popen[bytes] = subprocess.Popen(
             config["command"],
             stdin=subprocess.PIPE,
@@ -63,12 +65,16 @@ class Process:
     def ask(self, order: dict[str, Any], timeout_s: float) -> Any:
         """The answer; None if none comes in time, or the process has ended."""
         assert self.child.stdin is not None, "it is a pipe"
-        assert self.child.stdout is not None, "it is a pipe"
         try:
             self.child.stdin.write(json.dumps(order).encode() + b"\n")
             self.child.stdin.flush()
         except OSError:
             return None
+        return self.line(timeout_s)
+
+    def line(self, timeout_s: float) -> Any:
+        """What it says next: that it has loaded the function, or an answer; None as in `ask`."""
+        assert self.child.stdout is not None, "it is a pipe"
         deadline, line = time.monotonic() + timeout_s, b""
         while not line.endswith(b"\n"):
             rest = max(0.0, deadline - time.monotonic())
@@ -80,7 +86,7 @@ class Process:
             line += read
         try:
             return json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             # What a child of the function's has printed between the answers.
             return None
 
@@ -97,21 +103,65 @@ class Process:
         return round(usage.ru_utime * 1e9), round(usage.ru_stime * 1e9)
 
 
+class Places:
+    """Places that are given to those who wait for one, in order.
+
+    `queue.Queue` gives one to whoever comes first when it is free, before those who wait.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.free: collections.deque[Process | None] = collections.deque()
+        self.waiting: collections.deque[queue.SimpleQueue[Process | None]] = collections.deque()
+
+    def get(self) -> Process | None:
+        """A place, when it is this caller's turn."""
+        with self.lock:
+            if self.free:
+                return self.free.popleft()
+            turn: queue.SimpleQueue[Process | None] = queue.SimpleQueue()
+            self.waiting.append(turn)
+        return turn.get()
+
+    def put(self, place: Process | None) -> None:
+        """Give a place back."""
+        with self.lock:
+            if self.waiting:
+                self.waiting.popleft().put(place)
+            else:
+                self.free.append(place)
+
+
 class Pool:
     """The places in which processes run; a request waits for one, in order."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
-        self.places: queue.Queue[Process | None] = queue.Queue()
+        self.places = Places()
         # To the kernel a process' parent is the thread that started it: one that stays is not of a
         # thread that ends with its client's connection.
         self.starter = concurrent.futures.ThreadPoolExecutor(1)
-        for _ in range(config["processes"]):
-            self.places.put(self.start() if config["mode"] == "warm" else None)
+        is_warm = config["mode"] == "warm"
+        places = [self.start() if is_warm else None for _ in range(config["processes"])]
+        for place in places:
+            if place is not None:
+                place.line(STARTED_TIMEOUT_S)
+            self.places.put(place)
 
     def start(self) -> Process:
         """A process that stays."""
         return self.starter.submit(Process, self.config).result()
+
+    def renew(self) -> None:
+        """Give back a place with another process in it, when that has loaded the function."""
+        process = None
+        try:
+            process = self.start()
+            process.line(STARTED_TIMEOUT_S)
+        except OSError:
+            pass  # it is tried again with the next request
+        finally:
+            self.places.put(process)
 
     def serve(self, event: Any) -> tuple[int, dict[str, Any], bytes]:
         """Status, headers and body of the answer to an event."""
@@ -126,7 +176,10 @@ class Pool:
                     process.end()
             self.places.put(None)
             raise
-        self.places.put(kept)
+        if kept is None and self.config["mode"] == "warm":
+            threading.Thread(target=self.renew, daemon=True).start()
+        else:
+            self.places.put(kept)
         return answer
 
     def served(
@@ -139,6 +192,8 @@ class Pool:
             self.start() if self.config["mode"] == "warm" else Process(self.config)
         )
         timeout_s = self.config["timeout"]
+        if is_new:
+            process.line(STARTED_TIMEOUT_S)
         order = {"id": str(uuid.uuid4()), "event": event, "deadline": time.time() + timeout_s}
         begun = time.monotonic()
         answer = process.ask(order, timeout_s)
@@ -154,10 +209,9 @@ class Pool:
             used = (answer["user"], answer["system"])
         if kept is None:
             life = process.end()
-            # It was in the function, or about to be.
-            used = used if answer is not None else life
-            if self.config["mode"] == "warm":
-                kept = self.start()
+            # What it used for events before is not told apart.
+            used = life if answer is None and process.is_fresh else used
+        process.is_fresh = False
         headers |= {"x-uncia-cpu-user-ns": used[0], "x-uncia-cpu-system-ns": used[1]}
         if answer is None:
             if is_late:
@@ -176,17 +230,16 @@ class Pool:
         if "type" in answer:
             body = unanswered(answer["type"], answer["message"])
             headers["x-uncia-outcome"] = "function_error"
-            headers["x-uncia-error"] = base64.b64encode(body).decode()
+            short = unanswered(answer["type"][:MOST_MESSAGE], answer["message"][:MOST_MESSAGE])
+            headers["x-uncia-error"] = base64.b64encode(short).decode()
             return kept, (502, headers, body)
         return kept, (200, headers, json.dumps(answer["result"]).encode())
 
     def end(self) -> None:
         """End those that wait for a request."""
-        while True:
-            try:
-                process = self.places.get_nowait()
-            except queue.Empty:
-                return
+        with self.places.lock:
+            free = list(self.places.free)
+        for process in free:
             if process is not None:
                 process.end()
 

@@ -26,6 +26,7 @@ async function load() {
 
 async function main() {
   const handler = (await load())[attribute];
+  fs.writeSync(answers, "{}\n"); // loaded
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const order = JSON.parse(line);
     const context = {

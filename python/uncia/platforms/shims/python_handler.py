@@ -4,7 +4,8 @@
 
 An event is a line of JSON: its ``id``, the ``event``, and the ``deadline`` in Unix seconds. So is
 an answer: ``result``, or ``type`` and ``message`` of what was raised; when the handler began and
-ended, in Unix ns; and the CPU time in ns that the process used meanwhile.
+ended, in Unix ns; and the CPU time in ns that the process used meanwhile. Before the first answer
+an empty object says that the function is loaded.
 """
 
 import importlib
@@ -57,11 +58,18 @@ def main() -> None:
     # What the function prints goes elsewhere than its answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    # Nor are the events for what it starts.
+    events = os.fdopen(os.dup(0), encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     sys.path.insert(0, str(Path.cwd()))
     module, _, attribute = name.rpartition(".")
     handler = getattr(importlib.import_module(module.replace("/", ".")), attribute)
     used = cpu_clock()
-    for line in sys.stdin:
+    answers.write("{}\n")  # loaded
+    answers.flush()
+    for line in events:
         order = json.loads(line)
         # The clock first and last, so that one thread's CPU time is not longer than the execution.
         started = time.time_ns()

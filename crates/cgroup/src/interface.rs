@@ -35,6 +35,7 @@ pub(crate) trait Interface: std::fmt::Debug + Send + Sync {
     /// The file of the burst, which Linux has since 5.14.
     fn burst_file(&self) -> &'static str;
     fn write_quota(&self, folder: &Path, quota_us: u64, period_us: u64) -> Result<(), Error>;
+    fn write_no_quota(&self, folder: &Path) -> Result<(), Error>;
     /// The quota and period of a group in us; `None` if it has no quota.
     fn quota(&self, folder: &Path) -> Option<(u64, u64)>;
     /// The file of a group's weight among others, and the weights that it takes.

@@ -25,6 +25,9 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// As `cpu_micro`: there is no quota.
+    pub const NO_QUOTA: u64 = u64::MAX;
+
     /// The CPU time of each period, in ns.
     #[must_use]
     pub fn quota_ns(&self) -> u64 {

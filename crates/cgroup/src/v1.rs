@@ -44,6 +44,10 @@ impl Interface for V1 {
         write(&folder.join(self.quota_file()), &quota_us.to_string())
     }
 
+    fn write_no_quota(&self, folder: &Path) -> Result<(), Error> {
+        write(&folder.join(self.quota_file()), "-1")
+    }
+
     fn quota(&self, folder: &Path) -> Option<(u64, u64)> {
         // Without a quota it says -1.
         let read = |name: &str| number(&read(&folder.join(name)).ok()?);

@@ -41,6 +41,10 @@ impl Interface for V2 {
         write(&folder.join(self.quota_file()), &format!("{quota_us} {period_us}"))
     }
 
+    fn write_no_quota(&self, folder: &Path) -> Result<(), Error> {
+        write(&folder.join(self.quota_file()), "max")
+    }
+
     fn quota(&self, folder: &Path) -> Option<(u64, u64)> {
         let text = read(&folder.join(self.quota_file())).ok()?;
         let (quota, period) = text.trim().split_once(' ')?;

@@ -302,6 +302,14 @@ impl Function {
     /// Why the platform does not divide its CPUs as the function asks, if it does not: a sentence.
     fn refusal_of_cpus(&self, config: &Config) -> Option<String> {
         let (cpus, cpu_shares) = self.overrides.cpus();
+        let tag = if cpus.is_some() { "cpus" } else { "cpu-shares" };
+        if (cpus.is_some() || cpu_shares.is_some())
+            && self.architecture(config) == Architecture::Code
+        {
+            return Some(format!(
+                "The tag uncia:{tag} is not for code, which runs in one process with others': leave it out."
+            ));
+        }
         let sharing = &config.policies.cpu;
         if cpu_shares.is_some() && config.shares_cpus() {
             return Some(format!(

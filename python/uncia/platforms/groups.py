@@ -25,13 +25,17 @@ def _trees() -> Iterator[Path]:
         lines = _MOUNTS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return
+    seen = set()
     for line in lines:
         mount, _, kind = line.partition(" - ")
         fields = kind.split(" ")
         folder = Path(mount.split(" ")[4])
         is_classic = fields[0] == "cgroup" and _CONTROLLERS & set(fields[2].split(","))
         # With controllers passed on, only leaves may have processes; a group below the root is one.
-        if is_classic or fields[0] == "cgroup2":
+        device = mount.split(" ")[2]
+        if (is_classic or fields[0] == "cgroup2") and device not in seen:
+            # One that is mounted again is the same tree.
+            seen.add(device)
             yield folder
 
 

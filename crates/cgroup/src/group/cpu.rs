@@ -8,12 +8,16 @@ use crate::files::{write, write_if_present};
 use crate::{Bandwidth, Controller, Error, Limits};
 
 impl Group {
-    /// Sets the CPU quota, effective at once; without the controller, there is none.
+    /// Sets the CPU quota, or that there is none, effective at once; without the controller, there is none.
     ///
     /// # Errors
     /// The kernel refuses it.
     pub fn set_quota(&self, limits: &Limits) -> Result<(), Error> {
         let Some(folder) = self.folder(Controller::Cpu) else { return Ok(()) };
+        if limits.cpu_micro == Limits::NO_QUOTA {
+            // A quota above those of the groups above, as any large one may be, is refused on version 1.
+            return self.interface().write_no_quota(folder);
+        }
         let Bandwidth { period, quota, .. } = limits.bandwidth();
         self.interface().write_quota(folder, quota / NS_PER_US, period / NS_PER_US)
     }

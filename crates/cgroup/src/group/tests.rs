@@ -100,6 +100,19 @@ fn version_1_has_a_folder_for_each_controller() {
 }
 
 #[test]
+fn a_group_may_have_no_quota() {
+    let limits = Limits { cpu_micro: Limits::NO_QUOTA, ..limits() };
+    for (version, file, text) in
+        [(Version::V1, "cpu/a/cpu.cfs_quota_us", "-1"), (Version::V2, "a/cpu.max", "max")]
+    {
+        let top = tempfile::tempdir().unwrap();
+        group(version, top.path()).set_quota(&limits).unwrap();
+        assert_eq!(fs::read_to_string(top.path().join(file)).unwrap(), text);
+    }
+    assert!(limits.scaled_down().cpu_micro <= 10_000, "idle, it has one");
+}
+
+#[test]
 fn version_1_may_have_a_folder_of_version_2_beside() {
     let top = tempfile::tempdir().unwrap();
     let unified = top.path().join("unified");

@@ -31,6 +31,7 @@ use crate::instance::{
     AnswerBody, ChainService, Host, HostConfig, InstanceSpec, Passage, Request as Invocation,
     Services,
 };
+use crate::sandbox::allowed_cpus;
 use crate::store::{Code, PackageStore, StateLock};
 
 /// From one attempt to join again to the next.
@@ -71,6 +72,8 @@ pub struct Agent {
     packages: Packages,
     instances: Mutex<HashMap<String, Arc<Kept>>>,
     ahead: Ahead,
+    /// Whether functions may name their CPUs.
+    has_cpusets: bool,
     /// Whether it wants to leave, and whether it may.
     leaves: watch::Sender<bool>,
     may_go: watch::Sender<bool>,
@@ -129,6 +132,7 @@ impl Agent {
             packages,
             instances: Mutex::default(),
             ahead: Ahead::default(),
+            has_cpusets: config.cpusets,
             leaves: watch::Sender::new(false),
             may_go: watch::Sender::new(false),
             grace: config.shutdown_grace(),
@@ -266,6 +270,18 @@ impl Agent {
         let StartRequest { mut spec, package, layers } = wire::decode(body).await?;
         if let Some(refusal) = self.services.refusal(spec.reach) {
             return Err(refusal);
+        }
+        if let Some(cpus) = &spec.cpus {
+            if !self.has_cpusets {
+                return Err(
+                    "this worker was not started with cpusets, which the function's cpus need: \
+                            uncia serve --join URL --cpusets"
+                        .to_owned(),
+                );
+            }
+            if let Some(refusal) = cpus.refusal(&allowed_cpus()) {
+                return Err(refusal);
+            }
         }
         let began = Moment::now();
         let packages = self.packages.lay(&mut spec, &package, &layers).await?;

@@ -477,11 +477,7 @@ pub(super) fn sandbox(error: impl std::fmt::Display) -> StartError {
 pub(super) fn limits(spec: &InstanceSpec) -> Limits {
     let cpu_micro = match spec.enforcement {
         Enforcement::Kernel | Enforcement::EventDriven => spec.cpu_micro,
-        // More than there is: nobody ever uses it up.
-        Enforcement::None => {
-            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-            2_000_000 * u64::try_from(cpus).unwrap_or(u64::MAX / 2_000_000)
-        }
+        Enforcement::None => Limits::NO_QUOTA,
     };
     Limits {
         memory_bytes: spec.memory_bytes,

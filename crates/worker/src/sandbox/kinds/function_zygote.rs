@@ -212,6 +212,9 @@ async fn make_group(
         let Some(layout) = &host.layout else { return Ok(None) };
         let limits = limits(&spec);
         let group = Group::create(layout, &spec.id, &limits)?;
+        if let Some(cpus) = &spec.cpus {
+            group.set_cpus(&cpus.numbers())?;
+        }
         if spec.enforcement == Enforcement::Kernel {
             limit_start(&spec, &group, &limits)?;
         }

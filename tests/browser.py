@@ -66,7 +66,9 @@ class Browser:
 
     def open(self, path: Path) -> None:
         """Open a file, and wait until every chart is drawn."""
-        drawn = "[...document.querySelectorAll('[data-chart]')].every((one) => one.dataset.drawn)"
+        drawn = (
+            "[...document.querySelectorAll('[data-chart]')].every((chart) => chart.dataset.drawn)"
+        )
         # The empty page before it is complete as well.
         here = "location.protocol === 'file:' && document.readyState === 'complete'"
         self.visit(path.as_uri(), f"{here} && {drawn}")

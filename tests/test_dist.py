@@ -57,7 +57,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheels_run_the_demo_without_a_checkout(dist: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "environment", folder=tmp_path)
     programs = tmp_path / "environment/bin"
-    pip = (programs / "python", "-m", "pip", "install", "--quiet")
+    pip = (programs / "python", "-m", "pip", "install", "--quiet", "--no-compile")
     run(*pip, "--require-hashes", "-r", ROOT / "requirements.lock", folder=tmp_path)
     run(*pip, "--no-deps", *sorted(dist.glob("*.whl")), folder=tmp_path)
     run(programs / "python", "-m", "pip", "check", folder=tmp_path)

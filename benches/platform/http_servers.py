@@ -132,16 +132,14 @@ runpy.run_module("functions_framework", run_name="__main__", alter_sys=True)
 
 
 def framework_package(installed: Path, work: Path) -> bytes:
-    """A package of functions-framework with ``hello``, from its virtual environment."""
+    """A package of functions-framework with ``hello``, from where it is installed."""
     functions_framework.write(work)
     package = io.BytesIO()
-    (site,) = installed.glob("lib/python*/site-packages")
+    site = (installed / "packages").resolve()
     with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in site.rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
-                name = path.relative_to(site)
-                if name.parts[0] not in ("pip", "setuptools"):
-                    archive.write(path, name)
+                archive.write(path, path.relative_to(site))
         archive.write(work / "main.py", "main.py")
         archive.writestr("server.py", FRAMEWORK)
     return package.getvalue()

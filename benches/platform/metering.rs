@@ -5,12 +5,15 @@
 
 #![expect(clippy::print_stdout, reason = "its output")]
 
-use std::fs;
+use std::cell::RefCell;
+use std::fs::{self, File};
 use std::hint::black_box;
+use std::os::fd::AsFd;
 use std::process::{Child, Command};
+use std::thread::available_parallelism;
 
 use nix::time::{ClockId, clock_gettime};
-use uncia_cgroup::{Counters, Group, Limits, Thread, discover, own_name};
+use uncia_cgroup::{Counters, Group, Limits, PerfEvents, Thread, Waits, discover, own_name};
 
 const INVOCATIONS: u32 = 20_000;
 const ROUNDS: usize = 9;
@@ -18,10 +21,15 @@ const PROCESSES: usize = 4;
 const LIMITS: Limits =
     Limits { memory_bytes: 1769 << 20, pids_max: 256, cpu_micro: 1_000_000, period_us: 20_000 };
 
+/// Page faults and context switches, as the setting `counters` has them read.
+const EVENTS: [(u32, u64); 2] = [(1, 2), (1, 3)];
+
 type Reading<'a> = (&'static str, &'a dyn Fn());
 
 fn main() {
-    let layout = discover(&own_name(), false).expect("control groups");
+    let name = own_name();
+    // Beside it, where version 1 has the controllers: perf wants groups of version 2.
+    let layout = discover(&name, false).expect("control groups").beside(&name);
     let group = Group::create(&layout, "instance", &LIMITS).expect("a group");
     group.set_quota(&LIMITS).expect("a quota");
     let mut processes: Vec<Child> = (0..PROCESSES)
@@ -33,7 +41,7 @@ fn main() {
         }
     }
     let runtime = Thread::open(processes[0].id().cast_signed()).expect("its first thread");
-    measure(&group.counters(), &runtime);
+    measure(&group.counters(), &runtime, &events(&group));
     for process in &mut processes {
         process.kill().expect("to end it");
         process.wait().expect("its end");
@@ -42,7 +50,16 @@ fn main() {
     layout.remove().expect("its parent removed");
 }
 
-fn measure(counters: &Counters, runtime: &Thread) {
+/// The events of a group on each CPU.
+fn events(group: &Group) -> Vec<PerfEvents> {
+    let folder = group.events_folder().expect("a mounted tree of version 2, as counters need");
+    let folder = File::open(folder).expect("its folder");
+    let cpus = available_parallelism().map_or(1, |it| i32::try_from(it.get()).unwrap_or(1));
+    let on = |cpu| PerfEvents::open(&EVENTS, cpu, Some(folder.as_fd())).expect("events of a group");
+    (0..cpus).map(on).collect()
+}
+
+fn measure(counters: &Counters, runtime: &Thread, events: &[PerfEvents]) {
     let cpu = || {
         black_box(counters.cpu_total());
     };
@@ -75,7 +92,26 @@ fn measure(counters: &Counters, runtime: &Thread) {
         throttling();
         throttling();
     };
-    let readings: [Reading<'_>; 8] = [
+    let waits = RefCell::new(Waits::default());
+    let _ = waits.borrow_mut().all(counters);
+    let faults = || {
+        for on_cpu in events {
+            black_box(on_cpu.read());
+        }
+    };
+    let known = || {
+        black_box(waits.borrow_mut().known(counters));
+    };
+    let all = || {
+        black_box(waits.borrow_mut().all(counters));
+    };
+    let counted = || {
+        faults();
+        known();
+        faults();
+        all();
+    };
+    let readings: [Reading<'_>; 12] = [
         ("CPU time", &cpu),
         ("throttling", &throttling),
         ("memory", &memory),
@@ -84,6 +120,10 @@ fn measure(counters: &Counters, runtime: &Thread) {
         ("whether the runtime runs", &runs),
         ("**an invocation that cannot have been throttled: 6 of these**", &invocation),
         ("**an invocation: 8 of these**", &throttled),
+        ("counters: events on each CPU", &faults),
+        ("counters: waits of threads that are known", &known),
+        ("counters: waits of all threads", &all),
+        ("**counters of an invocation, besides**", &counted),
     ];
     println!("| reading | us |\n|---|---|");
     for (name, reading) in readings {

@@ -12,7 +12,7 @@ range beside them.
 
     .venv/bin/python benches/platform/overhead.py [--repeat 3] [--peers DIR] [--json FILE]
 
-``--peers DIR`` names a virtual environment with functions-framework; it is made there when it does
+``--peers DIR`` names a folder with functions-framework; it is made there when it does
 not exist. Without it only uncia is measured.
 """
 
@@ -134,8 +134,8 @@ def unpack_hello(folder: Path) -> None:
 def measure_functions_framework(work: Path, peers: Path) -> Figures:
     code, port = work / "code", free_port()
     unpack_hello(code)
-    command = [str(peers / "bin/functions-framework"), "--target=main", "--source=main.py"]
-    with server([*command, "--host=127.0.0.1", f"--port={port}"], port, code):
+    command = functions_framework.command("main", port)
+    with server(command, port, code, functions_framework.environment(peers)):
         return measure_url(work, f"http://127.0.0.1:{port}/", b"{}")
 
 

@@ -88,6 +88,8 @@ impl Digest {
                 | Decision::Pause { instance, .. }
                 | Decision::Stop { instance, .. }
                 | Decision::Preempt { instance }
+                | Decision::Hold { instance }
+                | Decision::Release { instance }
                 | Decision::SetCpu { instance, .. } => *instance = self.starts[instance],
                 Decision::Reject { .. } | Decision::WakeAt(_) => {}
             }
@@ -272,7 +274,11 @@ fn record(case: &Case) -> (Vec<(Nanos, Recorded)>, u64, usize) {
                     wake_at = Some(at);
                     schedule(&mut due, at, Due::Wake);
                 }
-                Decision::Reject { .. } | Decision::Pause { .. } | Decision::SetCpu { .. } => {}
+                Decision::Reject { .. }
+                | Decision::Pause { .. }
+                | Decision::Hold { .. }
+                | Decision::Release { .. }
+                | Decision::SetCpu { .. } => {}
             }
         }
     }
@@ -321,10 +327,10 @@ fn drive(
 }
 
 /// The hash of all decisions on the recorded events.
-fn rehash(case: &Case, events: &[(Nanos, Recorded)]) -> (u64, [usize; 8]) {
+fn rehash(case: &Case, events: &[(Nanos, Recorded)]) -> (u64, [usize; KINDS.len()]) {
     let mut scheduler = scheduler(case);
     let (mut out, mut digest) = (Vec::new(), Digest::default());
-    let mut kinds = [0; 8];
+    let mut kinds = [0; KINDS.len()];
     for (index, (now, event)) in events.iter().enumerate() {
         scheduler.on_event(*now, &event.event(), &mut out);
         digest.add(&out);
@@ -338,8 +344,10 @@ fn rehash(case: &Case, events: &[(Nanos, Recorded)]) -> (u64, [usize; 8]) {
     (digest.hash.finish(), kinds)
 }
 
-const KINDS: [&str; 8] =
-    ["start", "assign", "reject", "pause", "stop", "preempt", "set-cpu", "wake-at"];
+const KINDS: [&str; 10] = [
+    "start", "assign", "reject", "pause", "stop", "preempt", "set-cpu", "wake-at", "hold",
+    "release",
+];
 
 fn kind(decision: &Decision) -> usize {
     match decision {
@@ -351,6 +359,8 @@ fn kind(decision: &Decision) -> usize {
         Decision::Preempt { .. } => 5,
         Decision::SetCpu { .. } => 6,
         Decision::WakeAt(_) => 7,
+        Decision::Hold { .. } => 8,
+        Decision::Release { .. } => 9,
     }
 }
 

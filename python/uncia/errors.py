@@ -1,6 +1,6 @@
 """Errors for people: a sentence that says what was wrong, and a hint that says what to do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -63,3 +63,14 @@ class Mistakes:
             messages = dict.fromkeys(error.message for error in self._errors)
             hints = dict.fromkeys(error.hint for error in self._errors if error.hint)
             raise UnciaError("\n".join(messages), hint="\n".join(hints) or None)
+
+
+def failures(checks: Iterable[Callable[[], object]]) -> str:
+    """A sentence for each check that raises an :class:`UnciaError`, each once; "" if none does."""
+    sentences = []
+    for check in checks:
+        try:
+            check()
+        except UnciaError as error:
+            sentences.append(f"{error.message} ({error.hint})" if error.hint else error.message)
+    return "; ".join(dict.fromkeys(sentences))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from uncia.units import MIB
+from uncia.units import MIB, MICRO_PER_VCPU
 
 
 @dataclass(frozen=True)
@@ -44,3 +44,8 @@ LAMBDA_MIN_MB: Final = 128
 
 LAMBDA_MAX_MB: Final = 10_240
 """AWS Lambda's largest memory size, in MB of 2^20 bytes."""
+
+
+def lambda_cpu(memory: int) -> int:
+    """CPU in micro-vCPU that goes with memory in bytes, rounded as the embedded platform does."""
+    return (memory // MIB * MICRO_PER_VCPU + LAMBDA_MB // 2) // LAMBDA_MB

@@ -54,6 +54,7 @@ def _executors() -> list[int]:
     return result
 
 
+@pytest.mark.long
 def test_a_cluster_gives_what_this_machine_gives(
     master: tuple[str, list[int]], tmp_path: Path
 ) -> None:

@@ -195,6 +195,32 @@ def test_a_run_is_a_table_too(tmp_path):
         measured.read(path, preset("gcp"))
 
 
+def test_a_run_of_several_functions_is_of_the_one_that_is_named(tmp_path: Path) -> None:
+    rows = record.conform(
+        pa.table(
+            {
+                "function": pa.array(["slow"] * 20 + ["fast"] * 30),
+                "invocation": pa.array([str(index) for index in range(50)]),
+                "attempt": pa.array([1] * 50),
+                "outcome": pa.array(["ok"] * 50),
+                "execution": pa.array([60 * MS] * 20 + [16 * MS] * 30),
+                "allocated_memory": pa.array([1769 << 20] * 50),
+            }
+        ),
+        "invocations",
+        0,
+    )
+    path = record.write(rows, tmp_path / "invocations.parquet")
+    with pytest.raises(UnciaError, match="2 functions, whose CPU times are different: fast, slow"):
+        measured.read(path, preset("aws"))
+    with pytest.raises(UnciaError, match="has no invocation of 'none'"):
+        measured.read(path, preset("aws"), "none")
+    (row,) = measured.read(path, preset("aws"), "slow").rows
+    assert (row.samples, row.mean_ns) == (20, 60 * MS)
+    with pytest.raises(UnciaError, match="--cpu-time is no run"):
+        study.study(preset("aws"), "16ms", [1769], tariffs.find("aws-lambda-x86"), function="slow")
+
+
 def sent(folder: Path, *, open_loop: bool | None, gap: int = 0, instances: int = 1) -> Path:
     """A run at one vCPU whose instances rest 7 ms, in a closed loop, or requests every ``gap``."""
     count = 40

@@ -70,7 +70,7 @@ def served(row: dict[str, Any], others: list[dict[str, Any]], asked: list[dict[s
         starts,
         min_size=10,
         max_size=30,
-        unique_by=lambda one: (one["platform"], one["instance"], one["started"]),
+        unique_by=lambda start: (start["platform"], start["instance"], start["started"]),
     ),
     st.lists(requests, min_size=20, max_size=80),
     st.sampled_from(["ordered", "paper"]),
@@ -84,12 +84,12 @@ def test_starts_are_matched_as_plain_python_does(
     differences: dict[str, list[int]] = {"cpu": [], "memory": []}
     sums = dict.fromkeys(("cpu", "memory"), (0, 0))
     matched = total = 0
-    for one in some:
-        named, mine, inside = served(one, some, asked)
+    for start in some:
+        named, mine, inside = served(start, some, asked)
         kept, seen = (named, named) if match == "paper" else (inside, mine)
-        if one["initialized"] is None:
+        if start["initialized"] is None:
             reason = "its start or initialization is not known"
-        elif one["initialized"] < one["started"]:
+        elif start["initialized"] < start["started"]:
             reason = "its initialization is negative or absurd"
         elif not seen:
             reason = "no request of its instance"
@@ -98,10 +98,10 @@ def test_starts_are_matched_as_plain_python_does(
         else:
             matched += 1
             total += len(kept)
-            initialization = one["initialized"] - one["started"]
+            initialization = start["initialized"] - start["started"]
             execution = sum(a["execution"] for a in kept)
             for name in differences:
-                if (size := one[f"allocated_{name}"]) is not None:
+                if (size := start[f"allocated_{name}"]) is not None:
                     differences[name].append(size * (execution - initialization))
                     before = sums[name]
                     sums[name] = before[0] + size * initialization, before[1] + size * execution

@@ -39,8 +39,10 @@ from uncia.experiment.planning import plan
 from uncia.experiment.simulation import SimulationFile
 from uncia.experiment.sources import Sources
 from uncia.profiles import Profile
+from uncia.suites import emulated
 from uncia.suites.forms import Entry
 from uncia.suites.forms import Suite as SuiteForm
+from uncia.suites.locality import LocalityFile
 from uncia.suites.traced import TraceFile
 from uncia.tariffs import Tariff
 from uncia.workload import model as workloads
@@ -197,12 +199,15 @@ def _check(data: Any, block: Block, folder: Path) -> None:
         yamlio.validate(SuiteForm, document)
     elif "synthetic" in data:
         yamlio.validate(TraceFile, document)
+    elif "structure" in data:
+        yamlio.validate(LocalityFile, document)
     elif "cluster" in data:
         if sweep.KEY in document.data:
             sweep.points(document)
         else:
             yamlio.validate(SimulationFile, document)
     elif "experiments" in data:
+        document = emulated.expand(document)
         file = checks.check(document)
         plan(file, Sources(document, folder))
     else:

@@ -7,15 +7,20 @@ import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import control_groups
 import pytest
 
-from uncia.doctor import examine, perf
+from uncia import doctor
+from uncia.doctor import examine, perf, programs
 from uncia.doctor.checks import capability_checks
 from uncia.doctor.host import Host
 from uncia.doctor.probe import Probe, engine_probe
 from uncia.doctor.report import Check, Report
+from uncia.experiment import noise
+from uncia.perf_events import HARDWARE_CYCLES, SOFTWARE_TASK_CLOCK
+from uncia.runs.folder import RunFolder
 
 MakeHost = Callable[[Mapping[str, str]], Host]
 LINUX = platform.system() == "Linux"
@@ -75,6 +80,16 @@ def test_every_shortcoming_has_a_consequence() -> None:
             assert check.remedy
 
 
+def test_frameworks_that_are_not_installed_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (check,) = (check for check in examine(0).checks if check.id == "frameworks")
+    assert check.status == "ok", "no other platform needs one"
+    assert check.finding.startswith("The platform server has no framework. Not installed: ")
+    assert check.finding.endswith("workerd (python -m uncia.functions.frameworks).")
+
+
 def test_without_a_duration_no_noise_is_measured() -> None:
     report = examine(0)
     assert report.machine()["noise"] is None
@@ -95,11 +110,44 @@ def test_warnings_leave_out_what_only_profiles_or_other_functions_need() -> None
             Check("b", "warn", "Meagre.", "It costs."),
             Check("perf-hardware", "missing", "None.", "No IPC."),
             Check("runtime-wasm", "missing", "No host.", "No code."),
+            Check("branches", "missing", "No QEMU.", "No branches."),
+            Check("bpf", "missing", "Not built.", "No schedule."),
         ),
         {},
     )
     assert report.warnings() == ["Meagre. It costs."]
     assert report.warnings(profiling=True) == ["Meagre. It costs.", "None. No IPC."]
+
+
+def test_the_scheduler_is_watched_only_if_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def tried() -> Check:
+        asked.append(True)
+        return Check("bpf", "ok", "It is watched.")
+
+    monkeypatch.setattr(programs, "_bpf", tried)
+    assert "bpf" not in {check.id for check in examine(0, is_bpf_tried=False).checks}
+    assert not asked
+    assert "bpf" in {check.id for check in examine(0).checks}
+    assert asked
+
+
+def test_a_run_does_not_try_the_program_that_watches_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reached(Exception):
+        pass
+
+    def stop(duration_s: float, *, is_bpf_tried: bool = True) -> Report:
+        assert duration_s > 0
+        assert not is_bpf_tried
+        raise Reached
+
+    monkeypatch.setattr(doctor, "examine", stop)
+    description: Any = None
+    with pytest.raises(Reached):
+        noise.MachineWatch().start(description, RunFolder(tmp_path))
 
 
 def test_the_processor_is_read(machine: MakeHost) -> None:
@@ -354,7 +402,7 @@ def test_a_missing_or_old_node_is_told(
 
 @pytest.mark.skipif(not LINUX, reason="perf is Linux's")
 def test_perf_counts_or_says_why_not() -> None:
-    for event in (perf.SOFTWARE_TASK_CLOCK, perf.HARDWARE_CYCLES):
+    for event in (SOFTWARE_TASK_CLOCK, HARDWARE_CYCLES):
         counted = perf.count(event)
         assert (counted.count is None) == bool(counted.reason)
         assert counted.count is None or counted.count > 0

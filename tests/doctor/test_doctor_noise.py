@@ -4,17 +4,21 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import scaled
 
+from uncia import record
 from uncia.doctor.host import Host
-from uncia.doctor.monitor import BACKGROUND, BUSY, STEAL, MachineRow, NoiseMonitor
+from uncia.doctor.monitor import ASKED, BACKGROUND, BUSY, NOISE, STEAL, warnings
+from uncia.doctor.monitors import Monitors
 from uncia.doctor.noise import Noise, Reading, measure, noise_checks, read, shares, tree_ticks
 
 MakeHost = Callable[[Mapping[str, str]], Host]
@@ -183,50 +187,18 @@ def test_measuring_counts_late_sleeps() -> None:
 
 
 @needs_proc
-def test_the_monitor_writes_rows_of_the_machine_table() -> None:
-    import pyarrow as pa
-
-    from uncia.record import conform, schema
-
-    epoch = time.time_ns()
-    with NoiseMonitor(epoch, interval_s=0.25) as monitor:
-        deadline = time.monotonic() + 60
-        while len({row.time for row in monitor.rows()}) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
-    rows = monitor.rows()
-    times = [row.time for row in rows]
+def test_the_monitor_beside_runs_writes_rows_of_the_machine_table(tmp_path: Path) -> None:
+    epoch, out = time.time_ns(), tmp_path / "machine.arrows"
+    monitors = Monitors.start([replace(ASKED, interval_ns=200_000_000)], out, epoch, run="r")
+    time.sleep(scaled(0.7))
+    assert monitors.stop() == []
+    rows = record.read(out, "machine").to_pylist()
+    times = [row["time"] for row in rows]
     assert times == sorted(times)
     assert 0 < times[0] <= times[-1] <= time.time_ns() - epoch
-    assert len(set(times)) >= 2
-    assert {STEAL, BACKGROUND, BUSY, "load.1m", "memory.available_bytes"} <= {
-        row.counter for row in rows
-    }
-    assert all(row.cgroup is None for row in rows)
-    table = conform(pa.Table.from_pylist([row._asdict() for row in rows]), "machine", epoch)
-    assert table.schema.equals(schema("machine", epoch))
-    assert table.num_rows == len(rows)
-
-
-@needs_proc
-def test_the_monitor_ends_cleanly_and_keeps_the_last_stretch() -> None:
-    before = threading.active_count()
-    monitor = NoiseMonitor(0, interval_s=60)
-    monitor.start()
-    time.sleep(0.4)
-    monitor.stop()
-    monitor.stop()
-    assert threading.active_count() == before
-    assert {row.counter for row in monitor.rows()} >= {BUSY}
-    with pytest.raises(RuntimeError, match="once"):
-        monitor.start()
-    NoiseMonitor(0).stop()
-
-
-def test_the_monitor_of_a_machine_without_counters_has_no_rows(tmp_path: Path) -> None:
-    with NoiseMonitor(0, interval_s=0.01, host=Host(tmp_path)) as monitor:
-        time.sleep(0.05)
-    assert monitor.rows() == []
-    assert monitor.warnings() == []
+    counters = {row["counter"] for row in rows}
+    assert {STEAL, BACKGROUND, BUSY, "load.1m", "memory.available_bytes"} <= counters
+    assert {(row["run"], row["monitor"], row["cgroup"]) for row in rows} == {("r", NOISE, None)}
 
 
 @needs_proc
@@ -248,9 +220,7 @@ def test_a_process_that_is_declared_ours_is_not_background() -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         selected = tree_ticks(host, {os.getpid()})
-        monitor = NoiseMonitor(0)
-        monitor.include(pid)
-        reading = monitor._read()
+        reading = read(host, {os.getpid(), pid})
         assert reading is not None
         # Both go on meanwhile.
         assert reading.ours >= selected + its
@@ -258,18 +228,23 @@ def test_a_process_that_is_declared_ours_is_not_background() -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_noisy_run_is_told_in_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor = NoiseMonitor(0)
-    rows = [
-        MachineRow(1, STEAL, None, 1.0),
-        MachineRow(2, STEAL, None, 9.0),
-        MachineRow(1, BACKGROUND, None, 5.0),
-        MachineRow(2, BACKGROUND, None, 5.0),
-        MachineRow(1, "pressure.memory_percent", None, 30.0),
+def test_a_noisy_run_is_told_in_sentences() -> None:
+    values = [
+        (STEAL, 1.0),
+        (STEAL, 9.0),
+        (BACKGROUND, 5.0),
+        (BACKGROUND, 5.0),
+        ("pressure.memory_percent", 30.0),
     ]
-    monkeypatch.setattr(monitor, "rows", lambda: rows)
-    answer = monitor.warnings()
+    rows = [
+        {"time": index, "counter": counter, "monitor": NOISE, "value": value}
+        for index, (counter, value) in enumerate(values)
+    ]
+    # Another monitor's are not the run's noise.
+    rows.append({"time": 9, "counter": STEAL, "monitor": "machine", "value": 100.0})
+    answer = warnings(record.conform(pa.Table.from_pylist(rows), "machine"))
     assert len(answer) == 2
     assert "5.0 %" in answer[0]
     assert "9 % in the worst second" in answer[0]
     assert "waited for memory 30.0 %" in answer[1]
+    assert warnings(record.empty("machine")) == []

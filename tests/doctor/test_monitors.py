@@ -67,6 +67,7 @@ def test_a_command_is_watched_until_it_ends_and_its_code_is_ours(tmp_path: Path)
         (["--interval", "1us"], "at least 1 ms"),
         (["--interval", "100"], "--interval: '100' is not a duration"),
         (["--", "true"], "a command is watched until it ends"),
+        (["--for", "0s"], "--for is 0"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -186,6 +187,13 @@ def test_names_of_counters_stand_on_one_line(tmp_path: Path) -> None:
     assert " GB" in line or " MB" in line
 
 
+def test_the_machine_is_sampled_no_more_often_than_ticks_allow(tmp_path: Path) -> None:
+    _monitor("-m", "machine", "--for", "300ms", "--interval", "10ms", "--out", str(tmp_path))
+    rows = record.read(tmp_path / "machine.parquet", "machine").to_pylist()
+    intervals = {row["value"] for row in rows if row["counter"] == "monitor.interval_ns"}
+    assert intervals == {200e6}
+
+
 def test_a_kill_leaves_no_process_and_rows_that_can_be_recovered(tmp_path: Path) -> None:
     stream = tmp_path / "machine.arrows"
     process = subprocess.Popen(
@@ -230,3 +238,20 @@ def test_growth_by_cpu_is_that_of_all_cpus_in_the_same_time() -> None:
     (line,) = summarise(table)
     assert (line["samples"], line["mean"]) == (4, 61)
     assert line["per_s"] == pytest.approx(122)
+
+
+@pytest.mark.parametrize("cgroup", [None, "/a"])
+def test_bins_of_histograms_are_over_the_time_that_was_watched(cgroup: str | None) -> None:
+    def row(counter: str, value: float, interval: int = 100_000_000) -> dict[str, object]:
+        at = {"monitor": "block", "counter": counter, "cgroup": cgroup, "interval": interval}
+        return {"time": 1, **at, "value": value}
+
+    # Of ten samples; a bin has a row only where it grew.
+    rows = [row("block.a.read_count", 2.0 * (index == 3)) for index in range(10)]
+    rows += [row("block.a.read_within_8192ns_count", 2.0)]
+    rows += [row("monitor.cpu_ns", 7.0, 1_100_000_000)]
+    table = record.conform(pa.Table.from_pylist(rows), "machine", 0)
+    reads, within, _ = summarise(table)
+    assert reads["per_s"] == within["per_s"] == pytest.approx(2)
+    assert reads["mean"] == within["mean"] == pytest.approx(0.2)
+    assert reads["samples"] == within["samples"] == 10

@@ -12,6 +12,7 @@ from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 from uncia.paths import data
 from uncia.settings import RUNTIMES
+from uncia.suites import locality
 from uncia.tariffs.catalogue import resolve
 from uncia.units import MIB, NS_PER_S
 
@@ -143,7 +144,7 @@ def test_the_resolved_file_reads_back_as_the_same(tmp_path: Path) -> None:
             "sample.yaml:16: experiments.warm.arrivals.duration",
         ),
         ("kind: poisson", "kind: poison", "did you mean poisson? (allowed: burst, constant,"),
-        ("kind: embedded", "kind: lambada", "(allowed: embedded, http, native)"),
+        ("kind: embedded", "kind: lambada", "(allowed: embedded, server, http, native,"),
         (
             "source: pyaes",
             "source: pyase",
@@ -252,7 +253,10 @@ def test_every_shipped_experiment_is_right(path: Path) -> None:
         points = sweep.points(document) if sweep.KEY in document.data else [simulation.load(path)]
         assert points
         return
-    if "trace" in document.data:
+    if locality.is_locality(document):
+        assert locality.experiments(document)
+        return
+    if {"trace", "emulation"} & document.data.keys():
         return  # of a suite, which checks it
     file, document = files.load(path)
     assert plan(file, Sources(document, path.parent)).experiments
@@ -273,3 +277,19 @@ def test_a_folder_has_rows_enough_for_a_gate_to_judge_its_medians(tmp_path: Path
     rows = {experiment.name: experiment.expected_requests() for experiment in planned.experiments}
     assert rows["warm"] >= 6
     assert rows["cold"] >= 6
+
+
+def test_what_the_platform_leaves_out_is_said_to_readers(tmp_path: Path) -> None:
+    def warnings(text: str) -> list[str]:
+        file, sources = read(text, tmp_path)
+        return [it for it in plan(file, sources).warnings if "metering" in it or "log:" in it]
+
+    assert warnings(FILE) == []
+    (log,) = warnings(FILE.replace("keep_alive: 5min", "log: memory"))
+    assert "rows would be missing" in log
+    (all_of_them,) = warnings(FILE.replace("keep_alive: 5min", "metering: false"))
+    assert all_of_them.startswith("What aes, hello used was not measured")
+    (hello,) = warnings(FILE.replace("memory: 1769MB", "metering: false"))
+    assert hello.startswith("What hello used was not measured")
+    changed = FILE.replace("settings: {memory: 256MB", "settings: {metering: false, memory: 256MB")
+    assert warnings(changed) == [hello]

@@ -5,8 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
+from typer.testing import CliRunner
 
-from uncia import record
+from uncia import cli, record
 from uncia.errors import UnciaError
 from uncia.platforms.journal import Journal
 from uncia.runs.folder import RunFolder, read_run, recover
@@ -99,4 +100,17 @@ def test_a_part_with_a_damaged_head_does_not_keep_the_others(tmp_path: Path) -> 
     folder.part("invocations", 1, "cold").write_bytes(b"nothing")
     with pytest.raises(UnciaError, match="001-cold"):
         recover(folder.path)
+    assert record.read(folder.path).num_rows == 2
+
+
+@pytest.mark.parametrize("text", ["", "7", "{status: "])
+def test_tables_are_recovered_whatever_the_description_is(tmp_path: Path, text: str) -> None:
+    folder = RunFolder.create(tmp_path / "run", overwrite=False)
+    stream(folder.part("invocations", 0, "warm"), "warm", 2)
+    (folder.path / "run.yaml").write_text(text)
+    done = CliRunner().invoke(cli.build("recover"), ["recover", str(folder.path)])
+    assert done.exit_code == 0, done.output
+    assert "invocations.000-warm.arrows: 2 rows" in done.stdout
+    assert "run.yaml is " in done.stderr
+    assert (folder.path / "run.yaml").read_text() == text
     assert record.read(folder.path).num_rows == 2

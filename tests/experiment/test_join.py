@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncia import record
-from uncia.experiment.join import PLATFORM_COLUMNS, join, rename, shift, unmatched
+from uncia.experiment.join import PLATFORM_COLUMNS, identified, join, rename, shift, unmatched
 
 EPOCH = 1_760_000_000_000_000_000
 
@@ -59,6 +59,68 @@ def test_the_platform_knows_an_error_better_than_its_status() -> None:
     assert errors == ["ValueError: no", "no answer"]
 
 
+def test_a_log_that_does_not_know_the_clients_names_is_joined_by_request_ids() -> None:
+    client = rows({"invocation": 1, "request_id": "a"}, {"invocation": 2, "request_id": "b"})
+    log = rows(
+        {"invocation": "b", "request_id": "b", "billed": 7},
+        {"invocation": "c", "request_id": "c"},
+        {"invocation": 1, "request_id": "a", "billed": 5},
+        {"invocation": "d"},
+    )
+    assert unmatched(client, log) == 0
+    joined = join(client, identified(client, log))
+    assert joined.rows.column("billed").to_pylist() == [5, 7]
+    assert (joined.matched, joined.strangers) == (2, 2)
+    assert unmatched(client, log.slice(1)) == 1
+
+
+def test_what_was_only_accepted_ends_as_the_platform_says_and_has_no_latency() -> None:
+    answered = {"status": 202, "first_byte": 5, "received": 6}
+    client = rows(
+        *({"invocation": n, "request_id": f"id-{n}", **answered} for n in (1, 2)),
+        {"invocation": 3, "request_id": "id-3", **answered, "status": 200},
+        {"invocation": 4, "request_id": "id-4", **answered, "outcome": "function_error"},
+    )
+    log = rows(
+        *(
+            {"invocation": f"id-{n}", "request_id": f"id-{n}", "outcome": "function_error"}
+            for n in (1, 3)
+        ),
+        # A function that answers with this status, to a platform that knows the client's names.
+        {"invocation": 4, "request_id": "id-4"},
+    )
+    joined = join(client, log)
+    seen = [(row["outcome"], row["first_byte"], row["received"]) for row in joined.rows.to_pylist()]
+    assert seen == [
+        ("function_error", None, None),
+        ("ok", 5, 6),
+        ("ok", 5, 6),
+        ("function_error", 5, 6),
+    ]
+    assert joined.accepted == 1
+
+
+def test_of_an_event_that_is_tried_again_the_attempt_that_went_well_counts() -> None:
+    client = rows(*({"invocation": n, "status": 202} for n in (1, 2)))
+    failed = {"outcome": "function_error", "error": "no"}
+    log = rows(
+        {"invocation": 1, **failed, "billed": 1},
+        {"invocation": 2, **failed, "attempt": 2, "billed": 5},
+        {"invocation": 2, **failed, "billed": 4},
+        {"invocation": 1, "attempt": 2, "billed": 2},
+    )
+    joined = join(client, log)
+    first, second = joined.rows.to_pylist()
+    assert (first["outcome"], first["attempt"], first["error"], first["billed"]) == (
+        "ok",
+        2,
+        None,
+        2,
+    )
+    assert (second["outcome"], second["attempt"], second["billed"]) == ("ok", 2, 5)
+    assert (joined.matched, joined.strangers, joined.repeated, joined.accepted) == (2, 0, 2, 0)
+
+
 def test_strangers_and_repetitions_are_counted_and_kept_out() -> None:
     client = rows({"invocation": 1}, {"invocation": 2})
     platform = rows(
@@ -103,6 +165,22 @@ def test_unmatched_counts_what_was_answered_and_is_not_logged() -> None:
     assert unmatched(client, rows({"invocation": 1})) == 1
     assert unmatched(client, rows()) == 2
     assert unmatched(client, rows({"invocation": 1}, {"invocation": 2})) == 0
+
+
+def test_an_answer_that_does_not_name_its_invocation_is_missing_from_the_log() -> None:
+    client = rows(
+        {"invocation": 1, "outcome": "ok"},
+        {"invocation": 2, "outcome": "ok", "request_id": "b"},
+        {"invocation": 3, "outcome": "throttled"},
+    )
+    log = rows({"invocation": "a", "request_id": "a"}, {"invocation": "b", "request_id": "b"})
+    assert unmatched(client, log, names_invocations=True) == 1
+    assert unmatched(client, rows(), names_invocations=True) == 2
+    failed = rows({"invocation": 1, "outcome": "function_error"})
+    assert unmatched(failed, log, names_invocations=True) == 1
+    assert unmatched(failed, log) == 0
+    # Another platform's may be no invocations, such as the beginning of a state machine.
+    assert unmatched(client, log) == 0
 
 
 @given(

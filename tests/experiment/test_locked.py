@@ -54,6 +54,20 @@ def test_a_plan_warns_of_gaps_of_whole_periods(arrivals: dict[str, Any], is_in_s
     assert all("only: requests of spin come every " in text for text in message)
 
 
+def test_nobody_reads_the_durations_of_warm_ups() -> None:
+    warmup = {"warmup": constant("5/s")}
+    result, sources = planned(constant("7/s"))
+    only = {"function": "spin", "arrivals": constant("7/s"), **warmup}
+    warmed, _ = planned({}, experiments={"only": only})
+    assert [it.name for it in warmed.experiments] == ["only.warmup", "only"]
+    assert locked.expected(warmed, sources) == []
+    prepared = rows(6, 200).set_column(
+        rows(6, 200).column_names.index("experiment"), "experiment", pa.array(["only.warmup"] * 12)
+    )
+    assert locked.observed(warmed, prepared) == []
+    assert locked.observed(result, rows(6, 200)) != []
+
+
 def test_only_where_a_quota_holds_a_thread_back() -> None:
     whole = {"functions": {"spin": {"source": "spin", "memory": "1769MB"}}}
     assert not locked.expected(*planned(constant("5/s"), **whole))

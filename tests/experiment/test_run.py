@@ -416,7 +416,7 @@ def test_a_full_disk_is_told_and_the_rows_so_far_stay(
 ) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", disk], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=320k", "tmpfs", disk], check=True)
     try:
         path = tmp_path / "long.yaml"
         path.write_text(LONG.replace("20/s, duration: 10min", "400/s, duration: 10min"))

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import re
+import shutil
 import sys
 import zipfile
 import zlib
@@ -20,7 +21,9 @@ from uncia.functions import check_answer, list_functions, load, package
 
 # They need services, and have tests of their own.
 APPLICATIONS = {"alexa", "compile", "images", "smallbank", "wages"}
-FUNCTIONS = {it.name: it for it in list_functions() if it.name not in APPLICATIONS}
+# Its program is in its root file system, and here if it is installed.
+MISSING = set() if shutil.which("tesseract") else {"ocr-img"}
+FUNCTIONS = {it.name: it for it in list_functions() if it.name not in APPLICATIONS | MISSING}
 IN_PYTHON = [n for n, f in FUNCTIONS.items() if f.parameters and "python" in f.runtime_names]
 EACH = [(f.name, runtime) for f in FUNCTIONS.values() for runtime in f.runtime_names]
 
@@ -52,6 +55,11 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return loaded[key]
 
     return load_module
+
+
+@pytest.mark.skipif(bool(MISSING), reason="ocr-img is left out: it needs tesseract")
+def test_programs_of_functions_are_here() -> None:
+    assert "ocr-img" in FUNCTIONS
 
 
 def test_the_catalogue_has_what_it_should() -> None:
@@ -188,8 +196,9 @@ def test_spin_burns_the_cpu_time_asked_for(runtime: str, call: Any) -> None:
         asked = answer["parameters"]["cpu"] * 1e6
         assert answer["cpu_ns"] >= asked
         assert answer["uncia"]["cpu_ns"] >= asked
-        # Of Node.js' whole process, whose compiler has threads of its own.
-        assert runtime == "node" or answer["wall_ns"] >= answer["cpu_ns"] * 0.99
+        # Of Node.js' whole process, whose compiler has threads of its own; the two clocks of others
+        # are not read in the same moment.
+        assert runtime == "node" or answer["wall_ns"] + 50_000 >= answer["cpu_ns"] * 0.99
         assert answer["uncia"]["valid"]
 
 

@@ -29,7 +29,7 @@ def test_a_runtime_that_the_engine_gets_is_a_key_with_a_handler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        form, "RUNTIMES", {**RUNTIMES, "perl": Runtime("perl", "perl", None, ("fresh",))}
+        form, "RUNTIMES", {**RUNTIMES, "perl": Runtime("perl", "perl", None, ("fresh",), ())}
     )
     runtimes = form._make_runtimes().model_validate({"perl": {"handler": "main.handler"}})
     assert runtimes.names == ["perl"]

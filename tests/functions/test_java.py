@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from function_compilers import needs_compiler
 
+from uncia import settings
 from uncia.errors import UnciaError
 from uncia.functions import form, java, load, package
 from uncia.functions.handlers import check_handler
@@ -116,3 +117,9 @@ def test_what_is_missing_of_java_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         assert "openjdk-17-jre-headless" in (caught.value.hint or "")
     release.write_text('JAVA_VERSION="21.0.2"\nMODULES="java.base jdk.compiler"\n')
     assert java.find() == (program, "21.0.2")
+
+
+def test_versions_of_java_are_those_of_the_platform() -> None:
+    described = settings.FUNCTION_SETTINGS["share_state"].description
+    assert f"classes that it has loaded (Java {java.OLDEST} or newer)" in described
+    assert f"how often its methods ran (Java {java.OLDEST_WITH_PROFILES} or newer)" in described

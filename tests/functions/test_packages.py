@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from uncia import cache as caching
 from uncia.errors import UnciaError
-from uncia.functions import cache as caching
 from uncia.functions import list_functions, load, package
 from uncia.functions.dependencies import Target, check_lock, pinned
 
@@ -353,7 +353,7 @@ def test_a_killed_attempt_leaves_nothing_that_counts(tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import os, pathlib, signal, sys
-        from uncia.functions.cache import create_once
+        from uncia.cache import create_once
         def half(partial):
             partial.mkdir()
             (partial / "half").write_text("x")
@@ -380,7 +380,7 @@ def test_several_processes_make_a_thing_once(tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import os, pathlib, sys, time
-        from uncia.functions.cache import create_once
+        from uncia.cache import create_once
         def make(partial):
             with open(sys.argv[2], "a") as log:
                 log.write("made\\n")

@@ -229,6 +229,12 @@ Join = Callable[..., Worker]
 
 
 @pytest.fixture
+def controller(serve: Serve) -> Platform:
+    """A platform of which workers are part once they have joined."""
+    return serve({"policies": {"placement": "least-loaded"}}, options=["--controller"])
+
+
+@pytest.fixture
 def join(engine_binary: Path, tmp_path: Path, runtimes: Path, serve: Serve) -> Iterator[Join]:
     """Starts workers; afterwards nothing of them may be left."""
     workers: list[Worker] = []

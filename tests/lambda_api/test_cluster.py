@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,7 @@ import pytest
 from botocore.exceptions import ClientError
 from patience import scaled
 
-from .conftest import Join, Platform, Serve, instances, package
-from .test_http_server import ask
-from .test_response_streams import CLIENT, INTEGRATION, PRELUDE, streamed, url_of
+from .conftest import Join, Platform, Serve, cgroups, instances, package
 from .test_serving import log, wait_for
 from .workers import workers
 
@@ -47,21 +46,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
 """
 
-ENDLESS = """
-import http.server, os, time
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        while True:
-            self.wfile.write(b"x" * 4096)
-            self.wfile.flush()
-            time.sleep(0.01)
-
-http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
-"""
-
 
 def uncia(controller: Platform, *command: str) -> dict[str, Any]:
     """What a command says of the controller, as JSON."""
@@ -69,11 +53,6 @@ def uncia(controller: Platform, *command: str) -> dict[str, Any]:
     process = subprocess.run(words, check=True, capture_output=True, text=True)
     document: dict[str, Any] = json.loads(process.stdout)
     return document
-
-
-@pytest.fixture
-def controller(serve: Serve) -> Platform:
-    return serve({"policies": {"placement": "least-loaded"}}, options=["--controller"])
 
 
 def test_requests_are_spread_over_the_workers_that_joined(controller: Platform, join: Join) -> None:
@@ -149,89 +128,47 @@ def test_chains_layers_and_servers_run_on_workers(controller: Platform, join: Jo
     response = connection.getresponse()
     assert (response.status, response.headers["x-path"]) == (201, "/x?y=1")
     assert response.read() == body[::-1]
-    connection.request(
-        "GET",
-        path,
-        headers={
-            "connection": "upgrade",
-            "upgrade": "websocket",
-            "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
-            "sec-websocket-version": "13",
-        },
-    )
-    assert connection.getresponse().status == 501
 
 
-def test_answers_pass_from_workers_while_they_are_made(controller: Platform, join: Join) -> None:
+def is_frozen(state: Path) -> bool:
+    """Whether one of the instances is, in whichever hierarchy the kernel freezes."""
+    groups = cgroups(state)
+    return any(
+        "FROZEN" in it.read_text() for g in groups for it in g.rglob("freezer.state")
+    ) or any("frozen 1" in it.read_text() for g in groups for it in g.rglob("cgroup.events"))
+
+
+# Shares its code from its first event on, and takes two seconds for that.
+SHARES = """
+const { Script } = require("vm");
+module.exports.handler = async () => {
+  Script.prototype.createCachedData = () => {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2000);
+    return Buffer.alloc(0);
+  };
+  return 1;
+};
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+def test_a_pause_that_an_instance_on_a_worker_refuses_comes_once_it_can(
+    controller: Platform, join: Join
+) -> None:
     a = join(controller, "a")
-    controller.create("f", CLIENT, Timeout=round(scaled(5)))
-    pieces, end = streamed(controller, {"pieces": ["a", 8 << 20, "b"]})
-    assert b"".join(pieces) == b"a" + bytes(8 << 20) + b"b"
-    assert end == {}
-    failed = {"pieces": ["c"], "error": {"errorMessage": "half-way", "errorType": "X"}}
-    pieces, end = streamed(controller, failed)
-    assert (pieces, end["ErrorCode"]) == ([b"c"], "X")
-    url = url_of(controller, InvokeMode="RESPONSE_STREAM")
-    event = {"pieces": [PRELUDE, "\0" * 8, "body"], "type": INTEGRATION}
-    answer, text = ask(controller, f"{url}/", "POST", json.dumps(event).encode())
-    assert (answer.status, answer.headers["x-own"], text) == (201, "1", b"body")
-    table = log(controller)
-    assert [row["outcome"] for row in table] == ["ok", "function_error", "ok"]
-    assert table[0]["response_bytes"] == (8 << 20) + 2
-    assert {row["worker"] for row in table} == {"a"}
+    controller.create(
+        "f",
+        Code={"ZipFile": package({"index.js": SHARES})},
+        Runtime="nodejs20.x",
+        Handler="index.handler",
+        MemorySize=512,
+        Tags={"uncia:share-state": "code", "uncia:share-after": "1"},
+    )
+    assert controller.invoke("f")[1] == 1
 
-    # The first piece is there long before the end, and before the worker is killed.
-    payload = json.dumps({"pieces": ["first", "hang"]}).encode()
-    begun = controller.client.invoke_with_response_stream(FunctionName="f", Payload=payload)
-    events = iter(begun["EventStream"])
-    assert next(events)["PayloadChunk"]["Payload"] == b"first"
-    assert len(log(controller)) == 3
-    a.stop(signal.SIGKILL)
-    with pytest.raises(Exception, match=r"."):
-        list(events)
-    wait_for(lambda: len(log(controller)) == 4)
-    row = log(controller)[-1]
-    assert (row["outcome"], row["billed"]) == ("transport_error", 0)
-    assert "the worker a is gone" in row["error"]
-
-
-def test_clients_that_do_not_read_hold_up_nobody(controller: Platform, join: Join) -> None:
-    join(controller, "a")
-    limit = round(scaled(3))
-    controller.create("f", CLIENT, Timeout=limit, MemorySize=128)
-    url = url_of(controller, InvokeMode="RESPONSE_STREAM")
-    event = json.dumps({"pieces": [64 << 20]})
-    deaf = []
-    for _ in range(9):
-        connection = http.client.HTTPConnection(controller.address, timeout=scaled(60))
-        connection.request("POST", f"{url}/", event)
-        deaf.append(connection)
-    wait_for(lambda: len(log(controller, "instances")) == 9)
-    time.sleep(1)
-    began = time.monotonic()
-    controller.create("g", "def handler(event, context):\n    return 1\n")
-    assert controller.invoke("g")[1] == 1
-    assert time.monotonic() - began < limit
-    wait_for(lambda: len(log(controller)) == 10)
-    outcomes = sorted(row["outcome"] for row in log(controller))
-    assert outcomes == ["ok", *["timeout"] * 9]
-    for connection in deaf:
-        connection.close()
-
-
-def test_a_server_on_a_worker_ends_with_its_client(controller: Platform, join: Join) -> None:
-    join(controller, "a")
-    tags = {"uncia:architecture": "http"}
-    controller.create("f", {"server.py": ENDLESS}, Handler="server.py", Timeout=300, Tags=tags)
-    connection = http.client.HTTPConnection(controller.address, timeout=scaled(60))
-    connection.request("GET", url_of(controller) + "/")
-    assert connection.getresponse().read(10_000) == b"x" * 10_000
-    assert log(controller) == []
-    connection.close()
-    wait_for(lambda: len(log(controller)) == 1)
-    row = log(controller)[0]
-    assert (row["outcome"], row["worker"]) == ("transport_error", "a")
-    assert "the client closed the connection" in row["error"]
+    wait_for(lambda: is_frozen(a.state))
+    answer, payload = controller.invoke("f")
+    assert (payload, answer["ResponseMetadata"]["HTTPHeaders"]["x-uncia-start"]) == (1, "thawed")
 
 
 def test_a_worker_that_is_killed_ends_its_requests_and_no_others(

@@ -43,9 +43,9 @@ own = headers["Lambda-Extension-Identifier"]
 hidden = [it for it in ("_HANDLER", "LAMBDA_TASK_ROOT") if it in os.environ]
 say(registered=json.loads(text), hidden=hidden, uid=os.getuid())
 if "init-error" in PLAN:
-    said = ask("POST", "init/error", "{}", Lambda_Extension_Identifier=own,
+    answer = ask("POST", "init/error", "{}", Lambda_Extension_Identifier=own,
                Lambda_Extension_Function_Error_Type="Mine.Unready")
-    say(reported=said[0])
+    say(reported=answer[0])
     time.sleep(600)
 while True:
     status, _, text = ask("GET", "event/next", Lambda_Extension_Identifier=own)

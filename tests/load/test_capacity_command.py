@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
 
+import pytest
 from load_helpers import ERROR, OK, Inside, Request, Server, finish, wait_until
 
 from uncia import record
@@ -35,6 +36,7 @@ class Workers:
         return OK
 
 
+@pytest.mark.long
 def test_the_capacity_of_a_server_and_the_rows_of_every_probe(
     inside: Inside, tmp_path: Path
 ) -> None:
@@ -134,6 +136,11 @@ experiments:
         ((file,), "has several experiments, and a capacity is of one"),
         ((file, "--experiment", "third"), "has no experiment 'third'"),
         ((file, "--header", "a: b"), "--method and --header are of a URL"),
+        (("ftp://x",), "is no URL of http or https"),
+        (
+            ("http://127.0.0.1:1/", "-X", "BAD METHOD"),
+            "--method: 'BAD METHOD' is no method of HTTP",
+        ),
         (("hello", "--experiment", "first"), "--experiment is of an experiment file"),
         (("hello", "--tolerance", "2"), "--tolerance: '2' is not a share"),
         (("hello", "--start", "2"), "--start"),

@@ -116,6 +116,20 @@ def test_a_process_outlives_the_connection_for_which_it_was_started(journal: Jou
     platform.close()
 
 
+def test_temporary_files_go_with_the_function(journal: Journal) -> None:
+    platform = connect(journal)
+    name = f"temporary-{os.getpid()}"
+    source = (
+        "import tempfile\ndef handler(event, context):\n    return tempfile.mkstemp('.uncia')[1]\n"
+    )
+    deployment = platform.deploy(spec(name, source))
+    file = Path(json.loads(platform.invoke(deployment, {}).body))
+    assert file.exists()
+    platform.close()
+    assert not file.exists()
+    assert left(name) == []
+
+
 def test_a_process_for_each_request_is_a_start(journal: Journal) -> None:
     platform = connect(journal, mode="start")
     deployments = [platform.deploy(spec(f"start-{os.getpid()}", PYTHON))]
@@ -179,6 +193,37 @@ def test_an_invocation_that_takes_too_long_is_ended(journal: Journal) -> None:
     platform.close()
 
 
+@pytest.mark.parametrize("mode", ["warm", "start"])
+def test_what_a_function_starts_in_other_sessions_ends_with_it(
+    journal: Journal, tmp_path: Path, mode: str
+) -> None:
+    platform = connect(journal, mode=mode)
+    source = """
+import os, pathlib, subprocess, time
+
+def handler(event, context):
+    pids = pathlib.Path(os.environ["PIDS"])
+    print(subprocess.Popen(["sleep", "600"], start_new_session=True).pid, file=pids.open("a"))
+    # One whose parent has ended, too.
+    subprocess.run(["sh", "-c", f"setsid sleep 600 & echo $! >> {pids}"])
+    if "sleep" in event:
+        time.sleep(event["sleep"])
+    os._exit(0)
+"""
+    pids = tmp_path / "pids"
+    name = f"sessions-{mode}-{os.getpid()}"
+    settings = {"timeout": round(scaled(2) * 1e9), "environment": {"PIDS": str(pids)}}
+    deployment = platform.deploy(spec(name, source, **settings))
+    late = platform.invoke(deployment, {"sleep": 600})
+    assert (late.status, late.headers["x-uncia-outcome"]) == (504, "timeout")
+    assert platform.invoke(deployment, {}).status == 502
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert len(started) == 4
+    assert [pid for pid in started if processes.identify(pid) is not None] == []
+    platform.close()
+    assert left(name) == []
+
+
 def test_what_a_killed_run_left_is_cleaned(journal: Journal) -> None:
     platform = connect(journal)
     name = f"killed-{os.getpid()}"
@@ -201,5 +246,3 @@ def test_what_is_no_bare_process_is_told(journal: Journal) -> None:
         platform.deploy(spec("f", PYTHON, runtime="ruby3.2"))
     with pytest.raises(UnciaError, match="takes packages, and no images"):
         platform.deploy(FunctionSpec("f"))
-    mistakes = list(native.CAPABILITIES.mistakes({"runtime": "go"}))
-    assert mistakes == [("runtime", "go: bare processes are of python and node")]

@@ -128,7 +128,7 @@ def test_policies_are_chosen_by_name() -> None:
     [
         (
             "policies: {order: x}",
-            "policies.order: 'x' is not known (allowed: first-come, shortest-job-first,",
+            "policies.order: 'x' is not known (allowed: backfill, first-come,",
         ),
         ("policies: {ordre: first-come}", "policies.ordre: unknown key, did you mean order?"),
         ("{binding: late, policies: {binding: early}}", "give only one of them"),

@@ -35,7 +35,7 @@ def page(demo_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 def test_every_chart_is_saved_as_svg_and_as_png(page: Browser) -> None:
     names = page.run(
-        "[...document.querySelectorAll('[data-chart]')].map((one) => one.dataset.chart)"
+        "[...document.querySelectorAll('[data-chart]')].map((chart) => chart.dataset.chart)"
     )
     assert len(names) > 10
     for name in names:
@@ -61,7 +61,7 @@ def test_every_table_is_copied_as_csv(page: Browser) -> None:
     page.run(
         "window.copied = [];"
         "navigator.clipboard.writeText = async (text) => { copied.push(text); };"
-        "document.querySelectorAll('[data-copy]').forEach((one) => one.click());"
+        "document.querySelectorAll('[data-copy]').forEach((button) => button.click());"
     )
     page.wait("copied.length === document.querySelectorAll('table').length")
     tables = [list(csv.reader(io.StringIO(text))) for text in page.run("copied")]

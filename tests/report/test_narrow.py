@@ -18,21 +18,24 @@ from uncia import report
 from uncia.cli import build
 from uncia.report import plots
 from uncia.report.page import Chart, Page, Section, write
+from uncia.report.table import Column, Table
 
 WIDTH: Final = 390
 MB, MS = 1 << 20, 10**6
 
 MEASURE: Final = r"""(() => {
   const width = document.documentElement.clientWidth, found = [];
-  const shown = (one) => {
-    const style = getComputedStyle(one), box = one.getBoundingClientRect();
+  const shown = (element) => {
+    const style = getComputedStyle(element), box = element.getBoundingClientRect();
     return style.visibility !== "hidden" && box.width > 0 && box.height > 0;
   };
   // What is inside a table's or the navigation's own scrolling area may be wider than the page.
-  for (const one of document.querySelectorAll("body *:not(svg *)")) {
-    if (!shown(one) || one.parentElement.closest(".scroll, nav")) continue;
-    const box = one.getBoundingClientRect();
-    if (box.left < -1 || box.right > width + 1) found.push(`wide: ${one.tagName} ${one.className}`);
+  for (const element of document.querySelectorAll("body *:not(svg *)")) {
+    if (!shown(element) || element.parentElement.closest(".scroll, nav")) continue;
+    const box = element.getBoundingClientRect();
+    if (box.left < -1 || box.right > width + 1) {
+      found.push(`wide: ${element.tagName} ${element.className}`);
+    }
   }
   for (const svg of document.querySelectorAll(".chart svg")) {
     const frame = svg.getBoundingClientRect(), name = svg.closest("[data-chart]").dataset.chart;
@@ -72,7 +75,9 @@ def telephone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def problems(telephone: Browser, page: Path) -> list[str]:
     telephone.open(page)
-    telephone.run("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    telephone.run(
+        "document.querySelectorAll('details').forEach((element) => (element.open = true))"
+    )
     result: list[str] = telephone.run(MEASURE)
     return result
 
@@ -140,6 +145,26 @@ def test_what_is_wrong_is_found(telephone: Browser, tmp_path: Path) -> None:
     result = problems(telephone, write(wide, tmp_path / "wide.html"))
     assert any(text.startswith("cut: long: n") for text in result)
     assert any(text.startswith("wide: H2") for text in result)
+
+
+def test_names_are_not_broken_where_there_is_room(telephone: Browser, tmp_path: Path) -> None:
+    rows = [("warm", *range(9)), ("pyaes-128", *range(9)), ("n" * 90, *range(9))]
+    table = Table(
+        [
+            Column("experiment", 0),
+            *(Column("milliseconds", at, "{:.3f} ms".format) for at in range(1, 10)),
+        ],
+        rows,
+        "Wider than the screen.",
+    )
+    page = Page("Wide", "Test", [Section("one", "One", [table])])
+    assert problems(telephone, write(page, tmp_path / "wide.html")) == []
+    heights = telephone.run(
+        "[...document.querySelectorAll('tbody th .name')].map((one) => one.getClientRects().length"
+        " && Math.round(one.offsetHeight / parseFloat(getComputedStyle(one).lineHeight)))"
+    )
+    assert heights[:2] == [1, 1]
+    assert 2 < heights[2] < 20
 
 
 def test_legends_wrap(telephone: Browser, tmp_path: Path) -> None:

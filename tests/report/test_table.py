@@ -123,7 +123,7 @@ def test_a_page_shows_cells_and_carries_their_digits() -> None:
     table = Table(columns, [("<b>", 0.123456), (Markup("<i>x</i>"), None)], "where & why")
     result = page.html(page.Page("<t>", "k", [page.Section("s", "S", [table])]))
     assert Reader(result).tables == [[["name", "value, ms"], ["<b>", "0.123"], ["x", ABSENT]]]
-    assert '<th scope="row" class="text">&lt;b&gt;</th>' in result
+    assert '<th scope="row" class="text"><span class="name">&lt;b&gt;</span></th>' in result
     assert '<td class="number bad" data-value="0.123456">0.123</td>' in result
     assert "<i>x</i>" in result
     assert "where &amp; why" in result

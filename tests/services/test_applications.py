@@ -229,9 +229,9 @@ def test_alexa_switches_devices_for_who_knows_the_password_and_keeps_reminders(
     # A password of the function's own, and one that is not right there.
     right = hashlib.sha256(b"sesame").hexdigest()
     content["functions"]["smarthome"]["environment"] = {"PASSWORD_SHA256": right}
-    said = "open smarthome to I love {}"
+    utterance = "open smarthome to I love {}"
     for name, word in (("wrong", "taylor swift"), ("smarthome-warm", "Sesame")):
-        chains[name]["stages"]["frontend"]["parameters"]["utterance"] = said.format(word)
+        chains[name]["stages"]["frontend"]["parameters"]["utterance"] = utterance.format(word)
     asked = {"skill": "smarthome"}
     once = {"clients": 1, "requests": 1}
     several = {"kind": "nested", "closed": {"clients": 2, "requests": 6}}

@@ -2,7 +2,10 @@
 
 import os
 import signal
+import socketserver
+import threading
 import time
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pyarrow.parquet
@@ -209,6 +212,34 @@ def test_a_store_without_its_key(tmp_path: Path, state_home: Path) -> None:
         store.connect(options, Context("r", journal)).start()
     assert journal.outstanding == []
     journal.close()
+
+
+@pytest.mark.parametrize("bucket", [None, "others"])
+def test_a_store_that_refuses_leaves_nothing_to_clean(
+    tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch, bucket: str | None
+) -> None:
+    del state_home
+    monkeypatch.setenv("STORE_KEY", "k")
+    with socketserver.TCPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        refusing = server.server_address[1]
+        # The other is a port that nobody listens at.
+        for port in (refusing, 1):
+            journal = Journal("r", tmp_path / f"{port}")
+            options = store.Options(
+                address=f"http://127.0.0.1:{port}",
+                bucket=bucket,
+                access_key_variable="STORE_KEY",
+                secret_key_variable="STORE_KEY",
+            )
+            lines: list[str] = []
+            service = store.connect(options, Context("r", journal, log=lines.append))
+            with pytest.raises(UnciaError, match="has no bucket"):
+                service.start()
+            service.close()
+            assert (journal.outstanding, lines) == ([], [])
+            journal.close()
+        server.shutdown()
 
 
 def test_names_of_buckets() -> None:

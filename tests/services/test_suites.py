@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from uncia.experiment.progress import Silent
-from uncia.suites import catalogue, page, perform, results
+from uncia.suites import capacities, catalogue, emulated, page, perform, results
 from uncia.suites.shorten import shorten
 
 SHARE = 0.01
@@ -42,9 +42,20 @@ def miniature(data: Mapping[str, Any], only: Sequence[str], share: float) -> dic
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("suite", "entry"), ENTRIES)
 def test_an_entry_runs_in_miniature(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suite: str, entry: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    suite: str,
+    entry: str,
 ) -> None:
     monkeypatch.setattr(perform, "shorten", miniature)
+    shorten_emulation = emulated.shorten
+    # Long enough that some application is invoked.
+    monkeypatch.setattr(
+        emulated, "shorten", lambda document, share: shorten_emulation(document, share / 10)
+    )
+    # A capacity is found sooner, and less well.
+    monkeypatch.setattr(capacities, "TOLERANCE", 0.3)
     found = catalogue.find(suite)
     state = perform.begin(tmp_path / "out", found.source, quick=True, resume=False)
     assert perform.carry_out(state, found.choose([entry]), Silent()) is None
@@ -54,6 +65,14 @@ def test_an_entry_runs_in_miniature(
     assert [run.status for run in of_entry.runs] == [
         "not run" if perform.lacks(of_entry.entry, run.name) else "whole" for run in of_entry.runs
     ]
+    lacking: dict[str, set[str]] = {}
+    for run in of_entry.runs:
+        for sentence in perform.lacks_by_experiment(of_entry.entry, run.name).values():
+            if sentence:
+                lacking.setdefault(sentence, set()).add(run.name)
+    with capsys.disabled():
+        for sentence, missing in lacking.items():
+            print(f"\nleft out of {suite}/{entry} ({', '.join(sorted(missing))}): {sentence}")
     read.write_claims()
     html = page.write(read).read_text(encoding="utf-8")
     assert all(finding.id in html for finding in of_entry.findings)

@@ -192,6 +192,7 @@ def killed_while_a_machine_waits(
     return server
 
 
+@pytest.mark.long
 def test_each_change_is_begun_once_across_kills(tmp_path: Path, endpoint: ServiceEndpoint) -> None:
     draw = random.Random(8)
     config = {"services": service_config({"documents": endpoint})}
@@ -280,6 +281,137 @@ def test_positions_of_another_feed_are_of_other_changes(
     finally:
         server.stop()
         other.stop()
+
+
+def test_a_feed_that_began_anew_and_is_longer_than_before_is_followed_from_its_start(
+    tmp_path: Path, endpoint: ServiceEndpoint
+) -> None:
+    other = redis_server.Server(tmp_path / "other", 32 << 20)
+    variables = {documents.PASSWORD: other.password, documents.PREFIX: "p:"}
+    anew = documents.prepare(other.address, variables)
+    server = Server(tmp_path / "state", {"services": service_config({"documents": endpoint})})
+    try:
+        deploy(server, "count", "def handler(event, context):\n    return 0\n")
+        triggers.put(server.address, "t", {"prefix": "", "function": "count"})
+        documents.seed(endpoint, {"a": 1})
+        settle(server)
+        documents.seed(anew, {"b": 1, "c": 2, "d": 3})
+        config = {"services": service_config({"documents": anew})}
+        # A second time, it is the feed that was followed before.
+        for warnings in (1, 0):
+            server.stop()
+            server = Server(tmp_path / "state", config)
+            settle(server)
+            rows, _ = inquiries.fetch_rows(server.address, "invocations", 0, print)
+            names = [row["invocation"] for row in rows.to_pylist()]
+            assert sorted(names) == ["t:1", "t:1", "t:2", "t:3"]
+            sentences = [
+                it for it in inquiries.fetch_warnings(server.address) if "begun anew" in it
+            ]
+            assert len(sentences) == warnings, sentences
+    finally:
+        server.stop()
+        other.stop()
+
+
+def names_of_rows(server: Server) -> list[str]:
+    rows, _ = inquiries.fetch_rows(server.address, "invocations", 0, print)
+    return sorted(row["invocation"] for row in rows.to_pylist())
+
+
+def stopped_and_set_back(server: Server, endpoint: ServiceEndpoint) -> None:
+    """Follow three changes and stop, before the documents are those after the first.
+
+    As if restored from a snapshot, which a second database is here.
+    """
+    deploy(server, "count", "def handler(event, context):\n    return 0\n")
+    triggers.put(server.address, "t", {"prefix": "", "function": "count"})
+    documents.seed(endpoint, {"a": 1})
+    settle(server)
+    with documents.connection(endpoint.address, endpoint.environment) as redis:
+        for key in (*documents.keys("p:"), "p:feed"):
+            redis.call("COPY", key, key, "DB", 1)
+        documents.seed(endpoint, {"b": 1, "c": 1})
+        settle(server)
+        server.stop()
+        redis.call("SWAPDB", 0, 1)
+
+
+def feed_warnings(server: Server) -> list[str]:
+    return [it for it in inquiries.fetch_warnings(server.address) if "was set back" in it]
+
+
+def test_a_feed_that_was_set_back_is_followed_from_there(
+    tmp_path: Path, endpoint: ServiceEndpoint
+) -> None:
+    config = {"services": service_config({"documents": endpoint})}
+    server = Server(tmp_path / "state", config)
+    try:
+        stopped_and_set_back(server, endpoint)
+        server = Server(tmp_path / "state", config)
+        while not (warnings := feed_warnings(server)):
+            time.sleep(0.02)
+        assert "from change 3 to 1" in warnings[0]
+        assert "written up to there since it was set back, if any, are not" in warnings[0]
+        documents.seed(endpoint, {"d": 1})
+        while len(names_of_rows(server)) < 4:
+            time.sleep(0.02)
+        settle(server)
+        assert names_of_rows(server) == ["t:1", "t:2", "t:2", "t:3"]
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_changes_that_were_written_while_nobody_followed_a_feed_that_was_set_back_are_told_of(
+    tmp_path: Path, endpoint: ServiceEndpoint, count: int
+) -> None:
+    """The feed is as long as it was, or longer, and its changes are others."""
+    config = {"services": service_config({"documents": endpoint})}
+    server = Server(tmp_path / "state", config)
+    try:
+        stopped_and_set_back(server, endpoint)
+        documents.seed(endpoint, {f"new-{number}": 1 for number in range(count)})
+        server = Server(tmp_path / "state", config)
+        settle(server)
+        while not (warnings := feed_warnings(server)):
+            time.sleep(0.02)
+        assert "its change 3 is not the one that was followed" in warnings[0]
+        assert "written up to it since the server was set back are not" in warnings[0]
+        documents.seed(endpoint, {"last": 1})
+        settle(server)
+        behind = [f"t:{position}" for position in range(4, 1 + count + 2)]
+        assert names_of_rows(server) == ["t:1", "t:2", "t:3", *behind]
+        # It is told once: from then on the trigger knows the feed.
+        server.stop()
+        server = Server(tmp_path / "state", config)
+        documents.seed(endpoint, {"again": 1})
+        settle(server)
+        assert feed_warnings(server) == []
+        assert "set back and has been written to" in server.log.read_text()
+    finally:
+        server.stop()
+
+
+def test_the_feed_of_a_full_server_is_followed(tmp_path: Path, endpoint: ServiceEndpoint) -> None:
+    config = {"services": service_config({"documents": endpoint})}
+    server = Server(tmp_path / "state", config)
+    try:
+        deploy(server, "count", "def handler(event, context):\n    return 0\n")
+        triggers.put(server.address, "t", {"prefix": "", "function": "count"})
+        documents.seed(endpoint, {"a": 1})
+        settle(server)
+        server.stop()
+        documents.seed(endpoint, {"b": 1})
+        with documents.connection(endpoint.address, endpoint.environment) as redis:
+            redis.call("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(RunFailedError, match="maxmemory"):
+            documents.seed(endpoint, {"c": 1})
+        server = Server(tmp_path / "state", config)
+        settle(server)
+        assert names_of_rows(server) == ["t:1", "t:2"]
+    finally:
+        server.stop()
 
 
 def test_a_loop_is_stopped_with_a_sentence(tmp_path: Path, endpoint: ServiceEndpoint) -> None:

@@ -62,6 +62,24 @@ def test_means_have_the_spread_of_the_sample(monkeypatch: pytest.MonkeyPatch) ->
     assert normal.std() == pytest.approx(error, rel=0.03)
 
 
+def test_a_ratio_of_sums_varies_with_what_is_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    under = np.random.default_rng(1).lognormal(0, 1, 3_000)
+    for over in (np.full(3_000, 12.0), under * 12):
+        # Against resamples that are really drawn.
+        rng = np.random.default_rng(2)
+        picks = [rng.integers(0, 3_000, 3_000) for _ in range(1_000)]
+        real = np.array([over[rows].sum() / under[rows].sum() for rows in picks])
+        for exact in (200_000_000, 0):
+            monkeypatch.setattr(bootstrap, "_EXACT_DRAWS", exact)
+            draws = bootstrap.ratios_of_sums(over, under, np.random.default_rng(3))
+            assert draws.shape == (bootstrap.RESAMPLES,)
+            assert draws.mean() == pytest.approx(real.mean(), rel=0.01)
+            assert draws.std() == pytest.approx(real.std(), rel=0.15, abs=1e-9)
+    for wrong in (np.array([]), np.zeros(3)):
+        with pytest.raises(ValueError, match="a ratio needs"):
+            bootstrap.ratios_of_sums(wrong, wrong, np.random.default_rng(3))
+
+
 def test_the_same_seed_and_labels_give_the_same_numbers() -> None:
     def first(seed: int, *labels: str) -> float:
         return float(bootstrap.generator(seed, *labels).random())

@@ -265,3 +265,61 @@ def test_a_slow_schedule_has_longer_blocks_and_a_short_one_has_no_slope() -> Non
     assert slopes.gains(scheduled, scheduled // 10) == pytest.approx([0.1] * 19, rel=0.6)
     assert slopes.of_rows(scheduled[:4], scheduled[:4]) is None
     assert slopes.of_rows(scheduled[:0], scheduled[:0]) is None
+
+
+def test_what_is_throttled_before_instances_have_started_does_not_count() -> None:
+    queue = Queue(1, fixed, 31)
+    rows = queue.rows(100.0, 10)
+    starts = ["cold" if due == 0 else "warm" for due in rows["scheduled"].to_pylist()]
+    received = [
+        int(3e8) if start == "cold" else end
+        for start, end in zip(starts, rows["received"].to_pylist(), strict=True)
+    ]
+
+    def throttled(until_ns: float) -> Seen:
+        words = [
+            "throttled" if 0 < due < until_ns else "ok" for due in rows["scheduled"].to_pylist()
+        ]
+        columns = {"outcome": words, "start": starts, "received": received}
+        return see(
+            pa.table({**dict(zip(rows.column_names, rows.columns, strict=True)), **columns}), 100.0
+        )
+
+    assert throttled(3e8).failed == 0
+    assert throttled(4e8).outcomes == {"throttled": 10}
+
+
+def test_a_rate_at_which_one_watch_of_four_failed_cannot_be_judged() -> None:
+    well = see(Queue(1, fixed, 32).rows(100.0, 10), 100.0)
+    badly = Seen(well.gains, well.late, well.requests, {"throttled": 3})
+    rate = capacity.Rate(100.0, [badly])
+    assert rate.verdict(slopes.TOLERANCE) == "not"
+    rate.seen += [well, well, well]
+    assert rate.verdict(slopes.TOLERANCE) == "undecided"
+    rate.seen += [badly, badly]
+    assert rate.verdict(slopes.TOLERANCE) == "not"
+
+
+def test_growth_is_no_less_growth_because_one_watch_failed() -> None:
+    well = see(Queue(1, fixed, 32).rows(100.0, 10), 100.0)
+    slow = see(Queue(1, fixed, 33).rows(400.0, 10), 400.0)
+    badly = Seen(well.gains, well.late, well.requests, {"throttled": 3})
+    assert capacity.Rate(400.0, [badly, slow, slow, slow]).verdict(slopes.TOLERANCE) == "not"
+    # A watch of which nothing is known is none in which nothing failed.
+    nothing = Seen(np.empty(0), np.empty(0), 0, {})
+    rate = capacity.Rate(100.0, [badly, nothing, nothing, nothing])
+    assert rate.verdict(slopes.TOLERANCE) == "not"
+
+
+def test_starts_without_end_hide_no_throttling() -> None:
+    queue = Queue(4, fixed, 34)
+    rows = queue.rows(100.0, 6)
+    due = rows["scheduled"].to_pylist()
+    words = ["ok" if index % 4 == 0 else "throttled" for index in range(len(due))]
+    columns = {
+        "outcome": words,
+        "start": ["cold" if word == "ok" else None for word in words],
+        "received": [at + int(2e8) for at in due],
+    }
+    named = dict(zip(rows.column_names, rows.columns, strict=True))
+    assert see(pa.table({**named, **columns}), 100.0).failed > 400

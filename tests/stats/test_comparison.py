@@ -111,6 +111,23 @@ def test_few_rows_give_a_value_without_an_interval() -> None:
         assert figure.rows == 58
 
 
+def test_cold_starts_are_a_share_of_the_rows_whose_start_is_known() -> None:
+    known = table({"warm": sample(1, 40)})
+    starts = known.column("start").to_pylist()
+    half = [start if number < 20 else None for number, start in enumerate(starts)]
+
+    def cold(values: list[str | None]) -> comparison.Figure:
+        at = known.schema.get_field_index("start")
+        kind = known.schema.field(at)
+        changed = known.set_column(at, kind, pa.array(values, pa.utf8()).cast(kind.type))
+        measured = comparison.measured(changed, {"experiments": {"warm": {}}}, {})
+        return comparison.figures(measured, "a")["warm", "cold", ""]
+
+    assert (cold(starts).value, cold(starts).rows, cold(starts).count) == (25.0, 40, 10)
+    assert (cold(half).value, cold(half).rows, cold(half).count) == (25.0, 20, 5)
+    assert cold([None] * 40).value is None
+
+
 def test_failures_are_shares_in_percentage_points() -> None:
     result = by_key(
         comparison.compare(
@@ -297,6 +314,21 @@ def test_a_seed_sets_the_intervals() -> None:
 
     assert mean_of_draws(1) == mean_of_draws(1)
     assert mean_of_draws(1) != mean_of_draws(2)
+
+
+def test_figures_are_the_same_whichever_are_computed() -> None:
+    data = table({"warm": sample(1, 400), "cold": sample(2, 500)})
+    result = comparison.measured(data, {"experiments": {"warm": {}, "cold": {}}}, {})
+    whole = comparison.figures(result, "a")
+    cold = {key: figure for key, figure in whole.items() if key[0] == "cold"}
+    some = comparison.figures(result, "a", of=["cold"])
+    few = comparison.figures(result, "a", of=["cold"], means=False)
+    assert some.keys() == cold.keys() == {*few, ("cold", "mean", "")}
+    for figures in (some, few):
+        for key, figure in figures.items():
+            assert figure.value == cold[key].value
+            assert (figure.draws is None) == (cold[key].draws is None)
+            assert figure.draws is None or np.array_equal(figure.draws, cold[key].draws)
 
 
 def test_measured_keeps_experiments_without_rows() -> None:

@@ -245,7 +245,7 @@ def test_attempts_that_were_preempted_are_of_the_chain_of_the_one_that_went_well
             hop("y", first, 19, 22, stage="c"),
         ]
     )
-    (chain,) = hops.by_stream(rows, hops.chains_of(FORK))[0]
+    (chain,) = hops.by_stream(rows, columns.chains_of(FORK))[0]
     assert (chain.root["attempt"], [it["attempt"] for it in chain.attempts]) == (3, [1, 2])
     (found,) = hops.summarise(rows, None, FORK)
     assert (found["begun"], found["complete"], found["hops"]) == (1, 1, 2)
@@ -255,5 +255,5 @@ def test_attempts_that_were_preempted_are_of_the_chain_of_the_one_that_went_well
     assert of_all["failed"] == 0
     # Of attempts without one that went well, the row with the client's outcome is the root.
     failed = table([root(0, 30, attempt=1, outcome="timeout", error="late"), rows.to_pylist()[1]])
-    (chain,) = hops.by_stream(failed, hops.chains_of(FORK))[0]
+    (chain,) = hops.by_stream(failed, columns.chains_of(FORK))[0]
     assert chain.root["outcome"] == "timeout"

@@ -237,6 +237,45 @@ def test_cold_starts_and_instances_are_counted() -> None:
     assert result["instances"] == 2
 
 
+def test_starts_that_nobody_reports_are_not_none() -> None:
+    assert summary.summarise(table(answered([1.0, 2.0])), {})["cold"] is None
+    assert summary.summarise(table(answered([1.0], start="warm")), {})["cold"] == 0
+
+
+def test_starts_that_the_platform_did_not_report_are_neither_cold_nor_warm() -> None:
+    rows = answered([1.0] * 2, start="cold") + answered([1.0] * 8, start="warm")
+    rows += answered([1.0] * 9) + answered([1.0], outcome="function_error")
+    rows += answered([1.0] * 5, outcome="throttled")
+    summaries = summary.experiments(table(rows), meta(warm={}))
+    assert (summaries["warm"]["start_rows"], summaries["warm"]["unknown_starts"]) == (15, 10)
+    sentence = (
+        "warm: the platform did not say of 10 of 25 requests how they started; the share of cold"
+        " ones is of the others."
+    )
+    assert sentence in summary.warnings(summaries)
+    # Where no start is known there is no such share.
+    nothing = summary.experiments(table(answered([1.0] * 9)), meta(warm={}))
+    assert "how they started" not in " ".join(summary.warnings(nothing))
+
+
+def test_a_trace_that_names_cold_starts_alone_knows_the_others() -> None:
+    rows: list[dict[str, Any]] = [{"start": "cold"}, {}, {}, {}]
+    result = summary.summarise(table(rows), {})
+    assert (result["start_rows"], result["unknown_starts"]) == (4, 0)
+
+
+def test_what_begins_a_sequence_starts_no_function() -> None:
+    roots = answered([9.0] * 5)
+    hops = [{"parent": str(n % 5), "start": "warm" if n else "cold"} for n in range(25)]
+    chain = {"streams": [{"hops": {"kind": "sequence", "stages": {}}}]}
+    summaries = summary.experiments(table(roots + hops), meta(warm=chain))
+    assert (summaries["warm"]["start_rows"], summaries["warm"]["unknown_starts"]) == (25, 0)
+    assert "how they started" not in " ".join(summary.warnings(summaries))
+    # A hop that the platform did not log is unknown all the same.
+    some = summary.summarise(table([*roots, *hops, {"parent": "1"}]), chain)
+    assert (some["start_rows"], some["unknown_starts"]) == (25, 1)
+
+
 def test_warnings_say_what_a_reader_must_know() -> None:
     rows = answered([1.0] * 20)
     rows += [{"outcome": "timeout", "scheduled": 0, "sent": 5 * MS}]
@@ -247,6 +286,13 @@ def test_warnings_say_what_a_reader_must_know() -> None:
     assert any("generator was late" in text and "5.00 ms" in text for text in answer)
     assert any(text.startswith("p99 rests on fewer than the 299 rows") for text in answer)
     assert not any(text.startswith("p50 rests") for text in answer)
+
+
+def test_what_was_accepted_and_not_waited_for_has_succeeded_without_a_latency() -> None:
+    rows = [{**row, "received": None} for row in answered([1, 2])]
+    warnings = summary.warnings(summary.experiments(table(rows), meta(warm={})))
+    assert "warm: no request was answered, so it has no latency." in warnings
+    assert "succeeded" not in " ".join(warnings)
 
 
 def test_without_a_base_a_warning_says_so() -> None:
@@ -303,3 +349,21 @@ def test_the_terminal_counts_restored_starts_where_there_are_some(
     heads, *lines = (line.split() for line in capsys.readouterr().out.splitlines())
     at = heads.index("restored")
     assert [line[at - 1 : at + 1] for line in lines] == [["3", "0"], ["0", "7"]]
+
+
+def test_the_terminal_has_no_number_of_starts_that_nobody_reports(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    unknown = summary.summarise(table(answered([1.0] * 3)), {})
+    warm = summary.summarise(table(answered([1.0] * 3, start="warm")), {})
+    summary_table({"a": unknown, "b": warm})
+    heads, *lines = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert [line[heads.index("cold")] for line in lines] == ["-", "0"]
+
+
+def test_the_terminal_says_of_how_many_invocations_hops_are_started(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cold = summary.summarise(table(answered([1.0] * 3, start="cold")), {})
+    summary_table({"a": {**cold, "invocations": 15, "hop_rows": 12}})
+    assert "3 of 15" in capsys.readouterr().out

@@ -81,9 +81,9 @@ def test_what_failed_is_never_a_number(tmp_path: Path) -> None:
     result = judged(history)
     assert [item.time.status for item in result[6:]] == ["failed"] * 4 + ["whole"]
     assert "9 of 320 timeout" in result[6].time.reason
-    assert "no rows" in result[7].time.reason
+    assert "invocations.parquet is missing" in result[7].time.reason
     assert "invocations.parquet" in result[8].time.reason
-    assert "was ended before this was run" in result[9].time.reason
+    assert "it is damaged: its folder" in result[9].time.reason
     assert not any(item.time.entries or item.findings for item in result[6:10])
     assert result[10].compared == {"fig1/only": [item.time.name for item in result[:6]]}
     html = pages.html(dashboard.page(catalogue.find(str(mine)), result, "../history/"))
@@ -106,8 +106,66 @@ def test_a_foreign_folder_is_a_sentence_and_keeps_nothing_from_being_read(tmp_pa
     result = judged(history)
     assert [item.time.status for item in result] == ["whole", "foreign", "foreign", "foreign"]
     assert "of the suite cost-paper, not of" in result[1].time.reason
-    assert "repeat.json is damaged" in result[2].time.reason
+    assert "repeat.json is damaged: it is not JSON" in result[2].time.reason
     assert "its name is not that of a time" in result[3].time.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"conditions": "p50>10%"}, "conditions is not a list"),
+        ({"conditions": ["p50"]}, "'p50' is not a gate"),
+        ({"runs": None}, "runs is not a list"),
+    ],
+)
+def test_a_damaged_time_keeps_no_other_from_being_read(
+    tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    _, history = make(tmp_path)
+    broken = add(history, rows(12.0)) / folders.REPEAT
+    broken.write_text(json.dumps({**json.loads(broken.read_text()), **change}))
+    add(history, rows(12.0))
+    result = judged(history)
+    assert [item.time.status for item in result] == ["foreign", "whole"]
+    assert words in result[0].time.reason
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("fig1.slwo.p50>5%", "no experiment that is carried out is called fig1.slwo"),
+        ("slow.p50>5%", "no experiment that is carried out is called slow"),
+        ("fig1/only.p50>5%", "no experiment that is carried out is called fig1/only"),
+        ("fig1/other.cost>5%", "no experiment that is carried out is called fig1/other"),
+        ("cost:slim>5%", "there are no costs under slim"),
+    ],
+)
+def test_a_condition_on_what_no_time_has_is_refused(
+    tmp_path: Path, condition: str, words: str
+) -> None:
+    mine, history = make(tmp_path)
+    with pytest.raises(UnciaError) as error:
+        repeat.check(plan(mine, history, condition))
+    assert words in error.value.message
+    assert error.value.exit_code == 2
+    assert error.value.hint
+
+
+def test_conditions_on_what_is_carried_out_are_taken(tmp_path: Path) -> None:
+    mine, history = make(tmp_path)
+    taken = ("fig1.slow.p50>5%", "*.slow.p99>5%", "fig1/only.cost>5%", "cost:aws-*>5%", "p50>5%")
+    repeat.check(plan(mine, history, *taken))
+    # With --quick only the other one is carried out.
+    with pytest.raises(UnciaError, match=r"is called fig1\.slow"):
+        repeat.check(plan(mine, history, "fig1.slow.p50>5%", quick=True))
+    repeat.check(plan(mine, history, "fig1.fast.p50>5%", quick=True))
+
+
+def plan(mine: Path, history: Path, *conditions: str, quick: bool = False) -> repeat.Plan:
+    """What is carried out of a suite, with these conditions."""
+    found = catalogue.find(str(mine))
+    entries = list(found.entries.values())
+    return repeat.Plan(history, found, entries, quick, conditions, TARIFFS, None)
 
 
 def test_the_index_is_derived_and_what_it_keeps_is_not_trusted(tmp_path: Path) -> None:
@@ -259,6 +317,26 @@ def test_a_history_is_of_one_suite_and_of_one_process(tmp_path: Path) -> None:
     (history / ".new-000001-x").mkdir()
     add(history, rows(12.0, count=20))
     assert not list(history.glob(".new-*"))
+
+
+def test_what_was_not_judged_is_no_good_news(tmp_path: Path) -> None:
+    mine, history = make(tmp_path)
+    suite = catalogue.find(str(mine))
+    add(history, rows(12.0))
+    few = dashboard.page(suite, judged(history), "../history/")
+    assert few.verdict.startswith("Of the last time nothing is judged, such as fig1.slow.p50: ")
+    assert not few.good
+    for latency in LEVEL[1:]:
+        add(history, rows(latency), conditions=["p50>10%"])
+    enough = dashboard.page(suite, judged(history), "../history/")
+    assert enough.verdict == "The last time violates no condition."
+    assert enough.good
+    add(history, rows(12.0, count=9), conditions=["failed>0", "p99>10%"])
+    part = dashboard.page(suite, judged(history), "../history/")
+    assert "violates no condition, but 1 of 2 were not judged, such as fig1.slow.p99: " in (
+        part.verdict
+    )
+    assert not part.good
 
 
 def test_the_dashboard_marks_changes_and_links_reports(

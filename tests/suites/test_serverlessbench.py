@@ -1,5 +1,6 @@
 """The suite of ServerlessBench on made-up chains: metrics, verdicts, and a timeout from a pilot."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,15 @@ from suite_rows import MS, claim, suite, write_run
 
 from uncia import yamlio
 from uncia.errors import UnciaError
+from uncia.experiment.expect import parse_bound
 from uncia.report.data import load
+from uncia.stats.quantiles import QUANTILES, minimum_rows
 from uncia.suites import catalogue, perform, pilot, results
 from uncia.suites.claims import DIFFERS, REPRODUCED, UNCHECKED
 from uncia.suites.forms import Pilot, Subject
 from uncia.suites.metrics import metric
 from uncia.suites.rows import SubjectRows
+from uncia.units import parse_duration
 
 STAGE = {"function": "f", "repeat": 1, "next": []}
 REQUESTS = 20
@@ -176,13 +180,24 @@ def test_nothing_is_made_of_no_chains(tmp_path: Path) -> None:
     assert figure(tmp_path, "nested-e", "chain_failed").value == 100
 
 
+@cache
+def shipped() -> catalogue.Suite:
+    """The suite, which takes a second to read."""
+    return catalogue.find("serverlessbench")
+
+
+def judged(folder: Path, name: str) -> dict[str, str]:
+    """The verdicts on an entry, of the runs in its folder."""
+    perform.State(folder, "serverlessbench").write()
+    read = results.read(perform.State.read(folder), shipped())
+    (entry,) = [item for item in read.entries if item.entry.name == name]
+    return {finding.id.removeprefix(f"{name}."): finding.verdict for finding in entry.findings}
+
+
 def verdicts(folder: Path, rows: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
     """The verdicts on test case 3."""
     write(folder / "tc3" / "chains", rows)
-    perform.State(folder, "serverlessbench").write()
-    read = results.read(perform.State.read(folder), catalogue.find("serverlessbench"))
-    (entry,) = [item for item in read.entries if item.entry.name == "tc3"]
-    return {finding.id.removeprefix("tc3."): finding.verdict for finding in entry.findings}
+    return judged(folder, "tc3")
 
 
 def test_what_the_paper_says_of_long_chains_is_reproduced_and_doctored_rows_differ(
@@ -201,10 +216,10 @@ def test_what_the_paper_says_of_long_chains_is_reproduced_and_doctored_rows_diff
         "nested-short": nested("nested-short"),
         "sequence-short": sequence("sequence-short", failing=12),
     }
-    judged = verdicts(tmp_path / "doctored", doctored)
-    assert judged["implication-iii-timeouts"] == DIFFERS
-    assert judged["implication-iii-resources"] == DIFFERS
-    assert judged["sequence-succeeds"] == DIFFERS
+    by_claim = verdicts(tmp_path / "doctored", doctored)
+    assert by_claim["implication-iii-timeouts"] == DIFFERS
+    assert by_claim["implication-iii-resources"] == DIFFERS
+    assert by_claim["sequence-succeeds"] == DIFFERS
     few = {name: kept[: len(kept) // 5] for name, kept in rows.items()}
     assert verdicts(tmp_path / "few", few)["implication-iii-resources"] == UNCHECKED
 
@@ -251,6 +266,37 @@ def test_positions_in_the_lives_of_instances_and_their_starts(tmp_path: Path) ->
     assert value("start_p99", 1, 1) == pytest.approx(8)
     assert value("start_p99", 2, 2) == pytest.approx(1)
     assert value("prepare") is None
+
+
+def served(experiment: str, instances: int, waiting: int, warming: int) -> list[dict[str, Any]]:
+    """25 invocations in each instance: 10 ms of CPU, ``warming`` more in the first ten, waiting."""
+    rows = []
+    for number in range(25 * instances):
+        position, instance = divmod(number, instances)
+        cpu = 10 + (warming if position < 10 else 0) + number % 3
+        begin = number * 1_000
+        row = invocation(experiment, f"r:{experiment}-0-{number}", begin, begin + cpu + waiting)
+        rows.append(
+            row
+            | asked(number, cpu + waiting)
+            | {"instance": f"{experiment}-{instance}", "cpu_user": cpu * MS}
+        )
+    return rows
+
+
+@pytest.mark.parametrize(("warming", "verdict"), [(20, REPRODUCED), (0, UNCHECKED)])
+def test_waiting_for_cpus_is_no_state_that_instances_lack(
+    warming: int, verdict: str, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "tc10" / "alone", served("alone", 1, 0, 0))
+    write_run(tmp_path / "tc10" / "many", served("many", 20, 200, warming))
+    by_claim = judged(tmp_path, "tc10")
+    assert by_claim["spread"] == REPRODUCED
+    assert by_claim["implication-x"] == verdict
+    if warming:
+        assert by_claim["implication-x-positions"] == REPRODUCED
+    else:
+        assert by_claim["implication-x-positions"] == DIFFERS
 
 
 PILOT = Pilot(run="pilot", cold="nested-cold", warm="nested-warm", functions=["f"])
@@ -315,3 +361,39 @@ def test_a_pilot_that_is_not_there_is_refused(
     with pytest.raises(UnciaError) as caught:
         catalogue.find(f"{folder}/")
     assert message in caught.value.message
+
+
+def quick(tmp_path: Path, entry: str, run: str) -> dict[str, Any]:
+    """The experiments of a run of the suite with --quick."""
+    entries = catalogue.find("serverlessbench").entries
+    state = perform.State(tmp_path, "serverlessbench", quick=True)
+    experiments: dict[str, Any] = perform.run_document(state, entries[entry], run).data[
+        "experiments"
+    ]
+    return experiments
+
+
+def test_quick_forms_have_the_rows_that_figures_need(tmp_path: Path) -> None:
+    needed = minimum_rows(QUANTILES["p50"])
+    # A worth needs so many starts with an initialization, and with hints few are cold.
+    mix = quick(tmp_path, "hints", "perfect")["perfect"]["mix"]
+    six = [stream["arrivals"] for stream in mix if stream["function"] != "other"]
+    assert len(six) == 6
+    rows = sum(rate(it["rate"]) * parse_duration(it["duration"]) / 10**9 for it in six)
+    assert rows >= 8 * needed
+    for run in ("native", "process", "crun", "runc", "runsc", "wasm"):
+        for experiment in quick(tmp_path, "tc7", run).values():
+            assert experiment["closed"]["requests"] > needed
+    # What is restored is made within the warm-up, however few requests are measured.
+    for name, experiment in quick(tmp_path, "fig14", "only").items():
+        if "warmup" in experiment:
+            assert parse_duration(experiment["warmup"]["duration"]) >= 5 * 10**9, name
+    for experiment in quick(tmp_path, "tc9", "limited").values():
+        bound = parse_bound(experiment["expect"]["cold"])
+        assert 2 <= bound.least <= experiment["arrivals"]["bursts"]
+
+
+def rate(text: str) -> float:
+    """A rate as files write it, in requests a second."""
+    number, unit = text.split("/")
+    return float(number) / {"s": 1, "min": 60}[unit]

@@ -212,6 +212,55 @@ def test_a_small_suite_is_simulated_and_gone_on_with(tmp_path: Path) -> None:
     reporter.close()
 
 
+def write_twice(folder: Path, file: dict[str, Any], entry: dict[str, Any]) -> Path:
+    """A suite with two entries of the same file."""
+    mine = write(folder / "suite", file, entry)
+    (mine / "fig8.yaml").write_text((mine / "fig7.yaml").read_text())
+    return mine
+
+
+@pytest.mark.usefixtures("engine_binary")
+def test_entries_with_the_same_file_share_a_run(tmp_path: Path) -> None:
+    entry = ENTRY | {"figures": []}
+    small = FILE | {"repeat": 1, "models": ["slim"]}
+    out, reporter = tmp_path / "out", progress.reporter(quiet=True)
+
+    def carry_out(file: dict[str, Any]) -> None:
+        suite = catalogue.find(str(write_twice(tmp_path, file, entry)))
+        state = perform.begin(out, suite.source, quick=False, resume=True)
+        assert perform.carry_out(state, list(suite.entries.values()), reporter) is None
+        for item in results.read(perform.State.read(out), suite).entries:
+            assert [run.status for run in item.runs] == ["whole"]
+
+    first, second = out / "fig7" / "models", out / "fig8" / "models"
+    # An entry by itself takes what is whole of the others.
+    suite = catalogue.find(str(write_twice(tmp_path, small | {"seed": 1}, entry)))
+    state = perform.begin(out, suite.source, quick=False, resume=True)
+    fig7, fig8 = suite.entries["fig7"], suite.entries["fig8"]
+    assert perform.carry_out(state, [fig7], reporter, [fig8]) is None
+    before = (first / "run.yaml").stat().st_mtime_ns
+    assert perform.carry_out(state, [fig8], reporter, [fig7]) is None
+    assert second.resolve() == first.resolve()
+    assert (first / "run.yaml").stat().st_mtime_ns == before
+    for seed in (1, 2):
+        carry_out(small | {"seed": seed})
+        assert second.is_symlink()
+        assert second.resolve() == first.resolve()
+        assert f"seed: {seed}" in (second / "run.yaml").read_text()
+    # Once their files differ, each has a run of its own, and neither is lost.
+    folder = tmp_path / "suite"
+    (folder / "experiments" / "other.yaml").write_text(yaml.safe_dump(small | {"seed": 3}))
+    text = (folder / "fig8.yaml").read_text()
+    (folder / "fig8.yaml").write_text(text.replace("small.yaml", "other.yaml"))
+    suite = catalogue.find(str(folder))
+    state = perform.begin(out, suite.source, quick=False, resume=True)
+    assert perform.carry_out(state, list(suite.entries.values()), reporter) is None
+    assert not second.is_symlink()
+    assert "seed: 2" in (first / "run.yaml").read_text()
+    assert "seed: 3" in (second / "run.yaml").read_text()
+    reporter.close()
+
+
 @pytest.mark.usefixtures("engine_binary")
 def test_changed_files_are_made_again_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -256,6 +305,19 @@ def test_changed_files_are_made_again_in_place(
     assert "slim" in json.loads((run.folder / "simulation.json").read_text())
     assert "seed: 2" in (run.folder / "run.yaml").read_text()
     reporter.close()
+
+
+@pytest.mark.parametrize("text", ["", "7", "{status: ", "status: complete"])
+def test_a_sweep_takes_the_place_of_a_run_whatever_its_description_is(
+    tmp_path: Path, text: str
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.yaml").write_text(text)
+    swept = yamlio.load(yamlio.dump(FILE | {"sweep": SWEEP}), "file.yaml")
+    assert simulated.has_sweep(swept)
+    simulated.make_way(swept, folder)
+    assert not folder.exists()
 
 
 def test_a_sweep_is_refused_by_a_history_before_anything_runs(

@@ -17,11 +17,11 @@ ROWS = 400
 # Median and 99th percentile in ms, and the share of cold starts: of one cloud, as printed.
 FIG3 = {"warm": (44, 74, 0), "cold": (870, 1567, 1)}
 FIG8 = {
-    "short-1": (44, 74, 0),
+    "warm": (44, 74, 0),
     "short-100": (88, 546, 0),
     "short-500": (1470, 5700, 0),
     "short-300": (400, 1600, 0),
-    "long-1": (870, 1567, 1),
+    "cold": (870, 1567, 1),
     "long-100": (1818, 3095, 1),
     "long-300": (2500, 4200, 1),
     "long-500": (2400, 4000, 1),
@@ -130,12 +130,21 @@ def test_long_intervals_and_what_is_kept_shrink_by_the_factor_that_is_printed() 
     for entry in suite.entries.values():
         for run in entry.form.runs.values():
             text = (data("experiments") / run.file).read_text(encoding="utf-8")
-            if "keep_alive: 6s" not in text:
+            if "keep_alive: 4s" not in text:
                 continue
             factors = [item.factor for item in entry.form.scale]
-            assert factors == ["long intervals and keep-alive by 60"]
-            # Functions that are asked for one by one: as many as make the interval of each 15 s.
+            assert factors == ["long intervals and keep-alive by 90"]
+            # Functions that are asked for one by one: as many as make the interval of each 10 s.
             for experiment in yaml.safe_load(text)["experiments"].values():
                 settings = experiment.get("settings", {})
                 if settings.get("replicas") == 150:
-                    assert experiment["arrivals"]["rate"] == "10/s"
+                    assert experiment["arrivals"]["rate"] == "15/s"
+
+
+def test_the_table_is_of_the_requests_of_figure_8() -> None:
+    suite = catalogue.find("stellar")
+    state = perform.State(Path(), "stellar", quick=True)
+    documents = [
+        perform.run_document(state, suite.entries[name], "only").data for name in ("fig8", "table1")
+    ]
+    assert documents[0] == documents[1], "so that they are sent once"

@@ -62,6 +62,55 @@ def test_every_kind_of_figure_is_drawn_with_its_scale(tmp_path: Path, results: P
         assert text in html
 
 
+ABSENT = """\
+figures:
+  - name: boxes
+    title: Boxes
+    x: {title: box}
+    y: {title: ms}
+    series:
+      - {name: ours, x: [process, crun], subjects: [fast, slow], y: "*.execution_mean"}
+    absent: {Firecracker: it needs a virtual machine}
+"""
+
+
+def test_what_cannot_be_had_stands_in_the_figure_as_such(
+    tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = suite(
+        tmp_path / "mine",
+        {"slower": claim("slow.mean > fast.mean")},
+        ENTRY.replace("figures:\n", ABSENT),
+    )
+    experiments = folder / "experiments" / "experiment.yaml"
+    text = experiments.read_text()
+    text = text.replace("  hello: {source: hello}\n", HELLOS).replace(
+        "slow: {function: hello", "slow: {function: boxed"
+    )
+    experiments.write_text(text)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    write_run(results / "fig1" / "only", times("fast", [5.0] * 20))
+    made = page.page(judged(folder, results))
+    chart = next(it for it in pages.charts(made) if it.name == "fig1-boxes")
+    (marks,) = [layer for layer in chart.spec["layer"] if layer["mark"]["type"] == "text"]
+    absent = {row["x"]: row["why"] for row in marks["data"]["values"]}
+    assert set(absent) == {"crun", "Firecracker"}
+    assert "apt-get install crun" in absent["crun"]
+    assert marks["encoding"]["x"]["sort"] == ["process", "crun", "Firecracker"]
+    html = pages.html(made)
+    assert "Firecracker: it needs a virtual machine." in html
+    assert "Not in the figure (ours, crun): crun is not installed" in html
+    assert all(
+        finding.verdict == "cannot be checked here" for finding in judged(folder, results).findings
+    )
+
+
+HELLOS = """\
+  hello: {source: hello}
+  boxed: {source: hello, sandbox: crun}
+"""
+
+
 def test_a_run_that_failed_is_drawn_nowhere(tmp_path: Path, results: Path) -> None:
     failed = ["slow: 9 of 40 timeout (declared: none)"]
     write_run(

@@ -117,14 +117,14 @@ def test_cells_add_up_to_the_same_without_the_engine(
 
     def ordered(result: list[dict[str, Any]]) -> list[dict[str, Any]]:
         plain = [{name: value or 0 for name, value in item.items()} for item in result]
-        return sorted(plain, key=lambda one: str(one.get("g_function")))
+        return sorted(plain, key=lambda row: str(row.get("g_function")))
 
     assert ordered(planned.add_up(cells)) == ordered(of_engine)
 
 
 def _sorted(expression: Any) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = expression.to_pyarrow().to_pylist()
-    return sorted(rows, key=lambda one: str(one["g_function"]))
+    return sorted(rows, key=lambda row: str(row["g_function"]))
 
 
 @few

@@ -235,9 +235,9 @@ def invocations(draw: st.DrawFn) -> list[Invocation]:
 def rows_of(all_of: list[Invocation]) -> list[dict[str, object]]:
     attempts: dict[str, int] = {}
     rows = []
-    for one in sorted(all_of, key=lambda one: one.start_ms):
-        attempts[one.request] = attempts.get(one.request, 0) + 1
-        rows.append(one.row(attempts[one.request]))
+    for invocation in sorted(all_of, key=lambda invocation: invocation.start_ms):
+        attempts[invocation.request] = attempts.get(invocation.request, 0) + 1
+        rows.append(invocation.row(attempts[invocation.request]))
     return rows
 
 

@@ -245,14 +245,18 @@ def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
         (STELLAR, {"SubExperiments": sub(BurstSizes=[1, 0])}, r"BurstSizes\[1\]"),
         (STELLAR, {"SubExperiments": sub(IATSeconds=-1)}, "an interval is not negative"),
         (STELLAR, {"SubExperiments": sub(IATSeconds=0)}, "back to back .* of changing sizes"),
-        (STELLAR, {"SubExperiments": sub(StorageTransfer=True)}, "lacks stores between functions"),
+        (STELLAR, {"SubExperiments": sub(PackageType="Tar")}, r"SubExperiments\[0\].PackageType"),
         (STELLAR, {"SubExperiments": sub(SnapStartEnabled=True)}, "lacks snapshots"),
         (STELLAR, {"SubExperiments": sub(CPUBoostEnabled=True)}, "lacks more CPU during a start"),
         (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["1"])}, "DesiredServiceTimes"),
         (
             STELLAR,
-            {"SubExperiments": sub(DataTransferChainLength=2, PayloadLengthBytes=1024)},
-            "lacks a function that hands a payload on",
+            {
+                "SubExperiments": sub(
+                    DataTransferChainLength=2, PayloadLengthBytes=9, DesiredServiceTimes=["1s"]
+                )
+            },
+            "lacks a function that hands a payload on and burns CPU time",
         ),
         (
             STELLAR,
@@ -459,10 +463,63 @@ def test_a_chain_is_nested_and_of_as_many_functions(
     assert imported.data["experiments"]["warm"]["wait"] == "20ms"
 
 
+def test_payloads_are_handed_on_inline_and_by_the_store(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    from uncia.experiment.planning import plan
+    from uncia.experiment.sources import Sources
+
+    moving = {
+        "Function": "producer-consumer",
+        "Runtime": "go1.x",
+        "PayloadLengthBytes": 1_048_576,
+        "BurstSizes": [1],
+        "FunctionMemoryMB": 1536,
+    }
+    subs = [
+        *sub(**moving, Title="inline", DataTransferChainLength=8),
+        *sub(**moving, Title="store", DataTransferChainLength=2, StorageTransfer=True),
+    ]
+    imported = importers.convert(write(STELLAR, SubExperiments=subs))
+    assert imported.data["services"] == {"store": {}}
+    inline, stored = imported.data["functions"].values()
+    assert ("reach" in inline, stored["reach"]) == (False, ["store"])
+    document = yamlio.load(yamlio.dump(imported.data), "e.yaml")
+    planned = plan(checks.check(document), Sources(document, tmp_path))
+    for experiment, hops, by in zip(planned.experiments, (7, 1), ("inline", "store"), strict=True):
+        (stream,) = experiment.streams
+        assert stream.hops is not None
+        assert (stream.hops.kind, stream.hops.hops()) == ("nested", hops)
+        sizes = [[it.size for it in stream.hops.payloads(stage)] for stage in stream.hops.stages]
+        assert {size for listed in sizes[1:] for size in listed} == {1_048_576}
+        assert stream.event["by"] == by
+    assert any("the original stores, and never loads" in it for it in imported.warnings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "service", "keys"),
+    [
+        ({"PackageType": "Container", "FunctionImageSizeMB": 1024}, "registry", {"package"}),
+        ({"FunctionImageSizeMB": 230}, "store", {"code"}),
+        ({"FunctionImageSizeMB": 10}, None, set()),
+    ],
+)
+def test_packages_come_from_where_the_original_puts_them(
+    changes: dict[str, Any], service: str | None, keys: set[str], write: Callable[..., Path]
+) -> None:
+    path = write(STELLAR, SubExperiments=sub(Function="hellogo", Runtime="go1.x", **changes))
+    imported = importers.convert(path)
+    read(imported)
+    assert imported.data.get("services", {}) == ({service: {}} if service else {})
+    (function,) = imported.data["functions"].values()
+    assert function.keys() & {"package", "code"} == keys
+    assert function["filler"] == f"{changes['FunctionImageSizeMB'] << 20}B"
+
+
 def test_what_is_not_to_be_had_can_be_skipped(write: Callable[..., Path]) -> None:
-    storing = {**STELLAR["SubExperiments"][0], "Title": "storing", "StorageTransfer": True}
-    path = write(STELLAR, SubExperiments=[*sub(), storing])
-    with pytest.raises(UnciaError, match="lacks stores") as refused:
+    snap = {**STELLAR["SubExperiments"][0], "Title": "snap", "SnapStartEnabled": True}
+    path = write(STELLAR, SubExperiments=[*sub(), snap])
+    with pytest.raises(UnciaError, match="lacks snapshots") as refused:
         importers.convert(path)
     assert "--skip-unsupported" in str(refused.value.hint)
     imported = importers.convert(path, options=importers.Options(skip=True))

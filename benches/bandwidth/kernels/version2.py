@@ -58,6 +58,7 @@ PLATFORM = (
     "tests/lambda_api/test_capacity.py",
     "tests/lambda_api/test_telemetry.py",
     "tests/lambda_api/test_cluster.py",
+    "tests/lambda_api/test_cluster_streams.py",
     "tests/lambda_api/test_enforcement.py",
     "tests/lambda_api/test_metering.py",
     "tests/lambda_api/test_keep_alive_cpu.py",

@@ -1,7 +1,7 @@
 """Peers of the embedded platform: each file here installs one and serves ``hello`` with it.
 
-All answer a POST with the same JSON. They are installed by name, with the ordinary clients of their
-registries, into a folder that later runs find again.
+All answer a POST with the same JSON. They are installed from what `uncia.platforms.frameworks`
+pins.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
+
+from uncia.errors import UnciaError
+from uncia.functions import frameworks
 
 HELLO: Final = {"message": "hello"}
 _READY_TIMEOUT_S: Final = 30.0
@@ -40,23 +41,17 @@ class Peer(Protocol):
         """Serve ``hello``, its files in ``work``; gives the address and the path to POST to."""
 
 
-def need(tool: str, peer: str) -> str:
-    """The path of a program that a peer's installation needs; without it the run ends."""
-    path = shutil.which(tool)
-    if path is None:
-        raise SystemExit(f"{peer} needs {tool}, which is not installed; leave it out by --peer")
-    return path
-
-
-def python_packages(folder: Path, *packages: str) -> Path:
-    """A virtual environment with these packages; the path of its interpreter."""
-    python = folder / "bin" / "python"
-    complete = folder / "complete"
-    if not complete.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
-        complete.touch()
-    return python
+def framework(folder: Path, name: str) -> None:
+    """Install a framework as the platform `server` has it, and link what it is made of here."""
+    try:
+        installed = frameworks.install(name)
+    except UnciaError as error:
+        raise SystemExit(f"{error.message}; leave it out by --peer") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in installed.iterdir():
+        link = folder / part.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(part)
 
 
 def free_port() -> int:

@@ -6,11 +6,12 @@ One process serves all requests, by threads; it isolates and meters nothing.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from . import free_port, python_packages, server
+from . import framework, free_port, server
 
 NAME: Final = "functions-framework"
 _SOURCE: Final = """
@@ -21,7 +22,18 @@ def hello(request):
 
 
 def install(folder: Path) -> None:
-    python_packages(folder, "functions-framework")
+    framework(folder, "functions-framework-python")
+
+
+def command(target: str, port: int) -> list[str]:
+    """Serve a function of ``main.py``."""
+    options = (f"--target={target}", "--source=main.py", "--host=127.0.0.1", f"--port={port}")
+    return [sys.executable, "-m", "functions_framework", *options]
+
+
+def environment(installed: Path) -> dict[str, str]:
+    """What it is found by."""
+    return {"PYTHONPATH": str(installed / "packages")}
 
 
 def write(work: Path) -> None:
@@ -33,6 +45,5 @@ def write(work: Path) -> None:
 def serve(installed: Path, work: Path) -> Iterator[tuple[str, str]]:
     write(work)
     port = free_port()
-    command = [str(installed / "bin/functions-framework"), "--target=hello", "--source=main.py"]
-    with server([*command, "--host=127.0.0.1", f"--port={port}"], port, work):
+    with server(command("hello", port), port, work, environment(installed)):
         yield f"127.0.0.1:{port}", "/"

@@ -8,39 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from . import free_port, functions_framework, need, server
+from . import framework, free_port, functions_framework, server
 
 NAME: Final = "queue-proxy"
-_PROGRAM: Final = "knative.dev/serving/cmd/queue"
-# A version that v0.51.0 requires of knative.dev/pkg was not to be had.
-_VERSION: Final = "v0.48.0"
 _CONCURRENCY: Final = 80
 
 
 def install(folder: Path) -> None:
     functions_framework.install(folder / "server")
-    if (folder / "queue").exists():
-        return
-    go = need("go", NAME)
-    # Its sources and what they are compiled to stay in the folder, too.
-    environment = os.environ | {
-        "GOPATH": str(folder / "go"),
-        "GOCACHE": str(folder / "cache"),
-        "GOFLAGS": "-modcacherw -buildvcs=false",
-    }
-    (folder / "go.mod").unlink(missing_ok=True)
-    for command in (
-        ("mod", "init", "queue-proxy"),
-        ("get", "-tool", f"{_PROGRAM}@{_VERSION}"),
-        ("build", "-o", "queue", _PROGRAM),
-    ):
-        subprocess.run([go, *command], cwd=folder, env=environment, check=True)
+    framework(folder, "queue-proxy")
 
 
 @contextlib.contextmanager
@@ -65,5 +45,5 @@ def serve(installed: Path, work: Path) -> Iterator[tuple[str, str]]:
             "SERVING_SERVICE": "hello",
             "USER_PORT": user_port,
         }
-        with server([str(installed / "queue")], port, pod, environment):
+        with server([str(installed / "program")], port, pod, environment):
             yield f"127.0.0.1:{port}", path

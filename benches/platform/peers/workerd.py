@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from . import free_port, need, server
+from . import framework, free_port, server
 
 NAME: Final = "workerd"
 _SOURCE: Final = """
@@ -33,11 +32,7 @@ const hello :Workerd.Worker = (
 
 
 def install(folder: Path) -> None:
-    if _binary(folder).exists():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    npm = [need("npm", NAME), "install", "--silent", "--no-audit", "--no-fund"]
-    subprocess.run([*npm, f"--prefix={folder}", "workerd"], check=True)
+    framework(folder, "workerd")
 
 
 @contextlib.contextmanager
@@ -50,4 +45,5 @@ def serve(installed: Path, work: Path) -> Iterator[tuple[str, str]]:
 
 
 def _binary(folder: Path) -> Path:
-    return folder / "node_modules" / ".bin" / "workerd"
+    (binary,) = folder.glob("packages/node_modules/@cloudflare/workerd-linux-*/bin/workerd")
+    return binary

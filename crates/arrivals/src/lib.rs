@@ -19,6 +19,7 @@
 
 mod error;
 mod gap;
+mod hints;
 mod processes;
 mod rate;
 mod stream;
@@ -28,6 +29,7 @@ mod wide;
 
 pub use error::ArrivalError;
 pub use gap::Gap;
+pub use hints::{Hints, Said};
 pub use processes::{
     Arrivals, Burst, Constant, CountPlacement, Counts, Gamma, Gaps, Lognormal, OnOff, OnOffStart,
     Placement, Poisson, Process, Ramp, RandomPhase, Sine, Step, Steps, Superposition, Times,

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::ptr;
 
 /// The first version of the kernel's `perf_event_attr`, which every kernel takes.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
+pub(crate) struct Attributes {
     class: u32,
     size: u32,
     config: u64,
@@ -124,6 +125,19 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     words
 }
 
+impl Attributes {
+    /// Of an event by its type and number.
+    pub(crate) fn new(class: u32, number: u64, read_format: u64) -> Self {
+        let size = u32::try_from(size_of::<Self>()).unwrap_or_default();
+        Self { class, size, config: number, read_format, ..Self::default() }
+    }
+
+    /// Has each `period`th hit written into memory, with what `kinds` says of it.
+    pub(crate) fn sample_every(&mut self, period: u64, kinds: u64) {
+        (self.sample_period, self.sample_type) = (period, kinds);
+    }
+}
+
 /// Opens an event, by type and number, that is counted when its leader is.
 fn open(
     (class, number): (u32, u64),
@@ -132,15 +146,22 @@ fn open(
     group: Option<BorrowedFd<'_>>,
     leader: Option<&File>,
 ) -> io::Result<File> {
-    let size = u32::try_from(size_of::<Attributes>()).unwrap_or_default();
-    let attributes =
-        Attributes { class, size, config: number, read_format, ..Attributes::default() };
+    open_with(&Attributes::new(class, number, read_format), cpu, group, leader)
+}
+
+/// Opens an event by its attributes.
+pub(crate) fn open_with(
+    attributes: &Attributes,
+    cpu: i32,
+    group: Option<BorrowedFd<'_>>,
+    leader: Option<&File>,
+) -> io::Result<File> {
     let flags = FLAG_CLOSE_ON_EXEC | group.map_or(0, |_| FLAG_GROUP);
     // SAFETY: the attributes live during the call and say their size; the rest are numbers.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            &raw const attributes,
+            ptr::from_ref(attributes),
             group.map_or(-1, |folder| folder.as_raw_fd()),
             cpu,
             leader.map_or(-1, AsRawFd::as_raw_fd),

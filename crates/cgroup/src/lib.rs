@@ -13,7 +13,7 @@
 //! | [`delegation`] | version 2: switching controllers on, and undoing it |
 //! | [`group`] | one group: made, limited, frozen, removed |
 //! | [`share`] | several groups that have one group's share of the CPU |
-//! | [`per_cpu`], [`events`] | CPU time by CPU, and the kernel's performance events |
+//! | [`per_cpu`], [`events`], [`tracepoints`] | CPU time by CPU, the kernel's performance events, and hits of its tracepoints |
 //! | [`counters`], [`threads`], [`waits`] | what the kernel counts of a group, which threads run, and how long they waited |
 //! | [`tree`] | clearing whole trees of groups |
 //! | [`notices`] | being told when memory runs short |
@@ -35,6 +35,7 @@ pub mod owner;
 pub mod per_cpu;
 pub mod share;
 pub mod threads;
+pub mod tracepoints;
 pub mod tree;
 mod v1;
 mod v2;
@@ -54,5 +55,6 @@ pub use owner::{Leftover, hold, leftovers, own_name, worker_name};
 pub use per_cpu::PerCpu;
 pub use share::CpuShare;
 pub use threads::{Running, Thread, Threads};
+pub use tracepoints::{Hit, TraceFiles, TraceRing, Tracepoint};
 pub use tree::{clear_tree, thaw_tree};
 pub use waits::{Wait, Waits};

@@ -62,11 +62,17 @@ enum Command {
     #[cfg(target_os = "linux")]
     Monitor {
         /// The configuration: a file, or - for standard input.
-        #[arg(long, value_name = "FILE", required_unless_present = "until_eof")]
+        #[arg(long, value_name = "FILE", required_unless_present_any = ["until_eof", "remote"])]
         config: Option<PathBuf>,
         /// The configuration is the first line of standard input; watch until that ends.
         #[arg(long)]
         until_eof: bool,
+        /// Serve another machine over the standard streams: rows are on standard output.
+        #[arg(long, conflicts_with_all = ["config", "until_eof"])]
+        remote: bool,
+        /// This program is a copy for this alone: delete it, and its folder, once it runs.
+        #[arg(long, requires = "remote")]
+        remove_itself: bool,
     },
     /// Print what the engine declares as JSON: tables, settings, policies, runtimes or clients.
     Schema {
@@ -139,7 +145,9 @@ fn main() -> ExitCode {
         Command::Sim { config } => sim::run(&config),
         Command::Bb { config } => bb::run(&config),
         #[cfg(target_os = "linux")]
-        Command::Monitor { config, until_eof } => monitor::run(config.as_deref(), until_eof),
+        Command::Monitor { remote: true, remove_itself, .. } => monitor::serve(remove_itself),
+        #[cfg(target_os = "linux")]
+        Command::Monitor { config, until_eof, .. } => monitor::run(config.as_deref(), until_eof),
         Command::Cpu(command) => cpu::run(&command),
         Command::Schema { of } => output::print(&of.json()),
         #[cfg(target_os = "linux")]

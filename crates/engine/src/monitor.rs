@@ -1,12 +1,13 @@
 //! `uncia-engine monitor`: monitors beside a run.
 
+use std::fs;
 use std::io::{self, BufRead, Read};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
 use serde_json::json;
-use uncia_monitor::{Config, MonitorError};
+use uncia_monitor::{Config, MonitorError, Request, remote};
 
 use crate::output::{self, BAD_INPUT, FAILED};
 use crate::{config, signals};
@@ -28,14 +29,14 @@ pub(crate) fn run(config: Option<&Path>, until_eof: bool) -> ExitCode {
     let at_end = stop.clone();
     // A receiver that is gone has stopped already.
     if let Err(error) = signals::listen(move |_| {
-        let _ = stop.send(());
+        let _ = stop.send(Request::Stop);
     }) {
         return output::fail(&format!("cannot listen for signals: {error}"), FAILED);
     }
     if until_eof {
         std::thread::spawn(move || {
             let _ = io::copy(&mut io::stdin().lock().by_ref(), &mut io::sink());
-            let _ = at_end.send(());
+            let _ = at_end.send(Request::Stop);
         });
         return watch(&config, &stopped);
     }
@@ -44,8 +45,39 @@ pub(crate) fn run(config: Option<&Path>, until_eof: bool) -> ExitCode {
     code
 }
 
-fn watch(config: &Config, stopped: &mpsc::Receiver<()>) -> ExitCode {
-    match uncia_monitor::run(config, stopped, &mut |event| output::event(&json!(event))) {
+/// Watches for another machine, until that is gone.
+///
+/// `remove_itself`: this program is a copy that nobody needs once it runs; so nothing is left, however it ends.
+pub(crate) fn serve(remove_itself: bool) -> ExitCode {
+    if remove_itself {
+        let removed = std::env::current_exe().and_then(|copy| {
+            fs::remove_file(&copy)?;
+            copy.parent().map_or(Ok(()), fs::remove_dir)
+        });
+        if let Err(error) = removed {
+            return output::fail(
+                &format!("cannot remove this copy of the engine: {error}"),
+                FAILED,
+            );
+        }
+    }
+    let (asking, requests) = mpsc::channel();
+    let at_signal = asking.clone();
+    if let Err(error) = signals::listen(move |_| {
+        let _ = at_signal.send(Request::Stop);
+    }) {
+        return output::fail(&format!("cannot listen for signals: {error}"), FAILED);
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    ended(remote::serve(version, (asking, &requests), |event| output::event(&json!(event))))
+}
+
+fn watch(config: &Config, requests: &mpsc::Receiver<Request>) -> ExitCode {
+    ended(uncia_monitor::run(config, requests, &mut |event| output::event(&json!(event))))
+}
+
+fn ended(result: Result<(), MonitorError>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error @ MonitorError::Config(_)) => output::fail(&error.to_string(), BAD_INPUT),
         Err(error) => output::fail(&error.to_string(), FAILED),

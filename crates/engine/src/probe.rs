@@ -19,7 +19,7 @@ struct Offer {
 /// Tries namespaces and control groups, leaves nothing behind, and prints what works as JSON.
 pub(crate) fn run() -> ExitCode {
     let capabilities = Host::probe();
-    let features = Features::of(&capabilities);
+    let features = Features::of(&capabilities, Host::probe_checkpoints());
     match serde_json::to_string_pretty(&Offer { capabilities, features }) {
         Ok(text) => output::print(&format!("{text}\n")),
         Err(error) => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use uncia_arrivals::{NS_PER_S, Process};
+use uncia_arrivals::{Hints, NS_PER_S, Process};
 
 mod request;
 
@@ -194,6 +194,9 @@ pub struct Stream {
     /// When requests are sent: open loop. Either this, `closed` or `after`.
     #[serde(default)]
     pub arrivals: Option<Process>,
+    /// What each request says of those to come; none: nothing.
+    #[serde(default)]
+    pub hints: Option<Hints>,
     /// Clients that wait for their answers: closed loop.
     #[serde(default)]
     pub closed: Option<Closed>,

@@ -35,6 +35,8 @@ pub enum LoadError {
     Method { stream: String, method: String },
     #[error("stream {stream:?}: the header {name:?} can't be sent: {reason}")]
     Header { stream: String, name: String, reason: &'static str },
+    #[error("stream {stream:?}: hints: {reason}")]
+    Hints { stream: String, reason: String },
     #[error("stream {stream:?}: the body is not valid base64: {source}")]
     Base64 { stream: String, source: base64::DecodeError },
     #[error(

@@ -5,7 +5,7 @@
 const REPORT: &str = "uncia";
 pub(crate) const MAX_REPORT_BYTES: usize = 8 << 20;
 /// The keys that explain an error; what is longer explains nothing.
-const EXPLANATIONS: [&str; 4] = ["errorType", "errorMessage", "message", "Message"];
+const EXPLANATIONS: [&str; 5] = ["errorType", "errorMessage", "message", "Message", "error"];
 const MAX_EXPLANATION_BYTES: usize = 16 << 10;
 /// No key that matters is longer.
 const LONGEST_KEY: usize = 12;

@@ -13,11 +13,15 @@ pub const SHORTEST_INTERVAL_NS: i64 = 1_000_000;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The file of the rows, which must not exist.
-    pub out: PathBuf,
+    /// The file of the rows, which must not exist; `None`: they go to whoever is at the other end.
+    #[serde(default)]
+    pub out: Option<PathBuf>,
     /// The run that rows are of.
     #[serde(default)]
     pub run: Option<String>,
+    /// What rows call this machine, if another one started the monitors.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Unix time in ns that times of rows are counted from.
     pub epoch_unix_ns: i64,
     /// For how long to watch, in ns; without it, until asked to stop.
@@ -100,6 +104,10 @@ pub enum Kind {
     Pressure,
     /// Performance events of the machine and of each group, by CPU.
     Perf,
+    /// Bytes, operations and waits of disks, by device and group.
+    Block,
+    /// How long threads run and wait for a CPU, of the machine and of each group.
+    Schedule,
     /// What any program prints.
     Command,
 }

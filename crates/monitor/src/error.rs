@@ -11,4 +11,7 @@ pub enum MonitorError {
     /// The rows cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// The system refuses what streaming needs.
+    #[error("cannot stream rows: {0}")]
+    Io(#[from] std::io::Error),
 }

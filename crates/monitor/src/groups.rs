@@ -226,6 +226,22 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
+/// Shows a group in these trees: version, controller and where it is mounted.
+#[cfg(test)]
+pub(crate) fn group_in<T>(
+    trees: &[(Version, &str, &Path)],
+    path: &str,
+    look: impl FnOnce(&GroupPath<'_>) -> T,
+) -> T {
+    let tree = |&(version, controller, mount): &(Version, &str, &Path)| Tree {
+        version,
+        controllers: vec![controller.to_owned()],
+        mount: mount.to_owned(),
+    };
+    let trees: Vec<_> = trees.iter().map(tree).collect();
+    look(&GroupPath { path, trees: &trees })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

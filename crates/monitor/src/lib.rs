@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`config`] | what is asked for |
 //! | `watch` | the loop: who is due, what it costs, what was missed |
+//! | [`remote`] | monitors that another machine starts: the clock, rows over a connection, its end |
 //! | `samples` | what a monitor has read at a moment, and differences between moments |
 //! | `printed` | what programs print, as samples |
 //! | `groups` | the control groups that patterns name, as they come and go |
@@ -15,9 +16,10 @@ mod error;
 mod groups;
 mod monitors;
 mod printed;
+pub mod remote;
 mod samples;
 mod watch;
 
 pub use config::{Config, Format, Kind};
 pub use error::MonitorError;
-pub use watch::{Event, run};
+pub use watch::{Event, Request, run};

@@ -1,5 +1,7 @@
 //! The loop: samples every monitor when it is due, counts what that costs and what was missed.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -26,6 +28,26 @@ const MOST_WARNINGS: u32 = 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
+    /// Of monitors that another machine starts: they can be asked for now.
+    Ready {
+        /// Of the engine.
+        version: String,
+        /// What rows may call this machine.
+        hostname: String,
+        /// The kernel's release.
+        kernel: String,
+        /// How many CPUs may be used.
+        cpus: usize,
+    },
+    /// The answer to a question for the time.
+    Clock {
+        /// Of the question.
+        id: u64,
+        /// When it came, by the clock of the rows, in ns of Unix time.
+        received_unix_ns: i64,
+        /// When this answer left, by the same clock.
+        sent_unix_ns: i64,
+    },
     /// A monitor does not work here, and why.
     Unsupported {
         /// Which.
@@ -52,6 +74,20 @@ pub enum Event {
     },
 }
 
+/// What monitors are asked for while they watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// A last sample, and the end.
+    Stop,
+    /// Rows of what was measured of this machine's clock.
+    Clock {
+        /// By how many ns it is ahead of that of the machine that started the monitors.
+        offset_ns: i64,
+        /// By how many ns the offset may be wrong either way.
+        error_ns: i64,
+    },
+}
+
 /// A monitor while it watches.
 struct Running {
     name: String,
@@ -69,22 +105,49 @@ struct Running {
     budget: Option<f64>,
 }
 
-/// Watches until something comes from `stop` or all its senders are gone.
+/// Watches until it is asked to stop, or nobody is left to ask.
 ///
 /// # Errors
 /// The configuration asks for what cannot be, or rows cannot be written.
 pub fn run(
     config: &Config,
-    stop: &Receiver<()>,
+    requests: &Receiver<Request>,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<(), MonitorError> {
+    let Some(out) = &config.out else {
+        return Err(MonitorError::Config("the configuration names no file for rows: out".into()));
+    };
+    let file = StreamWriter::create(out, Epoch::from_unix_ns(config.epoch_unix_ns))?;
+    watch(config, file, Moment::exact(), requests, on_event)
+}
+
+/// As [`run`], into a file that is open; rows are stamped by `moment`.
+pub(crate) fn run_into(
+    config: &Config,
+    (file, name): (File, &Path),
+    moment: Moment,
+    requests: &Receiver<Request>,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<(), MonitorError> {
+    let file = StreamWriter::new(file, name, Epoch::from_unix_ns(config.epoch_unix_ns))?;
+    watch(config, file, moment, requests, on_event)
+}
+
+fn watch(
+    config: &Config,
+    file: StreamWriter<Machine>,
+    moment: Moment,
+    requests: &Receiver<Request>,
     on_event: &mut dyn FnMut(&Event),
 ) -> Result<(), MonitorError> {
     // Some monitors keep a dozen files open for each group.
     let _ = uncia_process::descriptors::raise_limit();
     let mut rows = Rows {
         run: config.run.as_deref().map(Text::from),
+        host: config.host.as_deref().map(Text::from),
         epoch: config.epoch_unix_ns,
-        moment: Moment::exact(),
-        file: StreamWriter::create(&config.out, Epoch::from_unix_ns(config.epoch_unix_ns))?,
+        moment,
+        file,
         count: 0,
     };
     let now = monotonic_ns();
@@ -94,8 +157,8 @@ pub fn run(
         match monitors::make(asked, config) {
             Ok(monitor) => running.push(Running {
                 name,
+                interval: asked.interval_ns.max(monitor.shortest_ns()),
                 monitor,
-                interval: asked.interval_ns,
                 due: now,
                 sampled: None,
                 cpu: 0,
@@ -119,7 +182,14 @@ pub fn run(
         let tick = monotonic_ns() + TICK_NS;
         let next = running.iter().map(|it| it.due).chain(end).fold(tick, i64::min);
         let wait = Duration::from_nanos((next - monotonic_ns()).max(0).cast_unsigned());
-        let is_stopped = !matches!(stop.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
+        let is_stopped = match requests.recv_timeout(wait) {
+            Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => true,
+            Ok(Request::Clock { offset_ns, error_ns }) => {
+                rows.push_clock(offset_ns, error_ns)?;
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+        };
         let now = monotonic_ns();
         if is_stopped || end.is_some_and(|end| now >= end) {
             break;
@@ -231,6 +301,7 @@ fn longer_interval(interval: i64, excess: f64) -> Option<i64> {
 /// Where rows go.
 struct Rows {
     run: Option<Text>,
+    host: Option<Text>,
     epoch: i64,
     moment: Moment,
     file: StreamWriter<Machine>,
@@ -238,6 +309,17 @@ struct Rows {
 }
 
 impl Rows {
+    fn push_clock(&mut self, offset_ns: i64, error_ns: i64) -> Result<(), MonitorError> {
+        let (name, now): (Text, i64) = ("clock".into(), monotonic_ns());
+        for (counter, ns) in [("clock.offset_ns", offset_ns), ("clock.error_ns", error_ns)] {
+            let (counter, value) = (counter.into(), ns as f64);
+            let sample =
+                Sample { counter, group: None, cpu: None, interval: None, value, at: None };
+            self.push(&name, now, sample)?;
+        }
+        Ok(())
+    }
+
     fn push(&mut self, monitor: &Text, now: i64, sample: Sample) -> Result<(), MonitorError> {
         self.count += 1;
         let row = Machine {
@@ -246,6 +328,7 @@ impl Rows {
             counter: sample.counter,
             cgroup: sample.group,
             value: sample.value,
+            host: self.host.clone(),
             monitor: Some(monitor.clone()),
             cpu: sample.cpu,
             interval: sample.interval,

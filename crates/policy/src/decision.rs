@@ -112,7 +112,19 @@ pub enum Decision {
         /// In which way.
         how: Pause,
     },
-    /// Stop the instance, which is idle; report [`Event::InstanceGone`](crate::Event::InstanceGone).
+    /// From now on until it is given a request, or released, what the instance idles is on the account of
+    /// hints. Nothing is reported.
+    Hold {
+        /// Which instance.
+        instance: InstanceId,
+    },
+    /// From now on what the instance, which is idle and was held, idles is on no hint's account. Nothing is
+    /// reported.
+    Release {
+        /// Which instance.
+        instance: InstanceId,
+    },
+    /// Stop the instance, which is idle or was started for a hint that nothing waits for; report [`Event::InstanceGone`](crate::Event::InstanceGone).
     Stop {
         /// Which instance.
         instance: InstanceId,

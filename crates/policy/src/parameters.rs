@@ -29,20 +29,28 @@ pub struct Parameters {
     /// admission.
     pub cpu_overcommit: u32,
     /// For how many times its own duration, or volume, a request may be overtaken:
-    /// `shortest-job-first`, `smallest-volume-first`.
+    /// `shortest-job-first`, `smallest-volume-first`, `backfill`.
     pub overtaking_times: u32,
     /// For how long a request may be overtaken at most: the same.
     pub overtaking_max: Nanos,
     /// The width of a bin of idle times, of which there are 240: `histogram`.
     pub histogram_bin: Nanos,
+    /// How far ahead a hint may be: `hints`.
+    pub hint_ahead: Nanos,
+    /// How much earlier or later than said what a hint says may come, where that does not say: `hints`.
+    pub hint_within: Nanos,
 }
 
 impl Parameters {
     /// The rank of a request among those that wait, where the least `cost` comes first within the bounds
     /// of `overtaking_times` and `overtaking_max`.
     pub(crate) fn rank(&self, arrived: Nanos, cost: Nanos) -> u64 {
-        let delay = cost.saturating_mul(self.overtaking_times.into()).min(self.overtaking_max);
-        arrived.saturating_add(delay)
+        arrived.saturating_add(self.overtaking(cost))
+    }
+
+    /// For how long a request of this cost may be overtaken.
+    pub(crate) fn overtaking(&self, cost: Nanos) -> Nanos {
+        cost.saturating_mul(self.overtaking_times.into()).min(self.overtaking_max)
     }
 }
 
@@ -62,6 +70,8 @@ impl Default for Parameters {
             overtaking_times: 10,
             overtaking_max: 60 * SECOND,
             histogram_bin: 60 * SECOND,
+            hint_ahead: 24 * 3_600 * SECOND,
+            hint_within: SECOND,
         }
     }
 }

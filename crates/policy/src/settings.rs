@@ -97,6 +97,8 @@ pub struct FunctionSettings {
     /// Instances at most; those that are being stopped, and those of an older version that still
     /// serve, do not count.
     pub max_instances: u32,
+    /// Instances at most that are kept or started on the account of hints.
+    pub hint_instances: u32,
     /// CPU and memory allocated to an instance.
     pub allocation: Resources,
     /// Micro-vCPU of the allocation that are spot, not reserved.
@@ -129,6 +131,7 @@ impl Default for FunctionSettings {
             concurrency: 1,
             min_instances: 0,
             max_instances: u32::MAX,
+            hint_instances: 0,
             allocation: Resources::ZERO,
             spot_cpu: 0,
             preemptible: false,

@@ -409,3 +409,50 @@ fn batch_goes_on_when_the_function_that_it_waited_for_is_deleted() {
     assert!(batch.iter().all(|request| driver.attempts.contains_key(request)));
     driver.finish();
 }
+
+/// Under backfill what fits is let in before what does not, for ten times the duration of that, and no longer.
+#[test]
+fn what_fits_passes_what_does_not_within_bounds() {
+    let names = PolicyNames {
+        admission: "reservations".into(),
+        order: "backfill".into(),
+        ..PolicyNames::default()
+    };
+    let mut driver = Driver::new(&names, 0);
+    driver.join(0, Resources { cpu: 4, memory: 4 }, 9);
+    let small = FunctionSettings { allocation: Resources { cpu: 1, memory: 1 }, ..settings() };
+    let large = FunctionSettings { allocation: Resources { cpu: 4, memory: 4 }, ..settings() };
+    driver.configure(0, small);
+    driver.configure(9, large);
+    // Their means become 20 and 200 ns.
+    for function in [0, 9] {
+        arrive(&mut driver, function, 1);
+        let active = driver.nth(0, Instance::is_active).unwrap();
+        driver.end(active, 0, End::Survives);
+    }
+    let serving = |driver: &Driver| {
+        driver.instances.values().filter(|it| it.is_active() && it.function.0 == 0).count()
+    };
+    arrive(&mut driver, 0, 2);
+    let waits = driver.arrive(9, true);
+    assert_eq!(driver.scheduler.counts().backlog, 1, "there is no room for all of a worker");
+    // Its rank is behind the large one's by now.
+    driver.pass(9 * 200);
+    driver.arrive(0, true);
+    arrive(&mut driver, 0, 0);
+    assert_eq!(serving(&driver), 3, "there is room for this");
+    driver.pass(10 * 200);
+    let active = driver.nth(0, Instance::is_active).unwrap();
+    driver.end(active, 0, End::Survives);
+    driver.arrive(0, true);
+    assert_eq!(serving(&driver), 2, "room is kept by now");
+    while let Some(active) = driver.nth(0, |it| it.is_active() && it.function.0 == 0) {
+        if driver.attempts.get(&waits).is_some_and(|attempts| *attempts > 0) {
+            break;
+        }
+        driver.end(active, 0, End::Survives);
+        arrive(&mut driver, 0, 0);
+    }
+    assert_eq!(driver.attempts[&waits], 1);
+    driver.finish();
+}

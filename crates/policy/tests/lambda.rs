@@ -19,6 +19,7 @@ const SETTINGS: FunctionSettings = FunctionSettings {
     max_in_flight: 4,
     concurrency: 1,
     min_instances: 0,
+    hint_instances: 0,
     max_instances: u32::MAX,
     allocation: Resources::ZERO,
     spot_cpu: 0,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use driver::{Doing, Driver, Instance};
 use proptest::prelude::*;
 use uncia_policy::{
-    End, Event, FunctionId, FunctionSettings, Nanos, Parameters, Pause, Policies, PolicyNames, Qos,
-    Resources, WorkerId,
+    End, Event, FunctionId, FunctionSettings, Hint, Nanos, Parameters, Pause, Policies,
+    PolicyNames, Qos, Resources, WorkerId,
 };
 
 const FUNCTIONS: u64 = 4;
@@ -29,6 +29,8 @@ const PARAMETERS: Parameters = Parameters {
     overtaking_max: 100,
     cpu_overcommit: 200,
     histogram_bin: 30,
+    hint_ahead: 2_000,
+    hint_within: 40,
 };
 
 /// The functions differ in all that policies look at.
@@ -43,6 +45,7 @@ fn settings(function: u64) -> FunctionSettings {
         concurrency: [1, 1, 3, 2][function],
         min_instances: 0,
         max_instances: [9, 9, 2, 9][function],
+        hint_instances: [1, 2, 3, 0][function],
         allocation: Resources { cpu: 1, memory: [1, 3, 4, 6][function] },
         spot_cpu: u64::from(preemptible),
         preemptible,
@@ -71,6 +74,7 @@ enum Step {
     Pressure(u32, u64),
     Connect(u64),
     Settle(u64),
+    Hint(u64, Hint),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -96,6 +100,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..WORKERS, 0..8u64).prop_map(|(worker, bytes)| Step::Pressure(worker, bytes)),
         2 => (0..FUNCTIONS).prop_map(Step::Connect),
         2 => (0..FUNCTIONS).prop_map(Step::Settle),
+        3 => (0..FUNCTIONS, 0..600u64, prop::option::of(0..100u64), 1..5u32).prop_map(
+            |(function, after, within, count)| Step::Hint(function, Hint { after, within, count })
+        ),
     ]
 }
 
@@ -168,6 +175,9 @@ fn run(driver: &mut Driver, step: &Step) {
         Step::Pass(time) => driver.pass(time),
         Step::Connect(function) => {
             driver.send(Event::ConnectionBegan { function: FunctionId(function) });
+        }
+        Step::Hint(function, hint) => {
+            driver.hint(function, hint);
         }
         Step::Settle(function) => {
             driver.send(Event::ConnectionSettled { function: FunctionId(function) });

@@ -21,5 +21,6 @@ pub use schema::{
 };
 pub use stream::{Epoch, StreamWriter, Table, read_stream};
 pub use tables::{
-    Arrivals, Bill, Instance, Invocation, InvocationBuilder, Machine, Profile, Span, TraceFunction,
+    Arrivals, Bill, Instance, Invocation, InvocationBuilder, Locality, Machine, Profile, Span,
+    TraceFunction,
 };

@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use crate::column::Column;
 use crate::stream::{Epoch, Table};
-use crate::tables::{Arrivals, Bill, Instance, Invocation, Machine, Profile, Span, TraceFunction};
+use crate::tables::{
+    Arrivals, Bill, Instance, Invocation, Locality, Machine, Profile, Span, TraceFunction,
+};
 
 /// Version of the tables' schemas; goes up when a column changes its meaning or goes away.
 /// Adding a nullable column does not change it.
@@ -77,6 +79,7 @@ pub fn all_schemas() -> Vec<TableSchema> {
         describe::<Arrivals>(),
         describe::<Profile>(),
         describe::<TraceFunction>(),
+        describe::<Locality>(),
     ]
 }
 

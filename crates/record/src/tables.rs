@@ -191,8 +191,8 @@ table! {
         scheduled: Int64 [null "when no send time was intended (traces)"] "ns", "when the request should have been sent";
         sent: Int64 [null "when it was never sent"] "ns", "when the client began to act on the request: to write it, or to connect for it";
         connected: Int64 [null "when no connection was made for this request"] "ns", "when the new connection stood";
-        first_byte: Int64 [null "when no answer came"] "ns", "when the head of the answer had arrived";
-        received: Int64 [null "when the answer did not arrive in full"] "ns", "when the last byte of the answer had arrived";
+        first_byte: Int64 [null "when no answer came, or the request was accepted and not waited for (HTTP 202)"] "ns", "when the head of the answer had arrived";
+        received: Int64 [null "when the answer did not arrive in full, or the request was accepted and not waited for (HTTP 202)"] "ns", "when the last byte of the answer had arrived";
         connection_reused: Bool [null "when no connection was used"] "", "whether the connection had served a request before";
         request_bytes: Int64 [null "when not sent"] "bytes", "body of the request";
         response_bytes: Int64 [null "when no answer came"] "bytes", "body of the answer";
@@ -269,6 +269,7 @@ table! {
         idle_cpu: Int64 [null "when not measured"] "ns", "CPU time that it used while it served nothing, which nobody was billed for";
         worker: Text [null "when the platform does not say"] "", "the worker that it ran on";
         cgroup: Id [null "when the platform does not say, or it has none"] "", "its control group, by its path in the mounted tree: in that of version 2, where its pressure and events are, if it is in one";
+        hint_idle: Int64 [null "when its platform reads no hints, while it lives, and after its worker crashed"] "ns", "how long of its idle time it was there on the account of hints, which the tariff's idle price is for: started for one until its first request, or kept for one beyond its keep-alive";
     }
 }
 
@@ -358,5 +359,25 @@ table! {
         parallelism_avg: Float64 [always] "threads", "threads that run, averaged over an invocation";
         parallelism_max: Int64 [always] "threads", "threads that run, at most";
         invocations: Int64 [always] "count", "invocations in the trace";
+    }
+}
+
+table! {
+    /// What a predictor of branches or a cache of the processor made of a function's execution, part by part.
+    Locality, LocalityBuilder, "locality", {
+        run: Text [null "outside a run"] "", "the run that the row belongs to";
+        function: Text [always] "", "the function, with its runtime and the parameters that it was given";
+        structure: Text [always] "", "branch_predictor or last_level_cache";
+        model: Text [always] "", "the predictor, or the cache by its size; pmu is the processor's own";
+        bytes: Int64 [null "when it is the processor's own, whose size is not known"] "bytes", "size of its tables, or of the cache";
+        simulated: Bool [always] "", "whether it was simulated; otherwise it was counted by the processor";
+        state: Text [null "of caches and of the processor's own"] "", "what the predictor had learned: kept, all of the process before; cleared, nothing before each invocation; shared, what processes left that took turns";
+        sharers: Int64 [always] "count", "processes that took turns, 1 unless `state` is shared";
+        part: Int64 [always] "count", "of the process: 0 is its start, until the function is loaded, then come the invocations, from 1";
+        until: Int64 [always] "count", "instructions that the process had executed where the row ends";
+        instructions: Int64 [always] "count", "instructions that the row is of, one with rep once";
+        repetitions: Int64 [null "of caches and of the processor's own"] "count", "repetitions of instructions with rep";
+        accesses: Int64 [always] "count", "conditional branches, or accesses that reached the cache";
+        misses: Int64 [always] "count", "branches mispredicted, or accesses that missed the cache";
     }
 }

@@ -41,8 +41,8 @@ pub enum SettingError {
     Concurrency(usize, String, u32),
     /// A function that no worker can hold.
     #[error(
-        "functions[{0}] ({1}): needs {cpu} micro-vCPU and {memory} bytes, and no worker has as much",
-        cpu = .2.cpu, memory = .2.memory
+        "functions[{0}] ({1}): needs {cpu} vCPU and {memory}, and no worker has as much",
+        cpu = vcpu(.2.cpu), memory = memory(.2.memory)
     )]
     TooLarge(usize, String, Resources),
     /// A function that never runs.
@@ -58,11 +58,29 @@ pub enum SettingError {
     #[error("invocation {0}: arrives before the one before it")]
     OutOfOrder(usize),
     /// An invocation that holds more memory than its function may.
-    #[error("invocation {0}: holds {1} bytes, and its function {2} may hold {3}")]
+    #[error(
+        "invocation {0}: holds {held}, and its function {2} may hold {most}",
+        held = memory(*.1), most = memory(*.3)
+    )]
     TooMuchMemory(usize, u64, String, u64),
     /// Something is so large that sums of it are not exact.
     #[error("invocation {0}: ends 292 years after the start, or later")]
     TooLong(usize),
+}
+
+/// A part of a CPU in vCPU, as people write it: exact, since a setting has at most 2^40 micro-vCPU.
+fn vcpu(micro: u64) -> f64 {
+    micro as f64 / 1e6
+}
+
+/// Memory in MB of 2^20 bytes, to a thousandth; below one in bytes.
+fn memory(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    match bytes {
+        0..MIB => format!("{bytes} bytes"),
+        _ if bytes.is_multiple_of(MIB) => format!("{} MB", bytes / MIB),
+        _ => format!("{:.3} MB", bytes as f64 / MIB as f64),
+    }
 }
 
 /// A time that is never reached, far from where sums overflow.

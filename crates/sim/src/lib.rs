@@ -117,6 +117,8 @@ pub struct Life {
     pub invocations: u64,
     /// Intervals in which it served nothing.
     pub idle: Vec<(Nanos, Nanos)>,
+    /// How long of that it was there on the account of hints.
+    pub hint_idle: Nanos,
 }
 
 /// What a worker did for a while.

@@ -1,6 +1,8 @@
 //! What is simulated.
 
-use uncia_policy::{FunctionSettings, Nanos, Parameters, PolicyNames, Rejection, Resources};
+use std::collections::BTreeMap;
+
+use uncia_policy::{FunctionSettings, Hint, Nanos, Parameters, PolicyNames, Rejection, Resources};
 
 use crate::totals::Integral;
 
@@ -35,6 +37,8 @@ pub struct Trace {
     pub invocations: Vec<Invocation>,
     /// Their phases.
     pub phases: Vec<Phase>,
+    /// What invocations, by their positions, say of those to come.
+    pub hints: BTreeMap<usize, Hint>,
 }
 
 impl Trace {

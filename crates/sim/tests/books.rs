@@ -5,7 +5,7 @@ mod common;
 
 use common::{MS, Rows, SECOND, VCPU, busy, function, run, setting};
 use proptest::prelude::*;
-use uncia_policy::{FunctionSettings, Nanos, Policies, Qos, Resources, StopReason, sharing};
+use uncia_policy::{FunctionSettings, Hint, Nanos, Policies, Qos, Resources, StopReason, sharing};
 use uncia_sim::{Failed, Failure, Gone, Outcome, Phase, Setting, SettingError, Trace, simulate};
 
 const MEMORY: u64 = 100;
@@ -116,6 +116,25 @@ fn a_start_takes_its_time_and_is_kept_for_the_next() {
     assert_eq!(rows.intervals.len(), 11);
 }
 
+/// Both workers have one: the second, started for a hint, is kept ready once the first is gone.
+#[test]
+fn what_is_kept_ready_is_no_more_on_the_account_of_hints() {
+    let known =
+        FunctionSettings { min_instances: 1, hint_instances: 2, keep_alive: 0, ..function(1, 10) };
+    let mut setting = setting(&[(1, 10), (1, 10)], &[known]);
+    setting.policies.retention = "hints".into();
+    setting.failures = vec![Failure { worker: 0, at: 400 * MS, lasts: SECOND }];
+    let mut trace = Trace::default();
+    trace.push(0, 0, &[busy(10 * MS)]);
+    trace.push(0, 100 * MS, &[busy(10 * MS)]);
+    trace.push(0, 10 * SECOND, &[busy(10 * MS)]);
+    trace.hints.insert(1, Hint { after: 100 * MS, within: Some(60 * SECOND), count: 2 });
+    let (summary, rows) = run(&setting, &trace);
+    assert_eq!((summary.starts, summary.hints_taken), (2, 1));
+    let times: Vec<_> = rows.lives.iter().map(|life| (life.worker, life.hint_idle)).collect();
+    assert_eq!(times, [(0, 0), (1, 300 * MS)]);
+}
+
 /// A phase that is longer than a worker ever works.
 #[test]
 fn a_request_that_is_always_cut_short_is_a_sentence() {
@@ -181,7 +200,7 @@ fn what_cannot_be_simulated_is_a_sentence() {
     let error = refused(&|_, trace| trace.push(3, 5, &[]));
     assert_eq!(error, "invocation 1: function 3, and there are 1");
     let error = refused(&|_, trace| trace.push(0, 5, &[Phase { memory: 11, ..busy(1) }]));
-    assert_eq!(error, "invocation 1: holds 11 bytes, and its function f0 may hold 10");
+    assert_eq!(error, "invocation 1: holds 11 bytes, and its function f0 may hold 10 bytes");
     let long = Phase { duration: u64::MAX / 2, ..busy(1) };
     let error = refused(&|_, trace| trace.push(0, 5, &[long, long]));
     assert!(error.contains("292 years"), "{error}");

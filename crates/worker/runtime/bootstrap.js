@@ -13,6 +13,8 @@ const net = require('net');
 const path = require('path');
 
 const PREFIX = '/2018-06-01/runtime/';
+// What instances share, if there is anything: see share.js.
+const SHARED = '/var/runtime/shared/code.bin';
 const EXTENSIONS = ['', '.js', '.mjs', '.cjs'];
 // What Lambda's own runtime exits with after an error that nobody caught.
 const EXIT_UNCAUGHT = 129;
@@ -299,12 +301,27 @@ function parse(text) {
 
 let handler;
 
+// Gives out what instances share, if this is the one that it is made of.
+let share = null;
+
+// What the platform wants of this client, and nothing of the function's.
+function obey(id, body) {
+  try {
+    const answer = JSON.stringify(share(body));
+    socket.write(post(`invocation/${id}/response`, answer, '', () => {}) + get('invocation/next', '', event));
+  } catch (error) {
+    const text = JSON.stringify(describe(error));
+    socket.write(post(`invocation/${id}/error`, text, '', () => {}) + get('invocation/next', '', event));
+  }
+}
+
 function event(status, headers, body) {
   if (status !== 200) {
     console.error('the Runtime API answered %d: %s', status, body);
     process.exit(1);
   }
   const id = headers['lambda-runtime-aws-request-id'];
+  if (headers['uncia-order']) return obey(id, body);
   const deadline = Number(headers['lambda-runtime-deadline-ms']);
   const trace = headers['lambda-runtime-trace-id'];
   // As on Lambda. The C library keeps every value that a variable ever had, 180 bytes for each request;
@@ -407,6 +424,15 @@ process.on('unhandledRejection', (reason) => {
 });
 
 function begin(began) {
+  const records = environment._UNCIA_RECORDS;
+  delete environment._UNCIA_RECORDS;
+  if (records || fs.existsSync(SHARED)) {
+    const file = path.join(__dirname, 'share.js');
+    share = require(file)(Boolean(records));
+    // A function finds no modules but its own.
+    delete require.cache[file];
+    module.children.length = 0;
+  }
   load(environment._HANDLER || '').then(
     (loaded) => {
       handler = loaded;

@@ -15,9 +15,16 @@ module UnciaRuntime
 
   # HTTP/1.1 to the one server that an instance has.
   class Connection
+    # The environment that the instance was given, before the function changes it.
+    attr_writer :given
+
     def initialize(address)
-      host, _, port = address.rpartition(":")
       @host = address
+      connect
+    end
+
+    def connect
+      host, _, port = @host.rpartition(":")
       # The class alone: the library around it takes three times as long to load.
       require "socket.so"
       @socket = TCPSocket.new(host, port.to_i)
@@ -41,6 +48,27 @@ module UnciaRuntime
       exit!(0)
     end
 
+    # Reads that an answer was taken. One that is restored meanwhile finds out with the next event.
+    def acknowledged
+      receive unless restorable? && gone?
+    end
+
+    # The next event. If this process was restored from a checkpoint meanwhile, its connection was another
+    # instance's, and is made anew.
+    def event
+      return receive unless restorable? && gone?
+
+      began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+      begin
+        connect
+      rescue SystemCallError
+        exit!(0)
+      end
+      become
+      send(get("invocation/next", "Uncia-Began: #{began}\r\n"))
+      receive
+    end
+
     # The status, headers (names in lower case) and body of one response.
     def receive
       status = line.split(" ", 3)[1].to_i
@@ -58,6 +86,30 @@ module UnciaRuntime
     end
 
     private
+
+    def restorable?
+      ENV["AWS_LAMBDA_INITIALIZATION_TYPE"] == "snap-start"
+    end
+
+    # Waits for what comes; whether nothing will.
+    def gone?
+      @socket.eof?
+    rescue SystemCallError
+      true
+    end
+
+    # Becomes another instance: with its environment, but for what the function has set itself, and with other
+    # random numbers.
+    def become
+      send(get("restore/next"))
+      given = JSON.parse(receive[2])
+      (@given.keys | given.keys).each { |name| ENV[name] = given[name] unless given[name] == @given[name] }
+      @given = given
+      # Of an invocation of the other instance's.
+      ENV.delete("_X_AMZN_TRACE_ID")
+      Random.srand(Random.new_seed)
+      OpenSSL::Random.random_add(Random.urandom(32), 32) if defined?(OpenSSL::Random)
+    end
 
     def line
       (@socket.gets("\r\n") || exit!(0)).chomp("\r\n")
@@ -220,6 +272,7 @@ module UnciaRuntime
   def run
     connection = prepare
     began = WAITS_AT ? become(WAITS_AT.to_i) : BEGAN
+    connection.given = ENV.to_h
     task = ENV["LAMBDA_TASK_ROOT"] || "/var/task"
     begin
       find_gems(task)
@@ -235,13 +288,13 @@ module UnciaRuntime
     connection.send(connection.get("invocation/next", "Uncia-Began: #{began}\r\n"))
     following = connection.get("invocation/next").b
     loop do
-      status, headers, body = connection.receive
+      status, headers, body = connection.event
       abort "the Runtime API answered #{status}: #{body}" unless status == 200
 
       trace = headers["lambda-runtime-trace-id"]
       ENV["_X_AMZN_TRACE_ID"] = trace if trace
       connection.send(answer(connection, handler, headers, body) << following)
-      connection.receive
+      connection.acknowledged
     end
   end
 end

@@ -10,6 +10,7 @@ use uncia_policy::{Parameters, Policies, PolicyNames, Resources, UnknownPolicy};
 
 use crate::instance::{Located, Runtime, Services};
 use crate::json::UniqueKeys;
+use crate::meterlog::Keeping;
 use crate::settings::{Overrides, Target, function, platform};
 use crate::traces;
 
@@ -39,6 +40,8 @@ pub struct Config {
     pub event_queue: usize,
     /// Rows that each table of the platform's log keeps; 1 or more.
     pub log_rows: u64,
+    /// When that log is written.
+    pub log: Keeping,
     /// Started runtimes that wait for functions that want one, of each kind.
     pub pool: u32,
     /// How long after an answer the machine's CPUs do not sleep, in ms; 0: they may at once.
@@ -49,6 +52,8 @@ pub struct Config {
     pub data_limit: usize,
     /// Bytes of fetched packages that are kept for later instances.
     pub code_cache_bytes: u64,
+    /// Bytes of checkpoints that are kept, and as many of what functions share.
+    pub checkpoint_cache_bytes: u64,
     /// Seeds the policies' random choices.
     pub seed: u64,
     /// Names in the Host header that are accepted besides those of the loopback interface.
@@ -82,11 +87,13 @@ impl Default for Config {
             event_retry_ms: 0,
             event_queue: 0,
             log_rows: 0,
+            log: Keeping::Durable,
             pool: 0,
             stay_awake_ms: 0,
             cpusets: false,
             data_limit: 0,
             code_cache_bytes: 0,
+            checkpoint_cache_bytes: 0,
             seed: 0,
             allowed_hosts: Vec::new(),
             images: Vec::new(),
@@ -395,20 +402,21 @@ mod tests {
     #[test]
     fn every_setting_of_the_platform_sets_something() {
         for setting in platform::ALL {
-            let mut config = Config::parse(r#"{"binding": "late"}"#).unwrap();
-            let before = format!("{config:?}");
-            let value = match &setting.kind {
-                Kind::Number { range, .. } => Value::Number(range.start() + 7),
-                Kind::Flag(_) => {
-                    let is_on = crate::settings::Default::Value(Value::Flag(true));
-                    Value::Flag(setting.default != is_on)
-                }
-                Kind::Choice(choices) => Value::Word(choices[0].0),
-                Kind::Services(_) => Value::Services(crate::services::Reach(1)),
-                Kind::Cpus(_) => setting.kind.parse("0").unwrap(),
+            let config = || Config::parse(r#"{"binding": "late"}"#).unwrap();
+            let values = match &setting.kind {
+                Kind::Number { range, .. } => vec![Value::Number(range.start() + 7)],
+                Kind::Flag(_) => vec![Value::Flag(false), Value::Flag(true)],
+                Kind::Choice(choices) => choices.iter().map(|it| Value::Word(it.0)).collect(),
+                Kind::Services(_) => vec![Value::Services(crate::services::Reach(1))],
+                Kind::Cpus(_) => vec![setting.kind.parse("0").unwrap()],
             };
-            setting.kind.set(&mut Target::of_config(&mut config), value);
-            assert_ne!(format!("{config:?}"), before, "{}", setting.name);
+            let sets = |value| {
+                let mut config = config();
+                setting.kind.set(&mut Target::of_config(&mut config), value);
+                format!("{config:?}")
+            };
+            let before = format!("{:?}", config());
+            assert!(values.into_iter().any(|value| sets(value) != before), "{}", setting.name);
         }
     }
 }

@@ -19,7 +19,10 @@ pub struct Features {
     /// What instances can be started from.
     pub start_from: Vec<&'static str>,
     /// What they cannot be started from, and why: a sentence each.
-    pub not_started_from: BTreeMap<&'static str, &'static str>,
+    pub not_started_from: BTreeMap<&'static str, String>,
+    /// Whether a function's instances can be restored from a checkpoint of one that has served: with all that its
+    /// invocations have left in memory.
+    pub warm_checkpoints: bool,
     /// The OCI runtimes whose containers instances can be in, with what their programs say of their version; null
     /// for those that are not installed.
     pub oci_runtimes: BTreeMap<&'static str, Option<String>>,
@@ -30,13 +33,14 @@ pub struct Features {
 }
 
 impl Features {
-    /// What is on with these capabilities.
-    pub fn of(capabilities: &Capabilities) -> Self {
+    /// What is on with these capabilities. `checkpoints`: why there are none, if that is so. Waits for programs.
+    pub fn of(capabilities: &Capabilities, checkpoints: Result<(), String>) -> Self {
         let compiled = Runtime::all().iter().filter(|it| it.definition().byte_code().is_some());
-        let not_started_from = without_copies(capabilities);
+        let not_started_from = without_copies(capabilities, checkpoints);
         let mut start_from = settings::start_choices();
         start_from.retain(|kind| !not_started_from.contains_key(kind));
         Self {
+            warm_checkpoints: start_from.contains(&"checkpoint"),
             journal_format: meterlog::JOURNAL_FORMAT,
             byte_code: compiled.map(|it| it.name()).collect(),
             start_from,
@@ -49,17 +53,26 @@ impl Features {
 }
 
 /// What takes copies of processes that have started, where there can be none.
-fn without_copies(capabilities: &Capabilities) -> BTreeMap<&'static str, &'static str> {
+fn without_copies(
+    capabilities: &Capabilities,
+    checkpoints: Result<(), String>,
+) -> BTreeMap<&'static str, String> {
     let mut without = BTreeMap::new();
     if !capabilities.root {
         let reason = "Only root's copies may enter the sandbox of another user; functions are started \
                       as prepared instead.";
-        without.extend([("zygote", reason), ("function_zygote", reason)]);
+        without.extend([("zygote", reason.to_owned()), ("function_zygote", reason.to_owned())]);
     }
     if cfg!(not(target_arch = "x86_64")) {
         let reason = "Only on x86-64 can a function have a zygote of its own; it is started as \
                       prepared instead.";
-        without.insert("function_zygote", reason);
+        without.insert("function_zygote", reason.to_owned());
+    }
+    if let Err(reason) = checkpoints {
+        let sentence = format!(
+            "There are no checkpoints: {reason}. Functions are started as prepared instead."
+        );
+        without.insert("checkpoint", sentence);
     }
     without
 }
@@ -72,15 +85,19 @@ mod tests {
     fn what_the_machine_lacks_is_off() {
         let capabilities = Capabilities::new(None);
         for seccomp in [true, false] {
-            let features = Features::of(&Capabilities { seccomp, ..capabilities.clone() });
+            let features = Features::of(&Capabilities { seccomp, ..capabilities.clone() }, Ok(()));
             assert_eq!(features.system_call_filter, seccomp);
             assert!(features.byte_code.contains(&"python"));
             assert!(features.start_from.starts_with(&["fresh", "prepared"]), "{features:?}");
         }
         for root in [true, false] {
-            let features = Features::of(&Capabilities { root, ..capabilities.clone() });
+            let features = Features::of(&Capabilities { root, ..capabilities.clone() }, Ok(()));
             assert_eq!(features.start_from.contains(&"zygote"), root);
             assert_eq!(features.not_started_from.contains_key("zygote"), !root);
+            assert!(features.warm_checkpoints);
         }
+        let features = Features::of(&capabilities, Err("there is no CRIU".into()));
+        assert!(features.not_started_from["checkpoint"].contains("there is no CRIU"));
+        assert!(!features.warm_checkpoints && !features.start_from.contains(&"checkpoint"));
     }
 }

@@ -13,7 +13,7 @@ use uncia_record::Invocation;
 use crate::config::Config;
 use crate::instance::{
     Architecture, Enforcement, ImageSpec, InstanceSpec, Network, Package, Reach, Runtime, Sandbox,
-    StartFrom,
+    ShareState, StartFrom,
 };
 use crate::layer::{LayerUse, Layers};
 use crate::published::{LATEST, Published};
@@ -453,11 +453,16 @@ impl Function {
             enforcement: Enforcement::default(),
             sandbox: Sandbox::default(),
             start_from: StartFrom::default(),
+            share_state: ShareState::default(),
+            share_after: 0,
+            records: false,
+            restorable: false,
             architecture: Architecture::default(),
             reclaim_memory: false,
             init_throttled: false,
             preemptible: false,
             counters: false,
+            metering: true,
         };
         self.overrides.apply_with(&config.function_defaults, &mut Target::of_instance(&mut spec));
         spec.architecture = self.architecture(config);

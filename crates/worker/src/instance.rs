@@ -29,6 +29,9 @@ pub use crate::sandbox::{
 };
 pub use crate::services::{Located, Reach, Services};
 
+/// The largest answer that is not streamed, as Lambda has it: 6 MiB and 100 bytes.
+pub(crate) const MAX_ANSWER: usize = 6 * 1024 * 1024 + 100;
+
 /// What an instance can reach besides its Runtime API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Network {
@@ -78,12 +81,43 @@ pub enum StartFrom {
     Zygote,
     /// A runtime that has run the function's imports, of which it is a copy.
     FunctionZygote,
+    /// A checkpoint of a runtime that has loaded the function.
+    Checkpoint,
 }
 
 impl StartFrom {
     /// Whether it begins with a runtime that polls.
     pub(crate) fn needs_polling(self) -> bool {
-        matches!(self, Self::Pool | Self::Zygote | Self::FunctionZygote)
+        matches!(self, Self::Pool | Self::Zygote | Self::FunctionZygote | Self::Checkpoint)
+    }
+}
+
+/// What instances of a function share besides its code: made from one of them, for those that come after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum ShareState {
+    /// Nothing.
+    #[default]
+    None,
+    /// The classes that one has loaded.
+    Classes,
+    /// The same, and which of its methods ran how often.
+    Profile,
+    /// What the compiler has made of the sources that one has loaded.
+    Code,
+    /// All that one has in memory after some invocations: they are restored from it.
+    Warm,
+}
+
+impl ShareState {
+    /// As the setting has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Classes => "classes",
+            Self::Profile => "profile",
+            Self::Code => "code",
+            Self::Warm => "warm",
+        }
     }
 }
 
@@ -122,6 +156,8 @@ pub struct HostConfig {
     pub services: Services,
     /// Started runtimes that are kept, of each kind that functions ask for.
     pub pool: usize,
+    /// Bytes that checkpoints may take on the disk, and as many what functions share.
+    pub checkpoint_cache: u64,
     /// Whether instances may be kept to some CPUs.
     pub cpusets: bool,
     /// Whether the CPU is divided as [`Instance::set_cpu`] says, and not equally between functions.
@@ -215,6 +251,14 @@ pub struct InstanceSpec {
     pub sandbox: Sandbox,
     /// What it is started from.
     pub start_from: StartFrom,
+    /// What it shares with the function's other instances.
+    pub share_state: ShareState,
+    /// After how many invocations of an instance that is made of it.
+    pub share_after: u32,
+    /// Whether it notes what that is made of.
+    pub records: bool,
+    /// Whether a checkpoint may be made of it.
+    pub restorable: bool,
     /// Whether the kernel is to have the memory back, as far as it can, that a frozen instance has.
     pub reclaim_memory: bool,
     /// Whether the CPU quota holds during initialization too.
@@ -223,6 +267,8 @@ pub struct InstanceSpec {
     pub preemptible: bool,
     /// Whether performance events and waiting for a CPU are counted of each invocation.
     pub counters: bool,
+    /// Whether it is measured what each invocation uses.
+    pub metering: bool,
     /// How long the initialization may take.
     pub init_timeout: Duration,
 }
@@ -259,10 +305,15 @@ impl InstanceSpec {
             enforcement: Enforcement::Kernel,
             sandbox: Sandbox::Process,
             start_from: StartFrom::Fresh,
+            share_state: ShareState::None,
+            share_after: 0,
+            records: false,
+            restorable: false,
             reclaim_memory: false,
             init_throttled: false,
             preemptible: false,
             counters: false,
+            metering: true,
             init_timeout: Duration::from_secs(10),
         }
     }
@@ -349,6 +400,8 @@ pub struct Request {
     pub payload: Bytes,
     /// With which head the payload is sent to a server; None for one that Invoke made.
     pub head: Option<Arc<HttpHead>>,
+    /// What the platform wants of the runtime's client, if this is no event: nothing of the function's runs.
+    pub order: Option<&'static str>,
     /// By which a body or an answer may pass piece by piece.
     pub passage: Option<Arc<Passage>>,
     /// Headers for the platform's own host of code, which no client can set.

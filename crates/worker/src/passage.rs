@@ -14,7 +14,9 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, mpsc, oneshot};
 
 /// Pieces of an answer between an instance and its client, of some 64 KiB at most each.
@@ -37,17 +39,29 @@ pub(crate) struct Begun {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientGone;
 
+/// A connection, whatever it consists of.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// What becomes the client's side of a websocket.
+enum Upgrade {
+    /// Once the client has its 101.
+    Of(OnUpgrade),
+    /// It is there: a controller speaks for the client.
+    Piped(Box<dyn Stream>),
+}
+
 /// What a client brings that is not there as a whole, and what it takes piece by piece.
 #[derive(Default)]
 pub struct Passage {
     answer: Mutex<Option<oneshot::Sender<Begun>>>,
     body: Mutex<Option<Incoming>>,
     has_body: bool,
-    upgrade: Mutex<Option<OnUpgrade>>,
+    upgrade: Mutex<Option<Upgrade>>,
     is_websocket: bool,
     /// The client's side of a websocket. It is closed with the last reference to this, which the dispatcher
     /// drops after the row is in the log.
-    websocket: AsyncMutex<Option<Upgraded>>,
+    websocket: AsyncMutex<Option<Box<dyn Stream>>>,
     /// Counts as the client's connection for as long as there may be a websocket.
     _connection: Option<mpsc::Sender<()>>,
     has_begun: AtomicBool,
@@ -81,11 +95,17 @@ impl Passage {
     /// With what is to become a websocket. `connection` is dropped when there is none any more.
     pub(crate) fn with_upgrade(self, upgrade: OnUpgrade, connection: mpsc::Sender<()>) -> Self {
         Self {
-            upgrade: Mutex::new(Some(upgrade)),
+            upgrade: Mutex::new(Some(Upgrade::Of(upgrade))),
             is_websocket: true,
             _connection: Some(connection),
             ..self
         }
+    }
+
+    /// With the client's side of what is to become a websocket.
+    pub(crate) fn with_pipe(self, pipe: impl Stream + 'static) -> Self {
+        let upgrade = Mutex::new(Some(Upgrade::Piped(Box::new(pipe))));
+        Self { upgrade, is_websocket: true, ..self }
     }
 
     /// Whether the request's body is read from the client while it is sent.
@@ -151,11 +171,14 @@ impl Passage {
     /// as this passage.
     pub(crate) async fn websocket(
         &self,
-    ) -> Result<AsyncMutexGuard<'_, Option<Upgraded>>, ClientGone> {
+    ) -> Result<AsyncMutexGuard<'_, Option<Box<dyn Stream>>>, ClientGone> {
         let upgrade = self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let upgraded = upgrade.ok_or(ClientGone)?.await.map_err(|_| ClientGone)?;
+        let stream: Box<dyn Stream> = match upgrade.ok_or(ClientGone)? {
+            Upgrade::Of(upgrade) => Box::new(TokioIo::new(upgrade.await.map_err(|_| ClientGone)?)),
+            Upgrade::Piped(pipe) => pipe,
+        };
         let mut websocket = self.websocket.lock().await;
-        *websocket = Some(upgraded);
+        *websocket = Some(stream);
         Ok(websocket)
     }
 }

@@ -99,7 +99,7 @@ impl Worker {
         if controller {
             registry.packages().keep_archives();
         }
-        let log = Arc::new(MeterLog::open(state, Retention { rows: config.log_rows })?);
+        let log = Arc::new(MeterLog::open(state, Retention { rows: config.log_rows }, config.log)?);
         let left = log.left_events()?;
         let itself: Arc<OnceLock<Arc<Api>>> = Arc::default();
         let machines = Machines::open(state, config.data_limit, invoker(itself.clone()))?;
@@ -109,6 +109,7 @@ impl Worker {
             chain: chain(itself.clone()),
             services: config.services.clone(),
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),
+            checkpoint_cache: config.checkpoint_cache_bytes,
             cpusets: config.cpusets,
             shares_cpus: config.shares_cpus(),
             capacity_memory: config.capacity_memory(),
@@ -169,8 +170,11 @@ impl Worker {
             traces,
             output,
             members,
+            features: OnceLock::new(),
         });
         tokio::spawn(compile(api.clone()));
+        let known = api.clone();
+        tokio::spawn(async move { known.features().await.map(drop) });
         // Instances find the API once it exists; none was started before.
         let _ = itself.set(api.clone());
         Triggers::resume(&api, &left)?;

@@ -4,10 +4,15 @@
 
 const { randomBytes } = require("node:crypto");
 
-const instance = randomBytes(8).toString("hex");
+// Made when it is first needed: not every runtime has random numbers while modules are loaded.
+let name;
 // What an answer has for the next stage alone.
 const HANDED_ON = "payload";
 let calls = 0;
+
+function instance() {
+  return (name ??= randomBytes(8).toString("hex"));
+}
 
 // Wall-clock time in ns. Date.now() has whole milliseconds only; timeOrigin + now() has the fraction.
 // Past 2^53 ns a double no longer holds every integer, so the sum is done in BigInt and written to
@@ -58,7 +63,7 @@ function client() {
 // Invokes the stages that follow in a chain; what the answer says of them.
 async function follow(chain, result, context) {
   const { follow: invokeAll, kernel } = client();
-  const hops = await invokeAll(chain, result, instance, context?.awsRequestId ?? "", unixNs);
+  const hops = await invokeAll(chain, result, instance(), context?.awsRequestId ?? "", unixNs);
   return { kernel, hops };
 }
 
@@ -71,7 +76,7 @@ function router(chain, context) {
     };
     return { call, hops: [] };
   }
-  return client().router(chain, instance, context?.awsRequestId ?? "", unixNs);
+  return client().router(chain, instance(), context?.awsRequestId ?? "", unixNs);
 }
 
 // Makes a Lambda handler of `work(event, context, stages) -> [result, valid]`, which may be asynchronous.
@@ -94,7 +99,7 @@ function enveloped(work, { routes = false } = {}) {
       ...result.uncia,
       ...about,
       fresh,
-      instance,
+      instance: instance(),
       handler_start_ns: start,
       handler_end_ns: unixNs(),
       cpu_ns: cpuNs() - cpu,

@@ -20,6 +20,23 @@ module Uncia
     event
   end
 
+  # Whole numbers of an event by name, each declared as its default, the least and the most.
+  def self.read(event, declared)
+    given = parameters(event)
+    unknown = given.keys - declared.keys
+    unless unknown.empty?
+      raise ArgumentError, "unknown parameter #{unknown.min.inspect}; allowed: #{declared.keys.join(', ')}"
+    end
+
+    declared.to_h do |name, (default, low, high)|
+      value = given.fetch(name, default)
+      unless value.is_a?(Integer) && value.between?(low, high)
+        raise ArgumentError, "#{name}: #{value.inspect} is no whole number between #{low} and #{high}"
+      end
+      [name, value]
+    end
+  end
+
   # The answer of a handler whose block returns its result, a Hash, and whether that was checked and is
   # right.
   def self.enveloped

@@ -82,6 +82,10 @@ def _show_usage(error: TyperException) -> None:
     """Write an error in the arguments, and where the command's options are listed."""
     context = getattr(error, "ctx", None)
     message = error.format_message().removesuffix(".")
+    parameter = getattr(error, "param", None)
+    if parameter is not None and parameter.param_type_name == "argument":
+        # As the usage has it, also where the command gives it no name for people.
+        message = message.replace(f"'{parameter.name}'", f"'{parameter.name.upper()}'")
     if message:  # empty where the help has been printed instead
         hint = f"{context.command_path} --help" if context is not None else None
         _show(UnciaError(message[:1].lower() + message[1:], hint))

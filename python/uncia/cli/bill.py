@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia import terminal
 from uncia.cli import unpriced
 from uncia.cli.cost import options
 from uncia.errors import UnciaError
@@ -17,6 +18,7 @@ from uncia.text import plural
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from uncia.backends import Backend
     from uncia.tariffs import FitRule, Line
 
 _WIDTH: Final = 150  # columns, unless a terminal has another width
@@ -89,6 +91,7 @@ def register(app: typer.Typer) -> None:
                 )
         groups = options.unique(by)
         rule = options.fit_rule(fit)
+        notes: list[str] = []
         with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             selected = select_rows(table, tariff or None, groups, backend, fit=rule, common=common)
             lines = price(
@@ -99,20 +102,57 @@ def register(app: typer.Typer) -> None:
                 fit=rule,
                 free_tier=free_tier,
                 facts=selected.facts,
+                instances=_instances(table, tariff or None, groups, backend, notes),
             )
+        notes = [*selected.notes, *notes]
         lines = with_memory_names(lines)
         empty = unpriced.empty_bills(lines)
         for sentence in (*empty, *unpriced.remedies(lines)):
             typer.echo(sentence, err=as_json)
         if as_json:
             typer.echo(json.dumps([entry(line) for line in lines], indent=2))
-            for note in selected.notes:
+            for note in notes:
                 typer.echo(f"note: {note}", err=True)
         else:
             models = {item.id for item in resolve(tariff or None) if not item.sold}
-            _print(lines, groups, rule, selected.notes, models)
+            _print(lines, groups, rule, notes, models)
         if strict and empty:
             raise typer.Exit(1)
+
+
+def _instances(
+    table: list[str],
+    tariffs: list[str] | None,
+    groups: list[str],
+    backend: Backend,
+    notes: list[str],
+) -> list[str] | None:
+    """Where the instances are whose idle time on the account of hints is billed, if there are any.
+
+    Args:
+        table: paths of the bill.
+        tariffs: of the bill.
+        groups: columns that it is by.
+        backend: reads them.
+        notes: receives why they are left out.
+    """
+    from uncia.tariffs import idle
+    from uncia.tariffs.catalogue import resolve
+
+    priced = [tariff.id for tariff in resolve(tariffs) if tariff.idle is not None]
+    if not priced:
+        return None
+    why = None
+    if set(groups) - set(idle.GROUPS):
+        why = f"instances belong to no {' and no '.join(set(groups) - set(idle.GROUPS))}"
+    elif not backend.has(table, "instances"):
+        why = "there is no table of instances here (name the folder of a run)"
+    if why is not None:
+        notes.append(
+            f"{', '.join(priced)}: without what instances cost that hints had kept or started:"
+            f" {why}."
+        )
+    return table if why is None else None
 
 
 def entry(line: Line) -> dict[str, Any]:
@@ -121,6 +161,8 @@ def entry(line: Line) -> dict[str, Any]:
 
     exact = {name: _digits(line, name, "d") for name in _EXACT_QUANTITIES}
     exact |= {name: _digits(line, name, "f") for name in _EXACT_AMOUNTS}
+    if line.hint_usd is not None:
+        exact["hint_usd"] = _digits(line, "hint_usd", "f")
     return {
         "tariff": line.tariff,
         **line.group,
@@ -157,7 +199,9 @@ def _print(
         title = ", ".join(f"{name} {value}" for name, value in zip(groups, group, strict=True))
         table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
         table.add_column("tariff", no_wrap=True)
-        headings = ("rows", "vCPU-s", "x used", "GB-s", "x used", "fee", "rounding")
+        headings = ["rows", "vCPU-s", "x used", "GB-s", "x used", "fee", "rounding"]
+        has_idle = any(line.hint_byte_ns is not None for line in members)
+        headings += ["hint GB-s", "hints"] if has_idle else []
         for heading in (*headings, "USD a million"):
             table.add_column(heading, justify="right", no_wrap=True)
         covered = any(line.unpriced_rows for line in members)
@@ -174,9 +218,10 @@ def _print(
                 _ratio(line.inflation_memory),
                 _percent(line.fee_share),
                 _percent(line.rounding_share),
+                *([_amount(line.hint_gb_s), _percent(line.hint_share)] if has_idle else []),
                 _amount(line.cost_usd_per_million),
             )
-        console.print(table)
+        terminal.show(console, table)
         for note in _notes(members):
             console.print(note, style="yellow")
         console.print()
@@ -184,6 +229,12 @@ def _print(
         console.print(note, style="yellow")
     if any(line.tariff in models for line in lines):
         console.print("not sold: billing models of papers, by which nobody sells.", style="dim")
+    if any(line.hint_byte_ns is not None for line in lines):
+        console.print(
+            "hint GB-s: what instances held that hints had kept or started.  hints: their share of"
+            " the bill.",
+            style="dim",
+        )
     console.print(
         "x used: billed for, over what was used (CPU time, average memory).  fee, rounding: their"
         f" share of the bill.  -: not known.\n{_FIT_NOTES[fit]}",
@@ -220,6 +271,12 @@ def _notes(lines: list[Line]) -> list[str]:
         " the platform allows (time or memory)."
         for line in lines
         if line.beyond_limits
+    ]
+    notes += [
+        f"{line.tariff}: without what {plural(line.hint_unknown, 'instance')} idled on the account"
+        " of hints, because they still ran, or their worker crashed."
+        for line in lines
+        if line.hint_unknown
     ]
     return notes
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia import terminal
 from uncia.cli.options import OtherSeed, Overwrite, Quiet, RunFolder
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
     from uncia.experiment.capacity import Finder, Result
+
+_METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 
 
 def register(app: typer.Typer) -> None:
@@ -113,6 +117,10 @@ def _finder(
     is_url = target.startswith(("http://", "https://"))
     if not is_url and (header or method != "GET"):
         raise UnciaError("--method and --header are of a URL", hint="In a file they are keys.")
+    if "://" in target and not is_url:
+        raise UnciaError(f"{target} is no URL of http or https", hint="Write http://HOST:PORT/.")
+    if not _METHOD.fullmatch(method):
+        raise UnciaError(f"--method: {method!r} is no method of HTTP", hint="Write GET or POST.")
     sender: dict[str, Any] = {"function": "function"}
     base = Path.cwd()
     if is_url:
@@ -178,7 +186,7 @@ def _show(result: Result) -> None:
                 *("-" if it is None else f"{100 * it:.1f} %" for it in slopes),
                 {"sustained": "yes", "not": "no"}.get(probe["verdict"], "cannot be said"),
             )
-        console.print(table)
+        terminal.show(console, table)
     capacity = result.found
     if capacity is not None:
         console.print(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from uncia import terminal
 from uncia.cli.options import AsJson
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
@@ -217,7 +218,7 @@ def _list(*, as_json: bool) -> None:
             ", ".join(function.runtime_names),
             escape(function.description),
         )
-    Console(highlight=False, emoji=False).print(table)
+    terminal.show(Console(highlight=False, emoji=False), table)
 
 
 def _plain(function: Function) -> dict[str, Any]:
@@ -265,7 +266,7 @@ def _show(function: Function) -> None:
                 escape(_range(parameter)),
                 escape(parameter.description),
             )
-        console.print(table)
+        terminal.show(console, table)
         for size in ("test", "small", "large"):
             values = getattr(function.sizes, size)
             console.print(f"{size}: " + escape(", ".join(f"{k}={v}" for k, v in values.items())))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia import terminal
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -126,9 +128,9 @@ def _print_changes(console: Console, comparison: Comparison) -> None:
     for candidate in comparison.candidates:
         console.print(f"[bold]{_plain(comparison.baseline.label)} → {_plain(candidate.label)}[/]\n")
         for title, metrics in _TABLES:
-            console.print(_metrics(comparison, candidate, title, metrics))
+            terminal.show(console, _metrics(comparison, candidate, title, metrics))
         if comparison.tariffs:
-            console.print(_bills(comparison, candidate))
+            terminal.show(console, _bills(comparison, candidate))
     console.print(
         "[a to b]: 95 % interval of the change.  *: it excludes no change."
         "  †: too few rows for one.",
@@ -161,7 +163,7 @@ def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
             f"[{styles[finding.verdict]}]{finding.verdict}[/]",
             _plain(finding.reason),
         )
-    console.print(table)
+    terminal.show(console, table)
     console.print(f"\n{summarize(findings)}", style="bold", markup=False)
 
 

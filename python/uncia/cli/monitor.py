@@ -7,17 +7,19 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia import terminal
 from uncia.cli.options import AsJson
 from uncia.errors import UnciaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from uncia.doctor.monitors import Monitors
+    from uncia.doctor.everywhere import Everywhere
+    from uncia.doctor.monitors import Host
 
 _STREAM: Final = "machine.arrows"
 _TABLE: Final = "machine.parquet"
@@ -32,7 +34,7 @@ def register(app: typer.Typer) -> None:
         command: list[str] | None = typer.Argument(
             None,
             metavar="[-- COMMAND...]",
-            help="Watch while this runs, and exit as it does.",
+            help="Run this command, watch until it ends, and exit with its exit code.",
             show_default=False,
         ),
         seconds: str | None = typer.Option(
@@ -47,7 +49,8 @@ def register(app: typer.Typer) -> None:
             "--monitor",
             "-m",
             metavar="NAME",
-            help="machine, cgroup, pressure or perf; may be repeated. Default: all that work here.",
+            help="machine, cgroup, pressure, perf, block or schedule; may be repeated. Default: all"
+            " that work here.",
             show_default=False,
         ),
         groups: list[str] = typer.Option(
@@ -59,7 +62,10 @@ def register(app: typer.Typer) -> None:
             " '/docker/*'; may be repeated.",
         ),
         interval: str = typer.Option(
-            "100ms", "--interval", metavar="TIME", help="Between two samples; at least 1ms."
+            "100ms",
+            "--interval",
+            metavar="TIME",
+            help="Between two samples; at least 1ms, of machine 200ms.",
         ),
         out: Path = typer.Option(
             Path("monitored"), "--out", metavar="DIR", help="The folder for machine.parquet."
@@ -70,6 +76,21 @@ def register(app: typer.Typer) -> None:
             metavar="SHARE",
             help="The share of a CPU that each monitor may use, such as 2%; beyond, its interval"
             " becomes longer.",
+            show_default=False,
+        ),
+        hosts: list[str] = typer.Option(
+            [],
+            "--host",
+            metavar="URL",
+            help="Watch this machine by ssh, ssh://user@host:port, instead of the one here, which"
+            " is local; may be repeated.",
+            show_default=False,
+        ),
+        host_engine: str | None = typer.Option(
+            None,
+            "--host-engine",
+            metavar="PATH",
+            help="With --host: the engine that is there. Default: a copy of the one here.",
             show_default=False,
         ),
         cost: str | None = typer.Option(
@@ -88,7 +109,9 @@ def register(app: typer.Typer) -> None:
         """Watch the machine and its control groups for a time, or while a command runs."""
         from uncia import record
         from uncia.cli.quantities import quantity
-        from uncia.doctor.monitors import KINDS, Asked, Monitors, unseen
+        from uncia.doctor.everywhere import Everywhere
+        from uncia.doctor.monitors import KINDS, Asked
+        from uncia.text import file_name
         from uncia.units import parse_duration
 
         if cost is not None:
@@ -108,25 +131,58 @@ def register(app: typer.Typer) -> None:
                 hint="Leave out --for, or limit the command: timeout 10s COMMAND.",
             )
         duration_ns = None if seconds is None else quantity("--for", seconds, parse_duration)
+        if duration_ns == 0:
+            raise UnciaError("--for is 0, and nothing is read in no time", hint="Say --for 10s.")
         interval_ns = quantity("--interval", interval, parse_duration)
         share = None if budget is None else _share(budget)
         asked = [
-            Asked(name, interval_ns, groups, budget=share) for name in dict.fromkeys(names or KINDS)
+            Asked(name, interval_ns, groups, budget=share, hosts=_hosts(hosts, host_engine))
+            for name in dict.fromkeys(names or KINDS)
         ]
         stream = _stream(out)
-        monitors = Monitors.start(asked, stream, time.time_ns())
+
+        def part(host: str | None) -> Path:
+            return stream if host is None else out / f"machine.{file_name(host)}.arrows"
+
+        monitors = Everywhere.start(asked, part, time.time_ns())
         try:
+            if not monitors.any_alive():
+                raise UnciaError(
+                    "nothing is watched: " + "; ".join(monitors.sentences), exit_code=1
+                )
             code = _wait(monitors, command or [], duration_ns)
         finally:
-            for sentence in monitors.stop():
-                typer.echo(sentence, err=True)
-            record.recover_folder(stream)
+            if monitors.any_started():
+                for sentence in monitors.stop():
+                    typer.echo(sentence, err=True)
+                record.recover_folder(out)
         rows = record.read(out / _TABLE, "machine")
-        for sentence in unseen(rows, asked, monitors.watching):
+        for sentence in monitors.unseen(rows):
             typer.echo(sentence, err=True)
-        _show(rows, out / _TABLE, as_json=as_json)
+        _show(rows, out / _TABLE, monitors.facts, as_json=as_json)
         if code:
             raise typer.Exit(code)
+
+
+def _hosts(urls: list[str], engine: str | None) -> tuple[Host, ...]:
+    """The hosts that are named.
+
+    :raises UnciaError: one is none, or there twice.
+    """
+    from uncia.doctor.monitors import Host
+    from uncia.doctor.ssh import Address
+
+    if engine is not None and not urls:
+        raise UnciaError("--host-engine is for other machines", hint="Name them with --host.")
+    names = []
+    for url in urls:
+        try:
+            names.append("local" if url == "local" else Address.parse(url).name)
+        except ValueError as error:
+            raise UnciaError(f"--host: {error}") from error
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UnciaError(f"--host names {twice[0]} twice")
+    return tuple(Host() if url == "local" else Host(url, engine) for url in urls)
 
 
 def _share(text: str) -> float:
@@ -208,7 +264,9 @@ def _stream(out: Path) -> Path:
 
     :raises UnciaError: an earlier one is there, or the folder cannot be made.
     """
-    for name in (_STREAM, _TABLE):
+    # All streams of the folder become tables at the end, and are removed.
+    streams = sorted(path.name for path in out.glob("*.arrows"))
+    for name in (_STREAM, _TABLE, *streams):
         if (out / name).exists():
             raise UnciaError(
                 f"{out / name} exists already",
@@ -222,7 +280,7 @@ def _stream(out: Path) -> Path:
     return out / _STREAM
 
 
-def _wait(monitors: Monitors, command: list[str], duration_ns: int | None) -> int:
+def _wait(monitors: Everywhere, command: list[str], duration_ns: int | None) -> int:
     """Wait for the command or the time, whichever is first; returns the exit code.
 
     :raises UnciaError: the command cannot be run.
@@ -237,9 +295,9 @@ def _wait(monitors: Monitors, command: list[str], duration_ns: int | None) -> in
     try:
         while end is None or time.monotonic() < end:
             if process is not None and process.poll() is not None:
-                return _exit_code(process.returncode) or int(not monitors.alive())
+                return _exit_code(process.returncode) or int(not monitors.all_alive())
             # A command goes on though nobody watches it any more.
-            if process is None and not monitors.alive():
+            if process is None and not monitors.any_alive():
                 break
             rest = _POLL_S if end is None else min(_POLL_S, max(0.0, end - time.monotonic()))
             time.sleep(rest)
@@ -256,7 +314,7 @@ def _wait(monitors: Monitors, command: list[str], duration_ns: int | None) -> in
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    return 0 if monitors.alive() else 1
+    return 0 if monitors.all_alive() else 1
 
 
 def _exit_code(code: int) -> int:
@@ -264,35 +322,46 @@ def _exit_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def _show(rows: pa.Table, path: Path, *, as_json: bool) -> None:
+def _show(rows: pa.Table, path: Path, hosts: dict[str, Any], *, as_json: bool) -> None:
     """Print what each monitor read, in the mean."""
     import json
 
     from rich.console import Console
     from rich.table import Table
 
-    from uncia.report.monitored import format_value, summarise
+    from uncia.report.monitored import clock_sentence, format_value, is_bin, summarise
 
     summary = summarise(rows)
     if as_json:
-        typer.echo(json.dumps({"table": os.fspath(path), "counters": summary}, indent=2))
+        result = {"table": os.fspath(path), "counters": summary, "hosts": hosts}
+        typer.echo(json.dumps(result, indent=2))
         return
     console = Console(highlight=False, emoji=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("monitor", "counter"):
         table.add_column(name, no_wrap=True)
-    table.add_column("of", overflow="fold")
+    # Most monitors watch the machine alone, and the terminal may be narrow.
+    has_groups = any(row["cgroup"] for row in summary)
+    if hosts:
+        table.add_column("host", overflow="fold")
+    if has_groups:
+        table.add_column("of", overflow="fold")
     for name in ("samples", "mean", "per s"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in summary:
+        if is_bin(row["counter"]):
+            continue
         counter, per_second = row["counter"], row["per_s"]
         table.add_row(
             row["monitor"],
             counter,
-            row["cgroup"] or "machine",
+            *([row["host"] or "local"] if hosts else []),
+            *([row["cgroup"] or "machine"] if has_groups else []),
             f"{row['samples']:,}",
             format_value(counter, row["mean"]),
             "" if per_second is None else format_value(counter, per_second),
         )
-    console.print(table)
+    terminal.show(console, table, keys=2 + bool(hosts) + has_groups)
+    for name, facts in hosts.items():
+        console.print(f"\n{clock_sentence(name, facts['clock'])}", soft_wrap=True)
     console.print(f"\n{rows.num_rows:,} rows in {path}", soft_wrap=True)

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Convert the *.arrows files that a crash left to Parquet, up to their last whole batch."""
         from uncia.record import recover_folder
-        from uncia.runs.folder import check_over, recover
+        from uncia.runs.folder import check_over, read_run, recover
 
         if not run.exists():
             raise UnciaError(f"{run} does not exist")
@@ -30,3 +30,8 @@ def register(app: typer.Typer) -> None:
             typer.echo(f"{run}: nothing to recover")
         for name, rows in recovered.items():
             typer.echo(f"{name}: {plural(rows, 'row')}")
+        if run.is_dir():
+            try:
+                read_run(run)
+            except UnciaError as error:
+                typer.echo(f"Warning: {error.message}; nothing says that it crashed.", err=True)

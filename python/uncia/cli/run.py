@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia import terminal
 from uncia.cli.options import OtherSeed, Overwrite, Quiet, RunFolder
 from uncia.text import plural
 
@@ -81,7 +82,7 @@ def perform(
     quiet: bool = False,
 ) -> Outcome | None:
     """Run an experiment file; return None after a dry run, which only shows the plan."""
-    from uncia.experiment import cpus, files, locked, progress, runner
+    from uncia.experiment import cpus, deployable, files, locked, progress, runner
     from uncia.experiment.planning import plan
     from uncia.experiment.sources import Sources
     from uncia.runs.folder import check_free
@@ -92,6 +93,7 @@ def perform(
     sources = Sources(document, path.resolve().parent)
     planned = plan(checked, sources, only or [])
     cpus.check(document, checked)
+    deployable.check_here(planned, sources)
     if dry_run:
         if out is not None:
             check_free(out, overwrite=overwrite)
@@ -165,6 +167,6 @@ def show_plan(plan: Plan, warnings: Sequence[str] = ()) -> None:
         f"{sum(experiment.span_ns() for experiment in plan.experiments) / NS_PER_S:.1f} s",
     )
     console = Console(markup=False, emoji=False)
-    console.print(table)
+    terminal.show(console, table)
     for warning in (*plan.warnings, *warnings):
         console.print(f"Warning: {warning}", highlight=False, soft_wrap=True)

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import typer
 
+from uncia import terminal
 from uncia.cli.options import AsJson
 from uncia.errors import UnciaError
 
@@ -132,8 +133,9 @@ def _show_sweep(rows: list[dict[str, Any]], folder: Path) -> None:
     names = list(rows[0]["values"])
     for name in (*names, "experiment"):
         table.add_column(name)
-    for name in ("served", "per s", "CPU used", "error"):
+    for name in ("served", "per s", "CPU used"):
         table.add_column(name, justify="right")
+    table.add_column("error")
     for row in rows:
         cells = [str(value) for value in row["values"].values()]
         if row["error"] is not None:
@@ -149,7 +151,7 @@ def _show_sweep(rows: list[dict[str, Any]], folder: Path) -> None:
             "",
         )
     console = Console(markup=False, emoji=False, highlight=False)
-    console.print(table)
+    terminal.show(console, table, keys=len(names) + 1)
     console.print(f"Sweep: {folder}", soft_wrap=True)
 
 
@@ -172,12 +174,12 @@ def _show(result: dict[str, Any], folder: Path) -> None:
         table.add_row(
             model,
             f"{values['served']:,}",
-            number(values["throughput_per_s"]),
+            number(values["throughput_in_window_per_s"]),
             percent(values["cpu_utilization"]),
             percent(values["cpu_reservation"]),
             f"{values['preempted']:,}",
             number(values["price_factor_at_equal_revenue"]),
         )
     console = Console(markup=False, emoji=False, highlight=False)
-    console.print(table)
+    terminal.show(console, table)
     console.print(f"Run: {folder}", soft_wrap=True)

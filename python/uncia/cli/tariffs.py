@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia import terminal
 from uncia.cli.options import AsJson
 from uncia.errors import UnciaError
 from uncia.providers import LAMBDA_BYTES, LAMBDA_MB
@@ -134,7 +135,7 @@ def _print_list(tariffs: list[Tariff]) -> None:
             tariff.fee.price or "unknown",
             tariff.summary,
         )
-    console.print(table)
+    terminal.show(console, table)
     console.print(
         "vCPU: USD a vCPU-second, memory: USD a GB-second (or an hour, marked /h), fee: USD an"
         " invocation.\nTariffs billed by instance are listed, and `uncia bill` refuses them.",
@@ -193,6 +194,9 @@ def _print_tariff(tariff: Tariff) -> None:
     for charge in tariff.charges:
         facts.add_row(f"{charge.resource} {charge.basis}", _charge(charge))
     facts.add_row("fee", f"{tariff.fee.price or 'unknown'} an invocation{_citation(tariff.fee)}")
+    if tariff.idle is not None:
+        price = f"{tariff.idle.price} per {tariff.idle.per} of memory"
+        facts.add_row("idle for hints", f"{price}{_citation(tariff.idle)}")
     facts.add_row("sizes", f"{tariff.sizes.rule}{_citation(tariff.sizes)}")
     if tariff.free_tier is not None:
         facts.add_row("free tier", f"{_free(tariff)} (not taken off bills)")

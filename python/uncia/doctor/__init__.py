@@ -1,27 +1,29 @@
 """What this machine can do, how noisy it is, and what follows for results.
 
-:func:`examine` examines it once; :class:`NoiseMonitor` samples during a run. Nothing here needs
-root, changes a setting or leaves anything behind.
+:func:`examine` examines it once, :mod:`uncia.doctor.monitors` watch it beside a run. Nothing here
+needs root, changes a setting or leaves anything behind.
 """
 
 from __future__ import annotations
 
 from uncia.doctor.checks import capability_checks
 from uncia.doctor.host import Host
-from uncia.doctor.monitor import MachineRow, NoiseMonitor
 from uncia.doctor.noise import Noise, measure, noise_checks
 from uncia.doctor.probe import engine_probe
 from uncia.doctor.report import Check, Report, Status
 
-__all__ = ["Check", "MachineRow", "Noise", "NoiseMonitor", "Report", "Status", "examine"]
+__all__ = ["Check", "Noise", "Report", "Status", "examine"]
 
 
-def examine(duration_s: float = 1.0, *, host: Host | None = None) -> Report:
+def examine(
+    duration_s: float = 1.0, *, host: Host | None = None, is_bpf_tried: bool = True
+) -> Report:
     """Examine this machine.
 
     Args:
         duration_s: how long to measure its noise, in seconds; zero measures none.
         host: where to read about the machine; by default this one.
+        is_bpf_tried: whether the kernel's scheduler is watched for a moment, to see if that works.
 
     Raises:
         ValueError: the duration is negative.
@@ -31,7 +33,7 @@ def examine(duration_s: float = 1.0, *, host: Host | None = None) -> Report:
     host = host or Host()
     noise = measure(host, duration_s) if duration_s > 0 else None
     probe = engine_probe()
-    checks = capability_checks(host, probe)
+    checks = capability_checks(host, probe, is_bpf_tried=is_bpf_tried)
     if noise is not None:
         checks += noise_checks(noise)
     facts = host.facts()

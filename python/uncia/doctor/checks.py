@@ -8,15 +8,17 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from uncia.doctor import perf
 from uncia.doctor.host import CgroupMount, Host
 from uncia.doctor.probe import Probe
+from uncia.doctor.programs import program_checks
 from uncia.doctor.report import Check
 from uncia.errors import UnciaError
+from uncia.perf_events import HARDWARE_CYCLES, SOFTWARE_TASK_CLOCK
 from uncia.settings import RUNTIMES, Runtime
 
 # What the embedded platform needs of either version; version 2 freezes without a controller.
@@ -44,9 +46,10 @@ _QUICK_CLOCKS: Final = (
 )
 
 
-def capability_checks(host: Host, probe: Probe) -> list[Check]:
+def capability_checks(host: Host, probe: Probe, *, is_bpf_tried: bool = True) -> list[Check]:
     """Check everything about this machine that does not change within a run."""
-    checks = [_system(host), _engine(probe), *_runtimes(), *_services()]
+    programs = program_checks(is_bpf_tried=is_bpf_tried)
+    checks = [_system(host), _engine(probe), *_runtimes(), *programs]
     if host.linux():
         checks += [_root(host), _user_namespaces(host), _namespaces(host), _cgroups(host)]
         checks += [*_sandbox(probe), *_features(probe), *_containers(probe), *_perf()]
@@ -123,6 +126,12 @@ def _features(probe: Probe) -> list[Check]:
     starts = " or ".join(features.get("start_from", []))
     others = features.get("not_started_from", {})
     missing = "".join(f" Not from {kind}: {reason}" for kind, reason in others.items())
+    warm = (
+        " An instance restored from a warm checkpoint (share_state: warm) has in memory what the "
+        "invocations before it have left there."
+        if features.get("warm_checkpoints")
+        else ""
+    )
     filtered = "are" if features.get("system_call_filter") else "are not"
     not_awake = features.get("not_awake")
     awake = f"cannot be kept awake: {not_awake}" if not_awake else "can be kept awake (stay_awake)"
@@ -132,7 +141,7 @@ def _features(probe: Probe) -> list[Check]:
             "ok",
             f"Rows go through a journal of format {features.get('journal_format')}; packages for "
             f"{compiled} are compiled when they are stored; instances start from {starts}; "
-            f"system calls of functions {filtered} filtered; idle CPUs {awake}.{missing}",
+            f"system calls of functions {filtered} filtered; idle CPUs {awake}.{missing}{warm}",
         )
     ]
 
@@ -198,38 +207,6 @@ def _go() -> Check:
             f"{error.hint}.",
         )
     return Check("runtime-go", "ok", f"Go {'.'.join(map(str, version))} at {path}.")
-
-
-def _service(name: str, program: str, find: Callable[[], Path]) -> Check:
-    """Check the server of a service, which runs with one of their own start.
-
-    Args:
-        name: the service's.
-        program: the server's.
-        find: raises UnciaError where there is none.
-    """
-    try:
-        path = find()
-    except UnciaError as error:
-        return Check(
-            f"service-{name}",
-            "missing",
-            f"{error.message[0].upper()}{error.message[1:]}.",
-            f"Experiment files with `services: {{{name}: {{}}}}` need one that exists.",
-            error.hint or "",
-        )
-    return Check(f"service-{name}", "ok", f"{program} at {path}.")
-
-
-def _services() -> list[Check]:
-    """Check the servers of services that need a program."""
-    from uncia.services import docker_registry, redis_server, versitygw
-
-    return [
-        _service("store", "versitygw", versitygw.find),
-        _service("registry", docker_registry.PROGRAM.name, docker_registry.PROGRAM.find),
-        _service("documents", redis_server.PROGRAM.name, redis_server.PROGRAM.find),
-    ]
 
 
 def _runtime(runtime: Runtime) -> Check:
@@ -385,8 +362,8 @@ def _try_group(parent: Path) -> bool:
 
 
 def _perf() -> Sequence[Check]:
-    software = perf.count(perf.SOFTWARE_TASK_CLOCK)
-    hardware = perf.count(perf.HARDWARE_CYCLES)
+    software = perf.count(SOFTWARE_TASK_CLOCK)
+    hardware = perf.count(HARDWARE_CYCLES)
     remedy = "Set kernel.perf_event_paranoid to 1 or less, or run as root."
     return (
         Check("perf-software", "ok", "Software performance events are counted.")

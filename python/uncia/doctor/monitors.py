@@ -17,7 +17,7 @@ from uncia.errors import UnciaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["machine", "cgroup", "pressure", "perf", "command"]
+Kind = Literal["machine", "cgroup", "pressure", "perf", "block", "schedule", "command"]
 KINDS: Final[tuple[str, ...]] = tuple(kind for kind in get_args(Kind) if kind != "command")
 """Monitors that need nothing else to be said."""
 
@@ -30,8 +30,8 @@ INTERVAL_NS: Final = 100_000_000
 INSTANCES: Final = ("/**/uncia-*/*",)
 """Patterns of the control groups of the embedded platform's instances."""
 
-_OF_GROUPS: Final = ("cgroup", "pressure", "perf")
-"""Monitors that watch control groups."""
+_OF_GROUPS: Final = ("cgroup", "pressure", "perf", "schedule")
+"""Monitors that have rows of every control group that they see."""
 
 _IN_OTHER_TREES: Final = (
     "they are in trees of version 1, and the kernel has these counters for groups in that of"
@@ -42,6 +42,19 @@ _START_TIMEOUT_S: Final = 30
 _END_TIMEOUT_S: Final = 10
 _PROGRAMS_TIMEOUT_S: Final = 70
 """What programs may take besides to end, and those that are run after the end."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine on which monitors watch.
+
+    Attributes:
+        url: ``ssh://user@host:port``; None: this machine.
+        engine: the path of the engine there; None: a copy of the one here.
+    """
+
+    url: str | None = None
+    engine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,7 @@ class Asked:
         format: what that prints.
         start: of ``command``: a program that is started at the beginning, and ended.
         after: of ``command``: a program that is run after the end.
+        hosts: the machines on which it watches; none: on this one.
     """
 
     monitor: str
@@ -69,12 +83,20 @@ class Asked:
     format: str = "json"
     start: Sequence[str] | None = None
     after: Sequence[str] | None = None
+    hosts: Sequence[Host] = ()
 
     @property
     def config(self) -> dict[str, Any]:
         """As the engine takes it."""
         config = {key: value for key, value in vars(self).items() if value is not None}
+        del config["hosts"]
         return config | {"groups": list(self.groups)}
+
+
+def end_timeout_s(asked: Sequence[Asked]) -> float:
+    """How long monitors may take to end, in seconds."""
+    runs_programs = any(each.after or each.start or each.command for each in asked)
+    return _END_TIMEOUT_S + (_PROGRAMS_TIMEOUT_S if runs_programs else 0)
 
 
 @dataclass
@@ -126,8 +148,7 @@ class Monitors:
             "monitors": [each.config for each in asked],
         }
         monitors = cls()
-        if any(each.after or each.start or each.command for each in asked):
-            monitors._end_timeout_s += _PROGRAMS_TIMEOUT_S
+        monitors._end_timeout_s = end_timeout_s(asked)
         process = monitors._process = subprocess.Popen(
             [str(engine.binary()), "monitor", "--until-eof"],
             stdin=subprocess.PIPE,

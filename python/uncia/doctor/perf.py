@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
-import struct
 from dataclasses import dataclass
-from typing import Final
 
-_SYSCALL: Final = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
-_ATTRIBUTE_SIZE: Final = 112  # PERF_ATTR_SIZE_VER5, since Linux 4.1
-# Unprivileged processes may count themselves in user mode only: exclude_kernel | exclude_hv.
-_FLAGS: Final = 1 << 5 | 1 << 6
-_CLOEXEC: Final = 8
-
-HARDWARE_CYCLES: Final = (0, 0)
-SOFTWARE_TASK_CLOCK: Final = (1, 1)
+from uncia.perf_events import Event, open_counter, read_counter
 
 
 @dataclass(frozen=True)
@@ -27,25 +16,15 @@ class Counted:
     reason: str = ""
 
 
-def count(event: tuple[int, int]) -> Counted:
-    """Count an event (type and config of ``perf_event_open(2)``) over a short busy loop."""
-    number = _SYSCALL.get(platform.machine())
-    if platform.system() != "Linux" or number is None:
-        return Counted(None, "the system call is not known here")
-    kind, config = event
-    attribute = struct.pack("=IIQQQQQ", kind, _ATTRIBUTE_SIZE, config, 0, 0, 0, _FLAGS)
-    buffer = ctypes.create_string_buffer(attribute, _ATTRIBUTE_SIZE)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    descriptor = libc.syscall(
-        *(ctypes.c_long(number), buffer, ctypes.c_int(0), ctypes.c_int(-1)),
-        *(ctypes.c_int(-1), ctypes.c_ulong(_CLOEXEC)),
-    )
-    if descriptor < 0:
-        return Counted(None, os.strerror(ctypes.get_errno()))
+def count(event: Event) -> Counted:
+    """Count an event over a short busy loop."""
+    try:
+        descriptor = open_counter(event)
+    except OSError as error:
+        return Counted(None, error.strerror or str(error))
     try:
         sum(range(100_000))
-        counted = struct.unpack("=Q", os.read(descriptor, 8))[0]
+        counted = read_counter(descriptor)
     except OSError as error:
         return Counted(None, error.strerror or str(error))
     finally:

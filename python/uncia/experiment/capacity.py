@@ -219,12 +219,12 @@ class Finder:
         """Whether the probe that goes on can be judged by its rows so far."""
         if event.get("event") != "progress" or experiment.name == CHECK:
             return False
-        if event["failed"]:
-            return True
         elapsed_s = float(event["elapsed_s"])
-        if elapsed_s < self._look_s:
+        # What has failed may end it at once, unless it was throttled while instances first started.
+        if elapsed_s < self._look_s and not event["failed"]:
             return False
-        self._look_s = max(self._look_s, elapsed_s) * capacity.LOOKS
+        if elapsed_s >= self._look_s:
+            self._look_s = elapsed_s * capacity.LOOKS
         probe = self.probes[-1]
         read = list(record.scan(rows, COLUMNS)) if rows.exists() else []
         if not read or self.search is None:

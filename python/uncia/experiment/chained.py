@@ -13,7 +13,7 @@ from uncia.experiment.deployments import Deployments
 from uncia.experiment.model import ExperimentFile, Function
 from uncia.experiment.sources import Sources
 from uncia.experiment.stages import ANSWER, ChainPlan, StagePlan, with_answers
-from uncia.functions.transfers import PARAMETER, payload_of
+from uncia.functions.transfers import PARAMETER, USE_STORE, payload_of
 from uncia.platforms import adapter
 from uncia.settings import PLATFORM_SETTINGS
 from uncia.workload import chains
@@ -222,8 +222,7 @@ class ChainBuilder:
                     (*at, stage.name),
                     f"its event has {size:,} bytes, and the platform {platform.kind} takes"
                     f" {limit:,} at most in {chain.kind} chains",
-                    hint="Use store: hand on a key, and keep what is large in a store"
-                    " (of relay: by: store).",
+                    hint=USE_STORE,
                 )
 
     def _url(self, key: str) -> dict[str, str]:

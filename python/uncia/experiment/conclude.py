@@ -14,6 +14,7 @@ from uncia.experiment.describe import Description
 from uncia.experiment.plan import WARMUP_SUFFIX
 from uncia.experiment.progress import Reporter
 from uncia.runs.folder import SUMMARY, RunFolder
+from uncia.runs.warnings import by_importance
 
 if TYPE_CHECKING:
     from uncia.tariffs import Line
@@ -167,7 +168,9 @@ def _content(
         "experiments": dict(experiments),
         "tariffs": dict(tariffs),
         "errors": errors,
-        "warnings": [*description.warnings, *summary.warnings(experiments), *warnings],
+        "warnings": by_importance(
+            [*description.warnings, *summary.warnings(experiments), *warnings]
+        ),
         "failures": list(description.failures),
     }
 
@@ -188,20 +191,17 @@ def _bills(
     if invocations.num_rows == 0:
         record.write(record.empty("bill"), folder.path / "bill.parquet", "bill")
         return {}
+    whole, apart = tariffs.bill_with_total(
+        invocations,
+        group_by=_GROUPS,
+        in_total=lambda group: not (group["experiment"] or "").endswith(WARMUP_SUFFIX),
+    )
+    _write_bill(folder, description, whole, apart)
+    totals = tariffs.summary(whole)
     is_warmup = pc.fill_null(
         pc.ends_with(invocations["experiment"].cast(pa.utf8()), WARMUP_SUFFIX), False
     )
-    results, warmups = invocations.filter(pc.invert(is_warmup)), invocations.filter(is_warmup)
-    waited = waited.filter(pc.invert(is_warmup))
-    whole, apart = tariffs.bill_with_total(results, group_by=_GROUPS)
-    if warmups.num_rows:
-        order = {line.tariff: index for index, line in enumerate(whole)}
-        apart = sorted(
-            [*apart, *tariffs.bill(warmups, group_by=_GROUPS)],
-            key=lambda line: (order[line.tariff], [str(line.group[name]) for name in _GROUPS]),
-        )
-    _write_bill(folder, description, whole, apart)
-    totals = tariffs.summary(whole)
+    results, waited = (it.filter(pc.invert(is_warmup)) for it in (invocations, waited))
     if pc.any(pc.greater(waited, 0)).as_py():
         for name, amount in _billed_twice(results, waited).items():
             totals[name]["billed_twice_usd"] = amount
@@ -230,7 +230,7 @@ def _invoked(
     from uncia.stats import columns, hops
 
     described = columns.experiments_of(description.data())
-    if not any(hops.chains_of(experiment) for experiment in described.values()):
+    if not any(columns.chains_of(experiment) for experiment in described.values()):
         return invocations, pa.array([0] * invocations.num_rows, pa.int64())
     parts, waited = [invocations.slice(0, 0)], [pa.array([], pa.int64())]
     for name, rows in columns.by_word(invocations, "experiment").items():

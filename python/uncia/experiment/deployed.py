@@ -26,6 +26,11 @@ from uncia.platforms import (
 from uncia.text import plural
 
 
+def prefix_of(run: str) -> str:
+    """What the names of a run's functions begin with on the platform."""
+    return "u" + run[-6:]
+
+
 @dataclass
 class Deployed:
     """The functions and state machines of a run that are on its platform.
@@ -67,7 +72,7 @@ class Deployed:
             return
         self.reporter.note(_sentence([plan.deployments[key] for key in missing]))
         specs = Specs(self.sources, self.description.packages, self.services)
-        prefix = "u" + self.description.run[-6:]
+        prefix = prefix_of(self.description.run)
         warned: dict[str, list[str]] = {}
         for number, (key, function) in enumerate(plan.deployments.items()):
             if key not in missing:

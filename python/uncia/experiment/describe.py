@@ -48,6 +48,8 @@ class Description:
     ended_unix_ns: int | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
     noise: Mapping[str, Any] = field(default_factory=dict)
+    # Other machines on which monitors watched: facts, and how far their clocks were.
+    hosts: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -73,6 +75,7 @@ class Description:
             "platform": dict(self.content.platform),
             "machine": dict(self.machine),
             "noise": dict(self.noise),
+            **({"hosts": dict(self.hosts)} if self.hosts else {}),
             "warnings": list(self.warnings),
             "failures": list(self.failures),
             "packages": dict(self.packages),
@@ -143,6 +146,8 @@ def _pacing(experiment: ExperimentPlan, stream: StreamPlan) -> dict[str, Any]:
         if stream.after_failures:
             described["after_failures"] = True
         described["think"] = stream.think.words()
+    if stream.hints is not None:
+        described["hints"] = stream.hints.model_dump(mode="json", exclude_none=True)
     if stream.stage is not None:
         described["stage"] = stream.stage
     if stream.hops is not None:

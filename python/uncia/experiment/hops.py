@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uncia import record
-from uncia.experiment.join import Joined, join
+from uncia.experiment.join import Joined, counting, identified, join
 from uncia.experiment.stages import ChainPlan
 from uncia.stats import columns
 from uncia.stats.chains import first_ancestors
@@ -54,7 +54,7 @@ def assemble(client: pa.Table, platform: pa.Table) -> Assembled:
     is_reported = columns.is_hop(client)
     sent, reported = client.filter(pc.invert(is_reported)), client.filter(is_reported)
     joined = join(sent, platform)
-    hops = caused(sent, platform)
+    hops = caused(sent, identified(sent, platform))
     stages = _stages(hops, reported)
     hops = hops.set_column(hops.column_names.index("stage"), "stage", stages)
     logged = columns.words(hops, "request_id").combine_chunks()
@@ -106,12 +106,11 @@ def outstanding(client: pa.Table, platform: pa.Table, chain: ChainPlan, stream: 
     roots = client.filter(pc.invert(columns.is_hop(client)))
     numbers = [stream_of(text) for text in columns.words(roots, "invocation").to_pylist()]
     roots = roots.filter(pa.array([number == stream for number in numbers], pa.bool_()))
-    hops = caused(roots, platform)
+    hops = counting(caused(roots, platform))
     followers = followers_of(chain)
     first = chain.first
     if first is None:
         return 0
-    # An event that failed is tried again: rows of it are attempts, and one that went well counts.
     invocations = columns.words(hops, "invocation").to_pylist()
     stages = dict(zip(invocations, columns.words(hops, "stage").to_pylist(), strict=True))
     is_good = columns.is_word(hops, "outcome", "ok").to_pylist()

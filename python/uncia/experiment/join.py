@@ -6,6 +6,9 @@ platform's, and where the platform's log is silent, what it said in response hea
 
 A request that was preempted runs again as the next attempt. The client has sent it once and has the
 last attempt's answer, so that the platform's rows of those before are rows of their own.
+
+A platform that names invocations itself may accept a request before its invocation has ended (HTTP
+202). How that ended is the platform's to say, and when it was answered nobody's.
 """
 
 from __future__ import annotations
@@ -61,8 +64,12 @@ PLATFORM_COLUMNS: Final = (
     "branch_misses",
     "llc_misses",
 )
+_ACCEPTED: Final = 202
 # What the client has of an answer; a preempted attempt has none.
-_ANSWER: Final = ("first_byte", "received", "status", "response_bytes")
+_TIMES_OF_ANSWER: Final = ("first_byte", "received")
+_ANSWER: Final = (*_TIMES_OF_ANSWER, "status", "response_bytes")
+# Of a row of the log: whether the platform had named it itself.
+_IDENTIFIED: Final = "identified"
 _TIMES: Final = {
     "invocations": ("scheduled", "sent", "connected", "first_byte", "received", "started", "ended"),
     "spans": ("start", "end"),
@@ -79,7 +86,8 @@ class Joined:
         matched: how many of them have a row in the platform's log.
         strangers: platform rows that no client row asked for.
         repeated: invocations that the platform's log holds more than once, preempted attempts
-            aside; the first counts.
+            aside; `counting` says which row counts.
+        accepted: how many of the client's rows were accepted, and not answered.
         preempted: attempts of the client's rows that were preempted.
     """
 
@@ -87,7 +95,43 @@ class Joined:
     matched: int
     strangers: int
     repeated: int
+    accepted: int
     preempted: pa.Table
+
+
+def identified(client: pa.Table, platform: pa.Table) -> pa.Table:
+    """The platform's rows by the client's names of invocations.
+
+    A platform that does not learn these has its own ``request_id`` for them, which the client has
+    of its answer.
+    """
+    name, request = _text(platform, "invocation"), _text(platform, "request_id")
+    is_its_own = pc.fill_null(pc.equal(name, request), False)
+    if not pc.any(is_its_own).as_py():
+        return platform
+    answered = _text(client, "request_id").combine_chunks()
+    position = pc.index_in(request, value_set=answered, skip_nulls=True)
+    asked = _text(client, "invocation").take(position)
+    is_known = pc.and_(is_its_own, pc.is_valid(asked))
+    return _replace(platform, "invocation", pc.if_else(is_known, asked, name))
+
+
+def counting(log: pa.Table) -> pa.Table:
+    """Of each invocation in a platform's log the row that counts.
+
+    An event that failed is tried again, with a row for each attempt: that which went well counts,
+    else the last attempt, and of several rows of an attempt the first.
+    """
+    invocation = _text(log, "invocation")
+    if len(pc.unique(invocation)) == log.num_rows:
+        return log
+    ranks = pa.table(
+        {"fails": pc.invert(columns.is_word(log, "outcome", "ok")), "attempt": log["attempt"]}
+    )
+    order = pc.sort_indices(ranks, sort_keys=[("fails", "ascending"), ("attempt", "descending")])
+    invocation = invocation.take(order).combine_chunks()
+    # index_in gives the first occurrence.
+    return log.take(order.take(pc.index_in(pc.unique(invocation), value_set=invocation)))
 
 
 def join(client: pa.Table, platform: pa.Table) -> Joined:
@@ -95,8 +139,13 @@ def join(client: pa.Table, platform: pa.Table) -> Joined:
 
     Args:
         client: the run's rows, times since the run's epoch.
-        platform: the platform's log, times since the same epoch (see :func:`shift`).
+        platform: the platform's log, times since the same epoch (see :func:`shift`), with the
+            platform's names of invocations or, by `identified`, the client's.
     """
+    named_itself = _text(platform, "invocation")
+    platform = identified(client, platform)
+    is_identified = pc.not_equal(named_itself, _text(platform, "invocation"))
+    platform = _replace(platform, _IDENTIFIED, is_identified)
     asked = _text(client, "invocation")
     preempted = pc.and_(
         columns.is_word(platform, "outcome", "preempted"),
@@ -104,20 +153,33 @@ def join(client: pa.Table, platform: pa.Table) -> Joined:
     )
     earlier, platform = platform.filter(preempted), platform.filter(pc.invert(preempted))
     logged = _text(platform, "invocation")
-    # index_in gives the first occurrence, or null for an invocation that is not in the log.
-    position = pc.index_in(asked, value_set=logged.combine_chunks())
+    log = counting(platform)
+    # Null for an invocation that is not in the log.
+    position = pc.index_in(asked, value_set=_text(log, "invocation").combine_chunks())
     rows = client
     for name in (*PLATFORM_COLUMNS, "attempt"):
-        theirs = _plain(platform.column(name)).take(position)
+        theirs = _plain(log.column(name)).take(position)
         ours = _plain(client.column(name))
         rows = _replace(rows, name, pc.coalesce(theirs, ours))
+    # A function may answer with this status, too, where requests are answered by functions.
+    is_accepted = pc.and_(
+        pc.equal(client.column("status"), _ACCEPTED), log.column(_IDENTIFIED).take(position)
+    )
+    is_accepted = pc.fill_null(is_accepted, False)
+    theirs = _plain(log.column("outcome")).take(position)
+    outcome = pc.if_else(is_accepted, theirs, _plain(client.column("outcome")))
+    rows = _replace(rows, "outcome", outcome)
+    for name in _TIMES_OF_ANSWER:
+        times = rows.column(name)
+        rows = _replace(rows, name, pc.if_else(is_accepted, pa.scalar(None, times.type), times))
     matched = len(position) - position.null_count
     known = pc.is_in(logged, value_set=asked.combine_chunks())
     return Joined(
         rows=record.conform(rows, "invocations"),
         matched=matched,
         strangers=platform.num_rows - int(pc.sum(known).as_py() or 0),
-        repeated=platform.num_rows - len(pc.unique(logged)),
+        repeated=platform.num_rows - log.num_rows,
+        accepted=int(pc.sum(is_accepted).as_py() or 0),
         preempted=_preempted(client, earlier),
     )
 
@@ -133,18 +195,25 @@ def _preempted(client: pa.Table, earlier: pa.Table) -> pa.Table:
     return record.conform(rows, "invocations")
 
 
-def unmatched(client: pa.Table, platform: pa.Table) -> int:
+def unmatched(client: pa.Table, platform: pa.Table, *, names_invocations: bool = False) -> int:
     """Client rows that the platform answered (it gave a request id) but did not log.
 
     Hops are not the client's: what functions report of them need not be true.
+
+    Args:
+        client: the rows of an experiment.
+        platform: the log.
+        names_invocations: whether the platform names each invocation in its answer, so that a
+            function's answer without a name, an error as well, is one that cannot be found.
     """
     is_answered = pc.is_valid(client.column("request_id"))
+    if names_invocations:
+        is_answered = pc.or_(is_answered, columns.is_answer(client))
     answered = client.filter(pc.and_(is_answered, pc.invert(columns.is_hop(client))))
     if answered.num_rows == 0:
         return 0
-    known = pc.is_in(
-        _text(answered, "invocation"), value_set=_text(platform, "invocation").combine_chunks()
-    )
+    logged = _text(identified(answered, platform), "invocation").combine_chunks()
+    known = pc.is_in(_text(answered, "invocation"), value_set=logged)
     missing: int = answered.num_rows - int(pc.sum(known).as_py() or 0)
     return missing
 

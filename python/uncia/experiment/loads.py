@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from uncia import record
-from uncia.doctor.monitors import Asked, Monitors
 from uncia.errors import UnciaError
 from uncia.experiment.conclude import conclude
 from uncia.experiment.describe import Content, Description
 from uncia.experiment.expect import FAILURES
-from uncia.experiment.noise import NoiseWatch
+from uncia.experiment.noise import MachineWatch
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import new_run_id
 from uncia.platforms import processes
@@ -69,25 +67,13 @@ class KeptLoad:
     rows: Path
     _description: Description
     _journal: Journal
-    _noise: NoiseWatch = field(default_factory=NoiseWatch)
-    _monitors: Monitors | None = None
+    _machine: MachineWatch = field(default_factory=MachineWatch)
 
     def on_start(self, process: int) -> None:
         """Write a generator process down, so that ``uncia clean`` can end it after a crash."""
         identity = processes.identify(process)
         if identity is not None:
             self._journal.created(Resource("local", "process", str(process), identity.detail()))
-
-    def _watch(self, asked: Sequence[Asked]) -> None:
-        """Start the monitors that the workload file names."""
-        if asked:
-            self._monitors = Monitors.start(
-                asked,
-                self.folder.part("machine", 0, "monitors"),
-                self._description.epoch_unix_ns,
-                run=self._description.run,
-                ours=[os.getpid()],
-            )
 
     def conclude(self, ended: Ended, failures: list[str], reporter: Reporter) -> dict[str, Any]:
         """Write the tables of the machine and the bills, the summary and the report.
@@ -104,9 +90,7 @@ class KeptLoad:
             UnciaError: something could not be computed or written; the rows are there all the same.
         """
         description = self._description
-        description.warnings += [*ended.warnings, *self._noise.stop()]
-        if self._monitors is not None:
-            description.warnings += dict.fromkeys(self._monitors.stop())
+        description.warnings += [*ended.warnings, *self._machine.stop()]
         description.explained = ended.explained
         description.round_trips = {str(self.prepared.load.experiment): [*ended.rtt]}
         description.failures = failures
@@ -115,13 +99,8 @@ class KeptLoad:
         if ended.interrupted:
             description.status = "interrupted"
         epoch = description.epoch_unix_ns
-        machine = record.merge(
-            [
-                self._noise.table(epoch, description.run),
-                *(record.read(part, "machine") for part in self.folder.parts("machine")),
-            ],
-            "machine",
-        )
+        parts = [record.read(part, "machine") for part in self.folder.parts("machine")]
+        machine = record.merge(parts, "machine")
         machine = record.conform(machine, "machine", epoch)
         record.write(machine, self.folder.path / "machine.parquet", "machine")
         for part in self.folder.parts("machine"):
@@ -161,17 +140,18 @@ def kept(
         )
         load = replace(prepared.load, run=run, epoch_unix_ns=epoch)
         part = KeptLoad(folder, replace(prepared, load=load), rows, description, journal)
-        part._noise.start(description)
-        part._watch(asked_of(prepared.workload.monitors))
+        part._machine.start(description, folder, asked_of(prepared.workload.monitors))
         folder.write_run(description.data())
         yield part
     except BaseException:
         folder.mark_failed()
         raise
     finally:
-        if part is not None and part._monitors is not None:
-            part._monitors.stop()
-        if not rows.exists() and not list(folder.path.glob(f"*{STREAM}")):
+        if part is not None:
+            part._machine.stop()
+        # What the machine did is of no use without rows.
+        streams = {*folder.path.glob(f"*{STREAM}")} - {*folder.parts("machine")}
+        if not rows.exists() and not streams:
             folder.remove()
         for resource in journal.outstanding:
             # Generators never outlive the call that sends.

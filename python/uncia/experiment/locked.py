@@ -6,11 +6,12 @@ far along, so that all of them take the same time, which may be far from that of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from uncia.experiment.model import ExperimentFile, Function
-from uncia.experiment.plan import Plan
+from uncia.experiment.plan import ExperimentPlan, Plan
 from uncia.experiment.sources import Sources
 from uncia.providers import LAMBDA_BYTES
 from uncia.settings import PLATFORM_SETTINGS
@@ -33,7 +34,7 @@ def expected(plan: Plan, sources: Sources) -> list[str]:
     Whether it matters depends on what they compute: less than the quota is never held back.
     """
     warnings = []
-    for experiment in plan.experiments:
+    for experiment in _measured(plan):
         for stream in experiment.streams:
             function = plan.deployments[stream.deployment].function
             period = _period(function, plan.file)
@@ -60,7 +61,7 @@ def observed(plan: Plan, rows: pa.Table) -> list[str]:
     import pyarrow.compute as pc
 
     warnings = []
-    for experiment in plan.experiments:
+    for experiment in _measured(plan):
         of_experiment = rows.filter(pc.equal(rows["experiment"], experiment.name))
         periods: dict[str, set[int | None]] = {}
         for stream in experiment.streams:
@@ -83,6 +84,11 @@ def observed(plan: Plan, rows: pa.Table) -> list[str]:
                 f" other times. {_ADVICE}"
             )
     return warnings
+
+
+def _measured(plan: Plan) -> Iterator[ExperimentPlan]:
+    """The experiments whose durations are read: all but warm-ups of others."""
+    return (experiment for experiment in plan.experiments if experiment.warmup_of is None)
 
 
 def _over_quota(rows: pa.Table, period: int) -> int:

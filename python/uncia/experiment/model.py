@@ -22,6 +22,7 @@ from uncia.workload import chains
 from uncia.workload.arrivals import PROCESSES, ArrivalProcess, Arrivals
 from uncia.workload.chains import ChainStage
 from uncia.workload.columns import ColumnField
+from uncia.workload.hints import Hints
 from uncia.workload.loops import MAX_CLIENTS, NO_THOUGHT, Closed, Think
 from uncia.workload.mapping import ReplayArrivals
 from uncia.workload.model import FieldForm
@@ -159,6 +160,9 @@ class Sender(Form):
     fields: dict[Name, FieldForm] = Field(
         default_factory=dict, description="Drawn for each request, for {{name}} in parameters"
     )
+    hints: Hints | None = Field(
+        None, description="What requests say of those to come (x-uncia-next); by default nothing"
+    )
     settings: Override = Field(
         default_factory=Override, description="Deployed apart, with these changed"
     )
@@ -175,6 +179,8 @@ class Sender(Form):
             return "with a chain, parameters and settings belong into its stages"
         if self.chain is not None and self.fields:
             return "fields are of a function's requests, and a chain's stages have none"
+        if self.hints is not None and (self.chain is not None or self.closed is not None):
+            return "hints are of a function's arrivals: of others nobody knows when they come"
         return self._misfit_of_replay(what)
 
     def _misfit_of_replay(self, what: str) -> str | None:
@@ -285,7 +291,7 @@ class Experiment(Sender):
                 key
                 for key in (
                     *("function", "chain", "kind", "arrivals", "closed"),
-                    *("parameters", "fields"),
+                    *("parameters", "fields", "hints"),
                 )
                 if getattr(self, key)
             ]
@@ -341,7 +347,7 @@ class ExperimentFile(Form):
         description="The report and summary.json also show latencies less the median round trip",
     )
     monitors: MonitorForms = Field(
-        default_factory=list, description="What watches this machine during the run"
+        default_factory=list, description="What watches this machine, or others, during the run"
     )
 
 

@@ -14,6 +14,7 @@ from uncia.experiment.model import ExperimentFile, Function
 from uncia.experiment.stages import ChainPlan
 from uncia.experiment.triggers import TriggerPlan
 from uncia.workload.arrivals import ArrivalProcess
+from uncia.workload.hints import Hints
 from uncia.workload.loops import NO_THOUGHT, Closed, ThinkTime
 
 WARMUP_SUFFIX: Final = ".warmup"
@@ -57,6 +58,7 @@ class StreamPlan:
         recorded: of a replay, the function whose requests these are.
         replay: of the first stream of a replay, the whole of it in words.
         hops: of the first stage of a chain that the client does not carry on, the chain.
+        hints: what its requests say of those to come.
     """
 
     alias: str
@@ -75,6 +77,7 @@ class StreamPlan:
     recorded: str | None = None
     replay: str | None = None
     hops: ChainPlan | None = None
+    hints: Hints | None = None
 
     def deployments(self) -> set[str]:
         """The keys of all that it needs to be deployed."""

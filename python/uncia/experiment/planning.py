@@ -7,13 +7,13 @@ settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from uncia import yamlio
 from uncia.errors import Mistakes, UnciaError
-from uncia.experiment import reaches, replays, requests
+from uncia.experiment import deployable, reaches, replays, requests
 from uncia.experiment.chained import ChainBuilder
 from uncia.experiment.deployments import Deployments, apply
 from uncia.experiment.expect import Expect
@@ -27,7 +27,13 @@ from uncia.experiment.model import (
     Stream,
 )
 from uncia.experiment.neighbours import ALONE_SUFFIX, LONGEST_NS, NEIGHBOURS_SUFFIX
-from uncia.experiment.plan import WARMUP_SUFFIX, ExperimentPlan, Plan, StreamPlan
+from uncia.experiment.plan import (
+    WARMUP_SUFFIX,
+    DeploymentPlan,
+    ExperimentPlan,
+    Plan,
+    StreamPlan,
+)
 from uncia.experiment.replays import Replays
 from uncia.experiment.sources import Sources
 from uncia.experiment.triggers import TriggerForm, TriggerPlan, place
@@ -85,9 +91,30 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
             f"there is no experiment {missing[0]!r}",
             hint=f"The file's experiments are: {', '.join(sorted(names))}.",
         )
-    made = Plan(file, builder.deployments.plans, experiments, builder.warnings, triggers)
+    warnings = [*builder.warnings, *_left_out(file, builder.deployments.plans.values())]
+    made = Plan(file, builder.deployments.plans, experiments, warnings, triggers)
     reaches.check(made, sources)
-    return made
+    return replace(made, warnings=[*warnings, *deployable.check(made, sources)])
+
+
+def _left_out(file: ExperimentFile, deployed: Iterable[DeploymentPlan]) -> Iterator[str]:
+    """What the embedded platform is told not to do, which readers of its rows must know."""
+    every = getattr(file.platform, "metering", None)
+    unmetered = {
+        deployment.alias
+        for deployment in deployed
+        if deployment.function.declared().get("metering", every) is False
+    }
+    if unmetered:
+        yield (
+            f"What {', '.join(sorted(unmetered))} used was not measured (metering: false): its CPU"
+            " time, throttling and memory are null, and so is what is billed by them."
+        )
+    if getattr(file.platform, "log", None) == "memory":
+        yield (
+            "The platform's log was in memory alone (log: memory): had the platform been killed,"
+            " rows would be missing, and asynchronous events that had ended would have run again."
+        )
 
 
 def _check_defaults(file: ExperimentFile, sources: Sources, alias: str, function: Function) -> None:
@@ -306,6 +333,7 @@ class _Builder:
             start_ns=stream.start,
             template=content.template,
             fields=content.fields,
+            hints=stream.hints,
         )
 
     def _replay(
@@ -339,6 +367,7 @@ class _Builder:
                     fields=part.fields,
                     recorded=part.recorded,
                     replay=None if plans else replay.sentence,
+                    hints=stream.hints,
                 )
             )
         return plans

@@ -17,9 +17,8 @@ from uncia.experiment.plan import ExperimentPlan
 from uncia.platforms import Platform
 from uncia.units import NS_PER_S, format_duration
 
-# A platform's log may lag behind its answers for a moment; after this it is missing, not late.
-_COLLECT_PATIENCE_S: Final = 5.0
 _COLLECT_POLL_S: Final = 0.05
+_LONGEST_POLL_S: Final = 1.0
 
 
 @dataclass
@@ -29,6 +28,8 @@ class PlatformLog:
     Attributes:
         description: of the run; learns of warnings.
         aliases: what the file calls a function, by the name that it has on the platform.
+        lag_ns: how long the log may lag behind the platform's answers.
+        names_invocations: whether the platform names invocations itself, in its answers.
         invocations: as they were fetched, a table each time.
         spans: likewise.
         instances: all so far.
@@ -36,6 +37,8 @@ class PlatformLog:
 
     description: Description
     aliases: Mapping[str, str]
+    lag_ns: int
+    names_invocations: bool
     invocations: list[pa.Table] = field(default_factory=list)
     spans: list[pa.Table] = field(default_factory=list)
     instances: pa.Table | None = None
@@ -52,15 +55,19 @@ class PlatformLog:
         """
         logged: list[pa.Table] = []
         for experiment, rows in answered:
-            deadline = time.monotonic() + _COLLECT_PATIENCE_S
+            deadline = time.monotonic() + self.lag_ns / NS_PER_S
+            poll_s = _COLLECT_POLL_S
             while True:
                 fetched = self.fetch(platform)
                 if fetched is not None:
                     logged.append(fetched)
-                missing = unmatched(rows, record.merge(logged)) if logged else rows.num_rows
+                missing = unmatched(
+                    rows, record.merge(logged), names_invocations=self.names_invocations
+                )
                 if missing == 0 or time.monotonic() > deadline:
                     break
-                time.sleep(_COLLECT_POLL_S)
+                time.sleep(poll_s)
+                poll_s = min(2 * poll_s, _LONGEST_POLL_S)
             if missing:
                 self.description.warnings.append(
                     f"{experiment.name}: {missing} answered requests are not in the platform's log"

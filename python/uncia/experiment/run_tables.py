@@ -9,7 +9,6 @@ from uncia import record
 from uncia.experiment import hops
 from uncia.experiment.describe import Description
 from uncia.experiment.join import rename
-from uncia.experiment.noise import NoiseWatch
 from uncia.experiment.platform_log import PlatformLog
 from uncia.runs.folder import RunFolder
 from uncia.text import plural
@@ -23,16 +22,13 @@ def rows_so_far(folder: RunFolder, log: PlatformLog) -> pa.Table:
     return rename(rows, log.aliases)
 
 
-def write(
-    folder: RunFolder, log: PlatformLog, description: Description, noise: NoiseWatch
-) -> dict[str, pa.Table]:
+def write(folder: RunFolder, log: PlatformLog, description: Description) -> dict[str, pa.Table]:
     """Write the run's tables from their parts; the parts are deleted once that is done.
 
     Args:
         folder: of the run.
         log: what the platform has logged.
         description: of the run; learns of warnings.
-        noise: has watched the machine.
 
     Raises:
         UnciaError: a part cannot be read, or a table not be written.
@@ -53,6 +49,11 @@ def write(
                 f"the platform's log holds {joined.strangers} invocations that no client row"
                 " asked for; they are not in the tables"
             )
+        if joined.accepted:
+            description.warnings.append(
+                f"accepted and not waited for (HTTP 202): {plural(joined.accepted, 'request')};"
+                " the platform's log says how they ended, and they have no latency"
+            )
         if joined.repeated:
             description.warnings.append(
                 f"the platform's log holds {joined.repeated} rows of invocations it had already"
@@ -65,13 +66,8 @@ def write(
         "spans",
     )
     instances = log.instances or record.empty("instances", epoch)
-    machine = record.merge(
-        [
-            noise.table(epoch, description.run),
-            *(record.read(part, "machine") for part in folder.parts("machine")),
-        ],
-        "machine",
-    )
+    watched = [record.read(part, "machine") for part in folder.parts("machine")]
+    machine = record.merge(watched, "machine")
     tables = {
         "invocations": record.conform(rename(client, log.aliases), "invocations", epoch),
         "spans": hops.without(record.conform(spans, "spans", epoch), unknown),

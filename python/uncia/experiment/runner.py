@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,14 +14,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from uncia import engine, record, services
-from uncia.doctor.monitors import Asked, Monitors, unseen
+from uncia.doctor.monitors import INSTANCES, Asked
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import locked, run_tables, streams, verdict
 from uncia.experiment.conclude import conclude
-from uncia.experiment.deployed import Deployed
+from uncia.experiment.deployed import Deployed, prefix_of
 from uncia.experiment.describe import Description, content
 from uncia.experiment.neighbours import Neighbours
-from uncia.experiment.noise import NoiseWatch
+from uncia.experiment.noise import MachineWatch
 from uncia.experiment.plan import ExperimentPlan, Plan
 from uncia.experiment.platform_log import PlatformLog
 from uncia.experiment.progress import Reporter, sends
@@ -158,8 +157,7 @@ class Execution:
     reporter: Reporter
     interruption: Interruption
     platform: Platform | None = None
-    noise: NoiseWatch = field(default_factory=NoiseWatch)
-    monitors: Monitors | None = None
+    machine: MachineWatch = field(default_factory=MachineWatch)
     extend: Extend | None = None
     watch: Watch | None = None
     with_report: bool = True
@@ -169,7 +167,13 @@ class Execution:
 
     def __post_init__(self) -> None:
         self.deployed = Deployed(self.sources, self.description, self.reporter)
-        self.log = PlatformLog(self.description, self.deployed.aliases)
+        can = adapter(self.plan.platform).CAPABILITIES
+        self.log = PlatformLog(
+            self.description,
+            self.deployed.aliases,
+            can.log_lag(self.plan.file.platform),
+            can.names_invocations,
+        )
 
     def carry_out(self) -> Outcome:
         """Measure, remove, conclude."""
@@ -196,11 +200,8 @@ class Execution:
             return self._leave_nothing(error, interrupted)
         try:
             with self.interruption.held():
-                tables = run_tables.write(self.folder, self.log, self.description, self.noise)
-            if self.monitors is not None:
-                watching = self.monitors.watching
-                silent = unseen(tables["machine"], self._asked(), watching)
-                self.description.warnings.extend(silent)
+                tables = run_tables.write(self.folder, self.log, self.description)
+            self.description.warnings.extend(self.machine.unseen(tables["machine"]))
             for warning in locked.observed(self.plan, tables["invocations"]):
                 self.description.warnings.append(warning)
                 self.reporter.note(f"Warning: {warning}")
@@ -262,8 +263,9 @@ class Execution:
 
     def _measure(self) -> None:
         """Everything between the first and the last request."""
-        self.noise.start(self.description)
-        self._start_monitors()
+        # What does not work here is said before the run, and is in its warnings, too.
+        for sentence in self.machine.start(self.description, self.folder, self._asked()):
+            self.reporter.note(f"Warning: {sentence}")
         self.description.warnings.extend(self.plan.warnings)
         kind = self.plan.platform
         context = Context(self.description.run, self.journal, self.reporter.note, warn=self._warn)
@@ -300,24 +302,15 @@ class Execution:
                     self.deployed.remove(platform, key)
             position += 1
 
-    def _start_monitors(self) -> None:
-        """Start what the file names to watch this machine; it watches until all is removed."""
-        forms = self.plan.file.monitors
-        if forms:
-            self.monitors = Monitors.start(
-                self._asked(),
-                self.folder.part("machine", 0, "monitors"),
-                self.description.epoch_unix_ns,
-                run=self.description.run,
-                ours=[os.getpid()],
-            )
-            # What does not work here is said before the run, and is in its warnings, too.
-            for sentence in self.monitors.sentences:
-                self.reporter.note(f"Warning: {sentence}")
-
     def _asked(self) -> list[Asked]:
-        """The monitors that the file names."""
-        return asked_of(self.plan.file.monitors)
+        """The monitors that the file names, of this run's control groups unless it says whose."""
+        run = self.description.run
+        own = adapter(self.plan.platform).CAPABILITIES.groups(run, prefix_of(run))
+        return [
+            watch
+            for it in asked_of(self.plan.file.monitors)
+            for watch in (_of_run(it, own) if own and tuple(it.groups) == INSTANCES else [it])
+        ]
 
     def _extend_plan(self, platform: Platform) -> None:
         """Let the plan go on with what is made of the rows so far, if anything is."""
@@ -430,13 +423,12 @@ class Execution:
 
     def _remove(self) -> None:
         """Remove all that is deployed and end the platform, whatever fails on the way."""
-        self.description.warnings.extend(self.noise.stop())
         platform = self.platform
         if platform is None:
-            self._stop_monitors()
+            self.description.warnings.extend(self.machine.stop())
             return
         try:
-            failed = self.deployed.remove_all(platform)
+            failed = [*self._note_events(platform), *self.deployed.remove_all(platform)]
             try:
                 # After the functions are gone every instance has ended, and says why.
                 self.log.fetch(platform)
@@ -445,13 +437,23 @@ class Execution:
             # A platform that is gone refuses everything for the same reason: it is reported once.
             self.description.warnings.extend(dict.fromkeys(failed))
         finally:
-            self._stop_monitors()
+            self.description.warnings.extend(self.machine.stop())
             platform.close()
 
-    def _stop_monitors(self) -> None:
-        """End what watches, and note what a reader of its rows should know."""
-        if self.monitors is not None:
-            self.description.warnings.extend(dict.fromkeys(self.monitors.stop()))
+    def _note_events(self, platform: Platform) -> list[str]:
+        """Warn of events that end with their functions, and have no rows; returns what failed."""
+        try:
+            waiting = platform.events_waiting()
+        except UnciaError as error:
+            return [error.message]
+        if waiting:
+            warning = (
+                f"When the run was over, the platform still had {plural(waiting, 'event')} that"
+                " functions left for each other: dropped, without a row."
+            )
+            self.description.warnings.append(warning)
+            self.reporter.note(f"Warning: {warning}")
+        return []
 
     def _note_what_is_left(self) -> None:
         """Warn of what could not be removed, once platform and services are ended."""
@@ -477,6 +479,16 @@ class Execution:
             self.description.status = "interrupted"
         else:
             self.description.status = "failed" if self.description.failures else "complete"
+
+
+def _of_run(asked: Asked, groups: Sequence[str]) -> list[Asked]:
+    """A monitor of this run's control groups, which are on this machine."""
+    here = [host for host in asked.hosts if host.url is None]
+    there = [host for host in asked.hosts if host.url is not None]
+    if not there:
+        return [replace(asked, groups=groups)]
+    split = [replace(asked, hosts=there)]
+    return [replace(asked, groups=groups, hosts=here), *split] if here else split
 
 
 def failure(outcome: Outcome) -> RunFailedError:

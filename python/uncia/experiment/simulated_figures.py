@@ -21,6 +21,7 @@ from uncia.experiment.prices import Revenue
 from uncia.experiment.simulation import RULES, Model, SimulationFile
 from uncia.stats.quantiles import QUANTILES, rank
 from uncia.stats.tally import Sample
+from uncia.units import GIB
 
 _COLUMNS: Final = ("scheduled", "ended", "execution", "outcome", "start", "qos")
 _COUNTERS: Final = (
@@ -94,6 +95,8 @@ def figures(
         **_shares(tables, window),
         "requests_in_system": (int(done["in_system"]) / done["end_ns"] if done["end_ns"] else None),
         "cold_share": cold / served if served else None,
+        **_idle(tables),
+        "hints": {name: done[f"hints_{name}"] for name in ("taken", "refused")},
         "qos": {
             qos: _of_class(by_qos[qos], qos, done, earned)
             for qos in ("interactive", "batch")
@@ -104,6 +107,24 @@ def figures(
         "price_factor_at_equal_revenue": _number(earned.factor),
         "totals": done["totals"],
     }
+
+
+def _idle(tables: Path) -> dict[str, float]:
+    """Allocated memory of idle instances over time, GB-s: all of it, and that on hints' account."""
+    idle = on_hint = 0.0
+    for part in record.scan(tables, ["allocated_memory", "idle", "hint_idle"], "instances"):
+        memory = part["allocated_memory"].combine_chunks()
+        lists = part["idle"].combine_chunks()
+        intervals = pc.list_flatten(lists)
+        lengths = pc.subtract(
+            pc.struct_field(intervals, "end"), pc.struct_field(intervals, "start")
+        )
+        of_each = memory.take(pc.list_parent_indices(lists))
+        idle += float(np.dot(of_each.to_numpy().astype(float), lengths.to_numpy().astype(float)))
+        times = pc.fill_null(part["hint_idle"].combine_chunks(), 0)
+        on_hint += float(np.dot(memory.to_numpy().astype(float), times.to_numpy().astype(float)))
+    unit = GIB * 10**9
+    return {"idle_gb_s": idle / unit, "hint_idle_gb_s": on_hint / unit}
 
 
 def _count(flags: pa.ChunkedArray) -> int:

@@ -17,11 +17,14 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from uncia import yamlio
+from uncia.errors import Mistakes
 from uncia.forms import Form, Name
+from uncia.settings import POLICIES
 from uncia.traces import bb
 from uncia.units import MICRO_PER_VCPU, Duration, Size, Vcpu
 from uncia.workload.arrivals import Arrivals
 from uncia.workload.arrivals._gap import Gap
+from uncia.workload.hints import Hints
 
 SIMULATED: Final = "simulated"
 """The kind of platform of a simulated run, in its ``run.yaml``."""
@@ -70,6 +73,7 @@ class Function(Form):
     preemptible: bool = Field(False, description="Whether an instance may be stopped for memory")
     qos: Literal["interactive", "batch"] = Field("interactive", description="What callers await")
     keep_alive: Duration = Field(600 * 10**9, description="How long an idle instance is kept")
+    min_instances: int = Field(0, ge=0, le=1_000_000, description="Instances that are kept ready")
     arrivals: Arrivals = Field(description="When it is called")
     phases: list[Phase] = Field(min_length=1, description="What it does, one after the other")
 
@@ -114,6 +118,7 @@ class TraceOf(Form):
         None, ge=0, description="Held by requests whose memory was not measured"
     )
     keep_alive: Duration = Field(600 * 10**9, description="How long an idle instance is kept")
+    min_instances: int = Field(0, ge=0, le=1_000_000, description="Instances that are kept ready")
     too_large: Literal["refuse", "clip"] = Field(
         "refuse", description="What becomes of functions that no worker can hold"
     )
@@ -136,6 +141,20 @@ class TracedFunction:
     spot_cpu: int
     preemptible: bool
     qos: str
+
+
+class SimulatedHints(Hints):
+    """What the requests of all functions say of those to come."""
+
+    kind: Literal["none", "perfect", "noisy", "lying"] = Field(  # type: ignore[assignment]
+        description="As in experiment files; none: nothing"
+    )
+    instances: int = Field(10, ge=0, le=2**32 - 1, description="Each function's hint_instances")
+
+    def of_function(self) -> dict[str, Any]:
+        """What the engine takes with each function."""
+        hints = None if self.kind == "none" else self.engine()
+        return {"hints": hints, "hint_instances": self.instances}
 
 
 class StartsOf(Form):
@@ -175,12 +194,15 @@ class Parameters(Form):
     cpu_overcommit: int = Field(200, ge=1, le=1_000_000, description="Percent")
     overtaking_times: int = Field(10, ge=0, le=1_000_000, description="Times its own cost")
     overtaking_max: Duration = Field(60 * 10**9, ge=0, description="At most so long")
+    hint_within: Duration = Field(10**9, ge=0, description="How exact hints are that do not say")
+    hint_ahead: Duration = Field(24 * 3600 * 10**9, ge=0, description="How far ahead they may be")
 
     def engine(self) -> dict[str, int]:
         """The parameters as the engine takes them."""
+        times = ("overtaking_max", "hint_within", "hint_ahead")
         return {
-            **self.model_dump(exclude={"overtaking_max"}),
-            "overtaking_max_ns": self.overtaking_max,
+            **self.model_dump(exclude=set(times)),
+            **{f"{name}_ns": getattr(self, name) for name in times},
         }
 
 
@@ -204,6 +226,9 @@ class SimulationFile(Form):
         default_factory=dict, description="Instead of the model's own, by choice"
     )
     parameters: Parameters = Parameters()
+    hints: SimulatedHints | None = Field(
+        None, description="What requests say of those to come; by default nothing"
+    )
     sharing: Sharing | None = Field(None, description="Instead of the model's own")
     starts: Annotated[list[Duration], Field(min_length=1)] | StartsOf = Field(
         [0], description="How long starts take: each one of these, or of a run's, equally likely"
@@ -286,7 +311,19 @@ def load(path: Path) -> tuple[SimulationFile, yamlio.Document]:
         UnciaError: it cannot be read, or is none: with file, line and key.
     """
     document = yamlio.load(path)
-    return yamlio.validate(SimulationFile, document), document
+    file = yamlio.validate(SimulationFile, document)
+    mistakes = Mistakes()
+    for name, policy in file.policies.items():
+        with mistakes.collect():
+            choice = POLICIES.get(name)
+            if choice is None:
+                message = f"no policy makes the choice {name!r}"
+                raise document.error(("policies", name), message, tuple(POLICIES))
+            if policy not in choice.policies:
+                message = f"there is no policy {policy!r}"
+                raise document.error(("policies", name), message, choice.policies)
+    mistakes.raise_all()
+    return file, document
 
 
 def experiment(file: SimulationFile, model: Model, seed: int) -> str:
@@ -353,6 +390,7 @@ def _functions(
     rules: Rules,
     requests: tuple[Path, Mapping[str, TracedFunction]] | None,
 ) -> list[dict[str, Any]]:
+    hints = {} if file.hints is None else file.hints.of_function()
     if file.trace is None or requests is None:
         return [
             {
@@ -361,6 +399,8 @@ def _functions(
                 "preemptible": function.preemptible and rules.honours_spot,
                 "qos": function.qos,
                 "keep_alive_ns": function.keep_alive,
+                "min_instances": function.min_instances,
+                **hints,
                 "arrivals": function.arrivals.engine(),
                 "phases": [phase.engine() for phase in function.phases],
             }
@@ -373,6 +413,8 @@ def _functions(
             "preemptible": function.preemptible and rules.honours_spot,
             "qos": function.qos,
             "keep_alive_ns": file.trace.keep_alive,
+            "min_instances": file.trace.min_instances,
+            **hints,
         }
         for name, function in requests[1].items()
     ]

@@ -116,14 +116,14 @@ class Sources:
         :raises UnciaError: with file, line and key.
         """
         chosen = function.declared().get("start_from")
-        runtime = self._runtime(function)
+        runtime = self.runtime(function)
         if chosen is None or runtime is None or chosen in runtime.start_from:
             return
         raise self.document.error(
             at, f"no function in {runtime.name} is started from {chosen!r}", runtime.start_from
         )
 
-    def _runtime(self, function: Function) -> Runtime | None:
+    def runtime(self, function: Function) -> Runtime | None:
         """What it runs in, if that is one of the platform's."""
         if function.runtime is not None:
             return LANGUAGES.get(language(function.runtime))

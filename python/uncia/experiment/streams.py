@@ -55,6 +55,7 @@ def make(plan: Plan, stream: StreamPlan, deployed: Deployed) -> Stream:
         allocated_memory=None if function.source else function.memory,
         allocated_cpu=None if function.source else function.vcpu,
         execution=function.execution,
+        hints=None if stream.hints is None else stream.hints.engine(),
     )
 
 

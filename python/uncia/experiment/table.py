@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
+from uncia import terminal
 from uncia.experiment.plan import WARMUP_SUFFIX
 from uncia.runs.folder import REPORT
+from uncia.runs.warnings import by_importance
 from uncia.text import plural
 
 if TYPE_CHECKING:
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 _MAX_ERRORS: Final = 8
 _MAX_TRACE_LINES: Final = 12
 _MAX_OUTPUT_LINES: Final = 8
+_MAX_WARNINGS: Final = 3
+_MAX_WARNING_CHARACTERS: Final = 400
 
 
 def show(outcome: Outcome) -> None:
@@ -46,11 +51,19 @@ def show(outcome: Outcome) -> None:
             f"A million requests like these cost {bills[low]:.2f} USD ({low})"
             f" to {bills[high]:.2f} USD ({high}); {plural(len(tariffs), 'tariff')} in the report."
         )
-    warnings = outcome.summary.get("warnings", [])
-    if warnings:
-        console.print(f"{plural(len(warnings), 'warning')} in the report.")
+    for line in warning_lines(outcome.summary.get("warnings", [])):
+        console.print(line)
     if outcome.folder.exists():
         console.print(report_line(outcome.folder))
+
+
+def warning_lines(warnings: Sequence[str]) -> Iterator[str]:
+    """The warnings of a run that matter most, not too long, and how many there are."""
+    distinct = by_importance(warnings)
+    for warning in distinct[:_MAX_WARNINGS]:
+        yield f"Warning: {shorten(warning, _MAX_WARNING_CHARACTERS, placeholder=' ...')}"
+    if distinct:
+        yield f"{plural(len(distinct), 'warning')} in the report."
 
 
 def report_line(folder: Path) -> str:
@@ -77,11 +90,20 @@ def summary_table(experiments: Mapping[str, Mapping[str, Any]]) -> None:
             name,
             f"{summary['invocations'] - summary['hop_rows']:,}",
             f"{summary['failed']:,}",
-            *(f"{summary['starts'].get(kind, 0):,}" for kind in starts),
+            *(_starts_of(summary, kind) for kind in starts),
             *(_number(latency[key]) for key in ("p50", "p99", "max")),
             *(_number(summary[key]) for key in ("mr", "tr", "tmr")),
         )
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    terminal.show(Console(highlight=False, markup=False, emoji=False), table)
+
+
+def _starts_of(summary: Mapping[str, Any], kind: str) -> str:
+    """How many invocations met a kind of start; a dash where none says how it started."""
+    if summary["invocations"] and not summary["starts"]:
+        return "-"
+    count = f"{summary['starts'].get(kind, 0):,}"
+    # Hops are started as well, and are no requests.
+    return f"{count} of {summary['invocations']:,}" if summary["hop_rows"] else count
 
 
 def load_summary(summary: Mapping[str, Any]) -> None:
@@ -106,7 +128,7 @@ def load_summary(summary: Mapping[str, Any]) -> None:
             table.add_row(name, _number(entry["value"]), f"{_number(low)} to {_number(high)}")
         if "quantiles_less_rtt" not in summary:
             table.add_row("max", _number(summary["latency_ms"]["max"]), "")
-        console.print(table)
+        terminal.show(console, table)
     for line in (
         *_unsupported(summary),
         *_event(summary),

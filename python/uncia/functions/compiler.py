@@ -7,16 +7,15 @@ import os
 import platform
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
+from uncia import programs
+from uncia.cache import cache_folder, create_once
 from uncia.errors import UnciaError
-from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.dependencies import Target
 
 _OPTIONS: Final = ("-std=c11", "-O2", "-static", "-s")
-_LAST_LINES: Final = 8
 
 
 def compile_c(source: Path, architecture: str | None = None, include: Path | None = None) -> Path:
@@ -66,14 +65,8 @@ def compile_c(source: Path, architecture: str | None = None, include: Path | Non
 
 
 def _run(command: list[str], source: Path) -> str:
-    process = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    return programs.run(
+        command,
+        f"compiling {source} failed",
+        hint="Static programs need the C library's static files (libc6-dev, glibc-static).",
     )
-    if process.returncode != 0:
-        output = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
-        raise UnciaError(
-            f"compiling {source} failed:\n" + "\n".join(output[-_LAST_LINES:]),
-            hint="Static programs need the C library's static files (libc6-dev, glibc-static).",
-            exit_code=1,
-        )
-    return process.stdout

@@ -7,15 +7,15 @@ import importlib.util
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from uncia import programs
+from uncia.cache import cache_folder, create_once
 from uncia.errors import UnciaError
-from uncia.functions.cache import cache_folder, create_once
 
 LOCK_NAME: Final = "requirements.txt"
 _LAYOUT: Final = 1  # counts up when what is kept of an installation changes
@@ -33,7 +33,6 @@ _MANYLINUX: Final = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manyl
 
 _PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?\s*==\s*([^\s;]+)")
 
-_LAST_LINES: Final = 8
 _NOTES: Final = ("INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.json")
 
 
@@ -150,17 +149,11 @@ def install(lock: Path, target: Target) -> Path:
 
 def _install(lock: Path, target: Target, partial: Path) -> None:
     command = _installer(lock, target, partial)
-    process = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    programs.run(
+        command,
+        f"installing {lock} for Python {target.python_version} on {target.architecture} failed",
+        hint="Nothing was kept. Check the network, and that there are wheels for this target.",
     )
-    if process.returncode != 0:
-        output = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
-        raise UnciaError(
-            f"installing {lock} for Python {target.python_version} on {target.architecture}"
-            " failed:\n" + "\n".join(output[-_LAST_LINES:]),
-            hint="Nothing was kept. Check the network, and that there are wheels for this target.",
-            exit_code=1,
-        )
     partial.mkdir(exist_ok=True)
     # Scripts carry the path of this machine's interpreter, and a handler cannot use them anyway.
     shutil.rmtree(partial / "bin", ignore_errors=True)

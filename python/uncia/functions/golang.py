@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from uncia import programs
+from uncia.cache import cache_folder, create_once
 from uncia.errors import UnciaError
 from uncia.functions import calls
-from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.dependencies import Target
 
 OLDEST: Final = (1, 21)
@@ -35,7 +36,6 @@ _OPTIONS: Final = (
     "-ldflags=-s -w -buildid=",
 )
 _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-_LAST_LINES: Final = 8
 
 
 def find(oldest: tuple[int, ...] = OLDEST) -> tuple[Path, tuple[int, ...]]:
@@ -60,6 +60,31 @@ def find(oldest: tuple[int, ...] = OLDEST) -> tuple[Path, tuple[int, ...]]:
         described = ".".join(map(str, _version(programs[0]))) or "no Go that says its version"
         raise UnciaError(f"{programs[0]} is {described}, too old to build with", hint=_hint(oldest))
     raise UnciaError("there is no Go to build with", hint=_hint(oldest))
+
+
+def build_pinned(module: Path, program: str, output: Path, name: str) -> None:
+    """Build a program of others, whose version and all that it is made of a module pins.
+
+    Args:
+        module: the folder with its ``go.mod`` and ``go.sum``, which says the oldest Go.
+        program: the path of its package.
+        output: the executable.
+        name: the program's, for messages.
+
+    Raises:
+        UnciaError: there is no Go that is new enough, or the build failed.
+    """
+    text = (module / MODULE).read_text(encoding="utf-8")
+    oldest = re.search(r"^go (\d+)\.(\d+)", text, re.MULTILINE)
+    assert oldest is not None, "a module says it"
+    go, _ = find((int(oldest[1]), int(oldest[2])))
+    fixed = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "", "GOTOOLCHAIN": "local"}
+    programs.run(
+        [str(go), "build", "-trimpath", "-mod=readonly", "-o", str(output), program],
+        f"{name} cannot be built",
+        folder=module,
+        environment={**os.environ, **fixed},
+    )
 
 
 def check(folder: Path) -> None:
@@ -141,23 +166,14 @@ def _run(command: list[str], folder: Path, sources: Path, machine: str) -> None:
     fixed = {"CGO_ENABLED": "0", "GOOS": "linux", "GOARCH": machine, "GOWORK": "off"}
     # The version that was found, and no other that a module asks for: it would be fetched.
     fixed |= {"GOTOOLCHAIN": "local", "GOFLAGS": "", "GOAMD64": "v1", "GOARM64": "v8.0"}
-    process = subprocess.run(
+    programs.run(
         command,
-        cwd=sources,
-        env={**os.environ, **fixed},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
+        f"building {folder} failed",
+        hint=f"Try it there: cd {folder} && go mod tidy && go vet ./...",
+        folder=sources,
+        environment={**os.environ, **fixed},
+        names=(str(sources), str(folder)),
     )
-    if process.returncode != 0:
-        output = (process.stdout + process.stderr).replace(str(sources), str(folder))
-        lines = [line for line in output.splitlines() if line.strip()]
-        raise UnciaError(
-            f"building {folder} failed:\n" + "\n".join(lines[-_LAST_LINES:]),
-            hint=f"Try it there: cd {folder} && go mod tidy && go vet ./...",
-            exit_code=1,
-        )
 
 
 def _version(program: Path) -> tuple[int, ...]:

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from uncia.cache import cache_folder, create_once
 from uncia.errors import UnciaError
-from uncia.functions.cache import cache_folder, create_once
 
 OLDEST: Final = 17
 """The oldest Java that runs the classes, and that compiles them."""
+
+OLDEST_WITH_PROFILES: Final = 25
+"""The oldest Java whose caches hold how often methods ran."""
 
 HINT: Final = (
     f"Install Java {OLDEST} or newer with its compiler (Debian, Ubuntu: apt-get install"
@@ -64,6 +67,20 @@ def find() -> tuple[Path, str]:
     if "jdk.compiler" not in values.get("MODULES", "").split():
         raise UnciaError(f"{path} has no compiler (the module jdk.compiler)", hint=HINT)
     return path, version
+
+
+def find_with_profiles() -> None:
+    """Check that the Java on the PATH makes caches with profiles (``share_state: profile``).
+
+    Raises:
+        UnciaError: there is none, or it is too old.
+    """
+    path, version = find()
+    if int(version.partition(".")[0].partition("-")[0]) < OLDEST_WITH_PROFILES:
+        raise UnciaError(
+            f"{path} is Java {version}, and caches with profiles take Java {OLDEST_WITH_PROFILES}",
+            hint=f"Put a JDK {OLDEST_WITH_PROFILES} or newer first on the PATH.",
+        )
 
 
 def compile_java(folder: Path, files: Mapping[str, Path], shared: Path) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from uncia import programs
 from uncia.errors import RunFailedError, UnciaError
 from uncia.functions import maven, npm
 from uncia.functions.catalogue import load
@@ -107,10 +108,9 @@ def _compile(wanted: Sequence[str], target: Target, out: Path, *, upgrade: bool)
         command, input="\n".join(wanted) + "\n", capture_output=True, text=True, check=False
     )
     if process.returncode != 0:
-        lines = [line for line in process.stderr.splitlines() if line.strip()]
         raise RunFailedError(
             f"uv found no versions of {', '.join(wanted)} for Python {target.python_version} on"
-            f" {target.architecture}:\n" + "\n".join(lines[-_LAST_LINES:]),
+            f" {target.architecture}:\n{programs.last_lines(process.stderr, _LAST_LINES)}",
             hint="Nothing was written. Check the names, the network, and that there are binary"
             " wheels for this target.",
         )

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
+from uncia.cache import cache_folder, create_once
 from uncia.errors import RunFailedError, UnciaError
-from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.dependencies import requirement_lines
 
 LIBRARY: Final = "lib"

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from uncia import programs
+from uncia.cache import cache_folder, create_once
 from uncia.errors import RunFailedError, UnciaError
-from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.dependencies import Target
 from uncia.paths import data
 
@@ -27,7 +28,6 @@ _INTEGRITY: Final = re.compile(r"(sha(256|384|512)-[A-Za-z0-9+/]+=*(\s+|$))+")
 _SETTINGS: Final = ".npmrc"  # of a function: the registries of its packages, for example
 # Scripts of packages would run here what nobody has read.
 _QUIET: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
-_LAST_LINES: Final = 8
 
 
 def requirements(folder: Path) -> dict[str, str]:
@@ -266,8 +266,7 @@ def _npm(arguments: Sequence[str], folder: Path) -> str | None:
     )
     if process.returncode == 0:
         return None
-    lines = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
-    return "\n".join(lines[-_LAST_LINES:])
+    return programs.last_lines(process.stdout + process.stderr)
 
 
 def _packages(path: Path) -> dict[str, dict[str, Any]]:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from uncia.cache import cache_folder, create_once
 from uncia.errors import UnciaError
 from uncia.functions import calls, dependencies, golang, java, maven, npm
-from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.catalogue import load
 from uncia.functions.compiler import compile_c
 from uncia.functions.form import BOOTSTRAP, Function
@@ -277,11 +277,12 @@ def _files(folder: Path, root: Path) -> Iterator[_Entry]:
             continue
         if (child / "run.yaml").is_file():
             continue  # results of a run, beside the handler
-        resolved = child.resolve()
-        if not resolved.is_relative_to(root.resolve()):
+        # Packages have thousands of files, and only links lead out of their folder.
+        is_link = child.is_symlink()
+        if is_link and not (resolved := child.resolve()).is_relative_to(root.resolve()):
             raise UnciaError(f"{child} is a link out of its folder, to {resolved}")
         if child.is_dir():
-            if child.is_symlink():
+            if is_link:
                 raise UnciaError(f"{child} is a link to a folder; copy the folder instead")
             yield from _files(child, root)
         elif child.is_file():

@@ -16,6 +16,11 @@ PARAMETER: Final = "payload"
 SPAN: Final = "transfer"
 """The span from before a payload was sent or stored until the next function had it."""
 
+USE_STORE: Final = (
+    "Use store: hand on a key, and keep what is large in a store (of relay: by: store)."
+)
+"""What to do about a payload that is too large for a platform."""
+
 # How it was handed on, when, how many bytes, and their digest.
 _FRAME_BYTES: Final = len("inline ") + len("1234567890123456789 ") + len("123456789 ") + 65
 

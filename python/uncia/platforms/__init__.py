@@ -19,6 +19,7 @@ from pydantic import Field
 from uncia.errors import UnciaError
 from uncia.forms import Form
 from uncia.settings import Value
+from uncia.units import NS_PER_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +49,14 @@ class Capabilities:
         payload_limits: of its options, the most bytes of an event (or, in a sequence, between two
             functions), by kind of chain; a kind without one has no limit that is known.
         triggers: it begins functions and state machines when documents change.
+        languages: of its options, the languages whose functions it serves; None: of all that it
+            has a runtime for.
+        groups: patterns of the control groups in which a run's functions are, by the run and what
+            the names of its functions begin with; none where they are not known.
+        log_lag: of its options, how long its log may lag behind its answers, in nanoseconds; what
+            is not there then is missing.
+        names_invocations: it does not learn the client's names of invocations, but names each in
+            its answer: one that is named in none cannot be found in the log.
     """
 
     deploys: bool
@@ -58,6 +67,10 @@ class Capabilities:
     chains: frozenset[str] = frozenset({"client"})
     payload_limits: Callable[[Any], Mapping[str, int]] = lambda _options: {}
     triggers: bool = False
+    languages: Callable[[Any], Sequence[str] | None] = lambda _options: None
+    groups: Callable[[str, str], Sequence[str]] = lambda _run, _prefix: ()
+    log_lag: Callable[[Any], int] = lambda _options: 5 * NS_PER_S
+    names_invocations: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +158,7 @@ class Target:
 
     url: str
     method: str = "POST"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     machine: str | None = None
 
 
@@ -163,8 +176,9 @@ class Collected:
     """What a platform logged of the invocations it served since the previous collection.
 
     Tables of the schemas in :mod:`uncia.record`; times are Unix nanoseconds, ``run`` and
-    ``experiment`` are null. None where the platform keeps no such table. ``warnings`` are what
-    readers of the results must know since :meth:`Platform.start` or the previous collection.
+    ``experiment`` are null. None where the platform keeps no such table. A platform that does not
+    learn the client's names of invocations calls them by its own ``request_id``. ``warnings`` are
+    what readers of the results must know since :meth:`Platform.start` or the previous collection.
     """
 
     invocations: pa.Table | None = None
@@ -174,7 +188,7 @@ class Collected:
 
 
 class Platform(Protocol):
-    """What every platform implements; runs use a platform only by these eight methods."""
+    """What every platform implements; runs use a platform only by these nine methods."""
 
     def start(self) -> list[str]:
         """Make the platform ready; returns warnings for readers of the results."""
@@ -193,6 +207,9 @@ class Platform(Protocol):
 
     def is_settled(self) -> bool:
         """Whether no change waits for its triggers, and nothing that one began runs."""
+
+    def events_waiting(self) -> int:
+        """Return how many events were accepted and have not ended."""
 
     def remove(self, deployment: Deployment) -> None:
         """Remove the function and mark it removed in the journal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ def client(address: str, service: str = "lambda") -> Any:
             "credentials_file": nowhere,
         }
     )
+    base.register_component("data_loader", _loader())
     key, secret, session_token = pair or ("uncia", "uncia", None)
     # Typed stubs know a client for each service, and none for its name.
     session: Any = boto3.session.Session(botocore_session=base)
@@ -71,3 +73,11 @@ def client(address: str, service: str = "lambda") -> Any:
 
         api.meta.events.register("before-send", authorize)
     return api
+
+
+@functools.cache
+def _loader() -> Any:
+    """Reads botocore's descriptions of services, each once for all clients of this process."""
+    import botocore.loaders
+
+    return botocore.loaders.create_loader()

@@ -7,6 +7,7 @@ invocations, spans and instances is fetched as Arrow.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -35,7 +36,7 @@ from uncia.platforms import (
     processes,
     triggers,
 )
-from uncia.platforms.inquiries import fetch_rows, fetch_warnings
+from uncia.platforms.inquiries import fetch_events_waiting, fetch_rows, fetch_warnings
 from uncia.platforms.journal import Journal, Resource, state_home
 from uncia.platforms.lambda_api import (
     IDENTIFIERS,
@@ -50,6 +51,22 @@ from uncia.platforms.step_functions import DATA_LIMIT, StatesApi
 from uncia.profiles import Profile
 from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setting, form
 
+
+def state_folder(run: str) -> Path:
+    """The state folder of a run's platform."""
+    return state_home() / "embedded" / run
+
+
+def _groups(run: str, prefix: str) -> list[str]:
+    """Patterns of the instances' control groups: by the state folder, as the engine names them."""
+    del prefix
+    digest = hashlib.sha256(os.fsencode(state_folder(run))).hexdigest()
+    return [f"/**/uncia-{digest[:_GROUP_DIGITS]}/*"]
+
+
+# Of the engine's names of a worker's groups.
+_GROUP_DIGITS: Final = 16
+
 CAPABILITIES: Final = Capabilities(
     deploys=True,
     collects=True,
@@ -59,6 +76,7 @@ CAPABILITIES: Final = Capabilities(
     chains=frozenset({"client", "nested", "sequence", "asynchronous"}),
     payload_limits=lambda options: options.payload_limits(),
     triggers=True,
+    groups=_groups,
 )
 
 # Settings that choose a policy.
@@ -193,7 +211,7 @@ class EmbeddedPlatform:
             self._config["services"] = service_config(services)
         self._options: Final = options
         self._journal: Final[Journal] = context.journal
-        self._state: Final = state_home() / "embedded" / context.run
+        self._state: Final = state_folder(context.run)
         # Images of functions, which the engine takes from the run's own folder alone.
         self._images: Final = self._state / "layouts"
         self._config["images"] = [*self._config.get("images", ()), str(self._images)]
@@ -265,6 +283,14 @@ class EmbeddedPlatform:
 
     def is_settled(self) -> bool:
         return triggers.is_settled(self._running().address)
+
+    def events_waiting(self) -> int:
+        try:
+            return fetch_events_waiting(self._running().address)
+        except RunFailedError:
+            # Of a platform that has ended meanwhile, how it ended says more.
+            self._running()
+            raise
 
     def remove(self, deployment: Deployment) -> None:
         if _TRIGGER in deployment.detail:

@@ -83,7 +83,7 @@ class HttpPlatform:
         except urllib.error.HTTPError as error:
             with error:
                 return Response(error.code, dict(error.headers), error.read())
-        except (urllib.error.URLError, TimeoutError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException) as error:
             raise RunFailedError(f"{target.url} does not answer: {error}") from error
 
     def collect(self) -> Collected:
@@ -91,6 +91,9 @@ class HttpPlatform:
 
     def is_settled(self) -> bool:
         return True
+
+    def events_waiting(self) -> int:
+        return 0
 
     def remove(self, deployment: Deployment) -> None:
         self._targets.pop(deployment.name, None)

@@ -108,6 +108,17 @@ def fetch_warnings(address: str) -> list[str]:
     return warnings
 
 
+def fetch_events_waiting(address: str) -> int:
+    """Return how many events a platform has accepted that have not ended.
+
+    Raises:
+        RunFailedError: the platform does not answer.
+    """
+    name = b"uncia_events_waiting "
+    with _ask(address, "/metrics", "waiting events cannot be counted") as answer:
+        return next(int(line[len(name) :]) for line in answer if line.startswith(name))
+
+
 def _last_of_each(rows: Any, column: str) -> Any:
     """Keep the last of the rows that share a value in a column, in the order of the rows."""
     indices = {name: index for index, name in enumerate(rows.column(column).to_pylist())}

@@ -116,7 +116,7 @@ def _files(path: Path, table: str) -> list[Path]:
             return [file]
         if streams := _streams(path, table):
             return streams
-        if any((path / f"{name}{_PARQUET}").exists() or _streams(path, name) for name in TABLES):
+        if any(is_there(path, name) for name in TABLES):
             return []
         raise UnciaError(
             f"{path} is not the folder of a run: it holds no table",
@@ -125,6 +125,11 @@ def _files(path: Path, table: str) -> list[Path]:
     if not path.exists():
         raise UnciaError(f"{path} does not exist")
     return [path]
+
+
+def is_there(folder: Path, table: str) -> bool:
+    """Whether a run folder has a table, as a file, a folder of files or a stream."""
+    return (folder / f"{table}{_PARQUET}").exists() or bool(_streams(folder, table))
 
 
 def _parts(folder: Path) -> list[Path]:

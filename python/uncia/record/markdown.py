@@ -15,6 +15,7 @@ _ROWS = {
     "arrivals": "Invocations of a function in a minute, from traces that only count them.",
     "profiles": "A statistic of a function's duration or an application's memory, from traces.",
     "functions": "A function of a made trace: what it stands for, and how its user has set it up.",
+    "locality": "What a predictor of branches or a cache made of a function, part by part.",
 }
 
 _HEAD = f"""# The tables

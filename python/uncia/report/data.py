@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from uncia import record, yamlio
 from uncia.errors import UnciaError
+from uncia.runs.folder import check_tables
+from uncia.runs.warnings import by_importance
 from uncia.stats import columns, summary
 
 
@@ -54,16 +56,23 @@ class RunData:
     @cached_property
     def summaries(self) -> dict[str, dict[str, Any]]:
         """The summaries of the experiments that are results, in the run's order."""
-        return {
-            name: figures
-            for name, figures in self.all_summaries.items()
-            if not name.endswith(summary.WARMUP_SUFFIX)
-        }
+        return {name: self.all_summaries[name] for name in self.experiments}
+
+    @cached_property
+    def experiments(self) -> list[str]:
+        """The names of the experiments that are results, in the run's order."""
+        names = dict.fromkeys([*self.experiment_meta, *self.rows_of])
+        return [name for name in names if not name.endswith(summary.WARMUP_SUFFIX)]
+
+    @cached_property
+    def rows_of(self) -> dict[str, pa.Table]:
+        """The invocations of each experiment that has some, warm-ups included."""
+        return columns.by_word(self.invocations, "experiment")
 
     def by_experiment(self, rows: pa.Table) -> dict[str, pa.Table]:
         """Split invocations by experiment, without warm-ups."""
-        parts = columns.by_word(rows, "experiment")
-        return {name: parts[name] for name in self.summaries if name in parts}
+        parts = self.rows_of if rows is self.invocations else columns.by_word(rows, "experiment")
+        return {name: parts[name] for name in self.experiments if name in parts}
 
     def summarise_each(
         self, rows: pa.Table, summarise: Callable[[pa.Table, Any], list[dict[str, Any]]]
@@ -81,7 +90,7 @@ class RunData:
             for item in summarise(part, self.experiment_meta.get(name))
         ]
 
-    @property
+    @cached_property
     def experiment_meta(self) -> dict[str, dict[str, object]]:
         """The description of each experiment, by name."""
         return columns.experiments_of(self.meta)
@@ -94,7 +103,7 @@ class RunData:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """The warnings that the run recorded, then those of the summaries."""
+        """The warnings that the run recorded and those of the summaries, by importance."""
         recorded = [
             str(item)
             for source in (self.meta, self.stored)
@@ -103,7 +112,7 @@ class RunData:
             for item in items
         ]
         computed = summary.warnings(self.all_summaries)
-        return list(dict.fromkeys([*self.missing, *recorded, *computed]))
+        return by_importance([*self.missing, *recorded, *computed])
 
 
 def load(run_dir: Path) -> RunData:
@@ -132,6 +141,8 @@ def load(run_dir: Path) -> RunData:
         meta = content
     else:
         missing.append("run.yaml is missing: what was run is unknown, only its rows are there.")
+    # Of a load there are no spans and instances.
+    check_tables(run_dir, meta, ("invocations",))
     stored: Mapping[str, Any] = {}
     totals = run_dir / "summary.json"
     if totals.is_file():
@@ -142,7 +153,12 @@ def load(run_dir: Path) -> RunData:
                 f"{totals}: this is not valid JSON: {error}",
                 hint="Remove it and price the run again: uncia bill RUN.",
             ) from error
-        stored = content if isinstance(content, Mapping) else {}
+        if not isinstance(content, Mapping):
+            raise UnciaError(
+                f"{totals}: the summary of a run is an object with keys",
+                hint="Remove it and price the run again: uncia bill RUN.",
+            )
+        stored = content
     tables = {name: record.read(run_dir, name) for name in _TABLES}
     if (run_dir / "invocations.arrows").is_file() and not (
         run_dir / "invocations.parquet"

@@ -1,7 +1,9 @@
-"""What monitors read, in the mean: by monitor, counter and control group."""
+"""What monitors read, in the mean: by monitor, counter, host and control group."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +12,11 @@ import pyarrow.compute as pc
 from uncia.report import numbers
 from uncia.units import NS_PER_S
 
-_KEYS = ["monitor", "counter", "cgroup"]
+_KEYS = ["monitor", "counter", "host", "cgroup"]
+_ORDER = ["monitor", "host", "cgroup", "counter"]
+_BIN = re.compile(r"_within_\d+ns_count$")
+"""Bins of histograms, which have a row only where they grew."""
+_OF_SAMPLES = ["value_count_sum", "value_count_max", "interval_sum_max"]
 
 
 def summarise(rows: pa.Table) -> list[dict[str, Any]]:
@@ -20,9 +26,10 @@ def summarise(rows: pa.Table) -> list[dict[str, Any]]:
         rows: of the table; those without a monitor are left out.
 
     Returns:
-        For each counter of a monitor and group: ``samples``, their ``mean``, and ``per_s``, by how
-        much it grew in a second (None for a level); of a counter by CPU, that of all CPUs together,
-        unless it is a percentage, whose ``mean`` is over the CPUs, too.
+        For each counter of a monitor, host and group: ``samples``, their ``mean``, and ``per_s``,
+        by how much it grew in a second (None for a level); of a counter by CPU, that of all CPUs
+        together, unless it is a percentage, whose ``mean`` is over the CPUs, too. Of a bin of a
+        histogram, the samples are those of the monitor: without a row of its own it did not grow.
     """
     rows = rows.filter(pc.is_valid(rows.column("monitor")))
     words = {name: rows.column(name).cast(pa.utf8()) for name in _KEYS}
@@ -46,13 +53,54 @@ def summarise(rows: pa.Table) -> list[dict[str, Any]]:
             ("interval_sum", "max"),
         ]
     )
-    lines = [_line(row) for row in whole.to_pylist()]
-    return sorted(lines, key=lambda row: (row["monitor"], row["cgroup"] or "", row["counter"]))
+    totals = whole.to_pylist()
+    _complete_bins(totals)
+    lines = [_line(row) for row in totals]
+    return sorted(lines, key=lambda row: [row[name] or "" for name in _ORDER])
+
+
+def is_bin(counter: str) -> bool:
+    """Whether a counter is a bin of a histogram, of which there are too many to show each."""
+    return _BIN.search(counter) is not None
 
 
 def format_value(counter: str, value: float | None) -> str:
     """Write a value of a counter in the unit that ends its name, such as ``_bytes``."""
     return numbers.quantity(value, counter.rpartition("_")[2])
+
+
+def _complete_bins(totals: list[dict[str, Any]]) -> None:
+    """Give bins the samples and the time of what their monitor read of the same group, if any."""
+    longest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in totals:
+        key = (row["monitor"], row["host"], row["cgroup"])
+        # What a monitor costs is counted at intervals of its own.
+        is_cost = row["counter"].startswith("monitor.")
+        if not is_cost and not is_bin(row["counter"]) and row["interval_sum_max"]:
+            longest[key] = max(longest.get(key, row), row, key=lambda it: it["interval_sum_max"])
+    for row in totals:
+        whole = longest.get((row["monitor"], row["host"], row["cgroup"]))
+        if is_bin(row["counter"]) and whole is not None:
+            row |= {name: whole[name] for name in _OF_SAMPLES}
+
+
+def clock_sentence(host: str, clock: Mapping[str, Any]) -> str:
+    """Say how far the clock of another machine was, and how well times of its rows are known.
+
+    Args:
+        host: its name.
+        clock: its facts, as ``run.yaml`` has them.
+    """
+    ahead_ns = clock["before"]["offset_ns"]
+    way = "ahead" if ahead_ns >= 0 else "behind"
+    offset = numbers.quantity(abs(ahead_ns), "ns")
+    bound = clock["bound_ns"]
+    if bound is None:
+        error = numbers.quantity(clock["before"]["error_ns"], "ns")
+        known = f"within {error} at the beginning, and unknown since"
+    else:
+        known = f"within {numbers.quantity(bound, 'ns')}"
+    return f"The clock of {host} was {offset} {way}; times of its rows are corrected, {known}."
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:

@@ -44,11 +44,17 @@ def find(path: Path) -> RunSet:
     Runs that ended early are left out of a folder of runs, with a warning.
 
     Raises:
-        UnciaError: all its runs ended early, or a ``run.yaml`` in it is damaged.
+        UnciaError: all its runs ended early, or a ``run.yaml`` in it is damaged or missing.
     """
     if (path / RUN).exists() or any(path.glob("invocations.*")) or not path.is_dir():
         return RunSet([path])
     folders = sorted(file.parent for file in path.glob(f"*/{RUN}"))
+    rows = {file.parent for file in path.glob("*/invocations.*")}
+    if lost := sorted(rows.difference(folders)) if folders else []:
+        raise UnciaError(
+            f"{lost[0]} is damaged: it has rows, and {RUN} is missing",
+            hint="Give the runs that are whole, each by its folder.",
+        )
     if not folders:
         return RunSet([path])
     status = {folder: str(read_run(folder).get("status")) for folder in folders}

@@ -6,8 +6,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from uncia.cache import cache_folder, create_once
 from uncia.errors import UnciaError
-from uncia.functions.cache import cache_folder, create_once
 
 VEGA_LITE: Final = "6.4"
 """The version of Vega-Lite that charts are written for."""

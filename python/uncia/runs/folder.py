@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -22,6 +22,12 @@ from uncia.errors import RunFailedError, UnciaError
 RUN: Final = "run.yaml"
 SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"
+
+# Written in C where PyYAML was built with libyaml: descriptions of runs are long.
+_SafeLoader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+TABLES: Final = ("invocations", "spans", "instances", "machine")
+"""The tables of every run that is complete; those of bills are made of them."""
 
 Status = Literal["running", "complete", "failed", "interrupted", "crashed"]
 
@@ -126,7 +132,11 @@ def recover(path: Path) -> dict[str, int]:
         UnciaError: the head of a stream is damaged, or the folder cannot be written.
     """
     recovered = record.recover_folder(path)
-    description = read_run(path)
+    try:
+        description = read_run(path)
+    except UnciaError:
+        # The tables are there nonetheless; whoever reads the run is told of its description.
+        return recovered
     if description.get("status") == "running":
         RunFolder(path).write_run({**description, "status": "crashed"})
     return recovered
@@ -135,16 +145,41 @@ def recover(path: Path) -> dict[str, int]:
 def read_run(path: Path) -> dict[str, Any]:
     """Read ``run.yaml`` as plain data; empty if it is missing.
 
-    :raises UnciaError: it is not YAML.
+    :raises UnciaError: it cannot be read, or describes no run.
     """
     file = path / RUN
     if not file.exists():
         return {}
+    if file.is_dir():
+        raise UnciaError(f"{file} is a folder, not the description of a run")
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+        data = yaml.load(file.read_text(encoding="utf-8"), _SafeLoader)
     except yaml.YAMLError as error:
         raise UnciaError(f"{file} is not valid YAML: {error}") from error
-    return data if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        what = "the description of a run is a mapping of keys"
+        raise UnciaError(f"{file} is {'empty' if data is None else 'damaged'}: {what}")
+    return data
+
+
+def check_tables(
+    path: Path, description: Mapping[str, Any], tables: Sequence[str] = TABLES
+) -> None:
+    """Check that a run that is complete has its tables, of which figures would be of no rows.
+
+    Args:
+        path: the run's folder.
+        description: what its ``run.yaml`` says; one without experiments is no run of requests.
+        tables: which.
+
+    Raises:
+        UnciaError: a table is missing.
+    """
+    if description.get("status") != "complete" or not description.get("experiments"):
+        return
+    for name in tables:
+        if not record.is_there(path, name):
+            raise UnciaError(f"{path / name}.parquet is missing, and the run in {path} is complete")
 
 
 def check_complete(path: Path, table: str) -> dict[str, Any]:

@@ -193,7 +193,7 @@ class Store:
         self._made.append(resource)
 
     def _make_bucket(self, address: str) -> None:
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
 
         try:
             if self._options.bucket is None:
@@ -201,6 +201,11 @@ class Store:
             else:
                 self._api.head_bucket(Bucket=self.bucket)
         except (BotoCoreError, ClientError) as error:
+            # Refused, or never asked: there is nothing to remove, now or by `uncia clean`.
+            if isinstance(error, ClientError | EndpointConnectionError):
+                for resource in [item for item in self._made if item.kind == "bucket"]:
+                    self._context.journal.removed(resource)
+                    self._made.remove(resource)
             raise RunFailedError(
                 f"the store at {address} has no bucket {self.bucket} for the run: {error}",
                 hint="Check its address, the variables with the key, and what the key may do.",

@@ -12,16 +12,13 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from uncia.cache import cache_folder, create_once
 from uncia.errors import UnciaError
 from uncia.functions import golang
-from uncia.functions.cache import cache_folder, create_once
 from uncia.services import listening
 
 _MODULE: Final = Path(__file__).with_name("versitygw_module")
 _PROGRAM: Final = "github.com/versity/versitygw/cmd/versitygw"
-_OLDEST_GO: Final = (1, 25)
-# A free port may be taken by another program before the server has it.
-_LAST_LINES: Final = 5
 
 HINT: Final = "Build it with `make services`, or `python -m uncia.services`."
 
@@ -61,24 +58,7 @@ def build() -> Path:
     """
 
     def make(partial: Path) -> None:
-        go, _ = golang.find(_OLDEST_GO)
-        process = subprocess.run(
-            [str(go), "build", "-trimpath", "-mod=readonly", "-o", str(partial), _PROGRAM],
-            cwd=_MODULE,
-            env={
-                **os.environ,
-                "CGO_ENABLED": "0",
-                "GOWORK": "off",
-                "GOFLAGS": "",
-                "GOTOOLCHAIN": "local",
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if process.returncode:
-            lines = process.stderr.strip().splitlines()[-_LAST_LINES:]
-            raise UnciaError("versitygw cannot be built: " + "\n".join(lines))
+        golang.build_pinned(_MODULE, _PROGRAM, partial, "versitygw")
 
     return create_once(_built(), make)
 

@@ -137,12 +137,14 @@ class Runtime:
         identifier: its name in the Lambda API where its version does not matter.
         requirement: what must be installed for it; None if nothing.
         start_from: what its instances can be started from.
+        share_state: what its instances can share, on a machine that has what it takes.
     """
 
     name: str
     identifier: str
     requirement: str | None
     start_from: tuple[str, ...]
+    share_state: tuple[str, ...]
 
 
 def _read(name: str) -> list[dict[str, Any]]:

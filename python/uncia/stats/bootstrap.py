@@ -96,6 +96,39 @@ def means(values: Ints | Floats, rng: np.random.Generator, resamples: int = RESA
     return result
 
 
+def ratios_of_sums(
+    over: Floats, under: Floats, rng: np.random.Generator, resamples: int = RESAMPLES
+) -> Floats:
+    """Bootstrap distribution of sum(over) / sum(under), shape (resamples,).
+
+    Rows are drawn whole: what is over and under stays together. Of very many rows the ratio R is
+    taken to be normal around itself, as over - R * under is (the delta method).
+
+    Args:
+        over, under: shape (n,), of the same rows; the sum of `under` is positive.
+        rng: random generator.
+        resamples: number of resamples.
+
+    Raises:
+        ValueError: no rows, or the sum of `under` is not positive.
+    """
+    n = int(over.size)
+    total = float(under.sum())
+    if n == 0 or total <= 0:
+        raise ValueError("a ratio needs at least one row, and a positive sum below")
+    if n * resamples > _EXACT_DRAWS:
+        centre = float(over.sum()) / total
+        spread = float((over - centre * under).std()) / (total / n)
+        return rng.normal(centre, spread / np.sqrt(n), resamples)
+    result = np.empty(resamples, dtype=np.float64)
+    step = max(1, _DRAWS_AT_ONCE // n)
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        rows = rng.integers(0, n, (size, n))
+        result[start : start + size] = ratio(over[rows].sum(axis=1), under[rows].sum(axis=1))
+    return result
+
+
 def interval(distribution: Floats, level: Fraction = LEVEL) -> tuple[float, float]:
     """The central interval of a bootstrap distribution (percentile method).
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from uncia.errors import RunFailedError
@@ -98,14 +99,13 @@ def see(rows: pa.Table, rate: float, share: float = 1.0) -> Seen:
         share: of the stream with the most of them, whose gaps are the widest of the whole
             schedule: streams of constant arrivals begin together.
 
-    Seconds before the first starts are over do not count: those of the time for which a rate is
-    watched in any case. Of a load that goes on, nothing counts that was due after the first request
-    without an answer: rows of those that are answered early would make later ones look fast.
+    Seconds before the first starts are over do not count, nor what is throttled in them: those of
+    the time for which a rate is watched in any case. Of a load that goes on, nothing counts that
+    was due after the first request without an answer: rows of those that are answered early would
+    make later ones look fast.
     """
     is_due = pc.is_valid(columns.integers(rows, "scheduled"))
     rows = rows.filter(pc.and_(columns.is_request(rows), is_due))
-    outcomes = columns.count_words(rows, "outcome")
-    outcomes.pop("ok", None)
     scheduled = columns.integers(rows, "scheduled").to_numpy()
     order = np.argsort(scheduled, kind="stable")
     scheduled = scheduled[order]
@@ -113,7 +113,9 @@ def see(rows: pa.Table, rate: float, share: float = 1.0) -> Seen:
         columns.difference(rows, end, "scheduled").fill_null(0).to_numpy()[order]
         for end in ("received", "sent")
     )
-    begin = _begin(rows, order, scheduled, latency, rate)
+    starts = np.isin(columns.words(rows, "start").to_numpy(zero_copy_only=False)[order], _STARTS)
+    begin = _begin(starts, scheduled, latency, rate)
+    outcomes = _failures(rows, _first_begin(starts, scheduled, latency))
     end = _answered(scheduled, rate * share)
     whole = slice(int(np.searchsorted(scheduled, begin)), end)
     scheduled, latency, late = (values[whole] for values in (scheduled, latency, late))
@@ -126,13 +128,30 @@ COLUMNS: Final = ("parent", "open_loop", "outcome", "start", "scheduled", "sent"
 """The columns that `see` reads."""
 
 
-def _begin(rows: pa.Table, order: Ints, scheduled: Ints, latency: Ints, rate: float) -> int:
+def _begin(starts: npt.NDArray[np.bool_], scheduled: Ints, latency: Ints, rate: float) -> int:
     """When the first starts are over, ns; the earliest time if there were none."""
     if not scheduled.size:
         return 0
-    starts = np.isin(columns.words(rows, "start").to_numpy(zero_copy_only=False)[order], _STARTS)
-    starts &= scheduled < scheduled[0] + watch_s(rate) * slopes.BLOCK_NS
+    starts = starts & (scheduled < scheduled[0] + watch_s(rate) * slopes.BLOCK_NS)
     return int((scheduled + latency)[starts].max(initial=scheduled[0]))
+
+
+def _first_begin(starts: npt.NDArray[np.bool_], scheduled: Ints, latency: Ints) -> int:
+    """When the starts are over that began before one of them was, ns; earlier than all if none."""
+    if not starts.any():
+        return int(scheduled[0]) if scheduled.size else 0
+    ends = (scheduled + latency)[starts]
+    return int(ends[scheduled[starts] <= ends.min()].max())
+
+
+def _failures(rows: pa.Table, begin: int) -> dict[str, int]:
+    """How many requests failed, by outcome, but for those throttled before `begin`, ns."""
+    is_early = pc.less(columns.integers(rows, "scheduled"), begin)
+    is_throttled = pc.equal(columns.words(rows, "outcome"), "throttled")
+    rows = rows.filter(pc.invert(pc.fill_null(pc.and_(is_early, is_throttled), False)))
+    outcomes = columns.count_words(rows, "outcome")
+    outcomes.pop("ok", None)
+    return outcomes
 
 
 def _answered(scheduled: Ints, rate: float) -> int:
@@ -160,11 +179,18 @@ class Rate:
         return sum(one.failed for one in self.seen)
 
     def verdict(self, tolerance: float, level: float = slopes.LEVEL) -> Verdict:
-        """Whether it is sustained: nothing failed, and latency does not grow."""
+        """Whether it is sustained: nothing failed, and latency does not grow.
+
+        Where requests failed at less than half of the times it was watched, and latency does not
+        grow, it cannot be said.
+        """
         slope = self.slope(level)
-        if self.failed:
-            return "not"
-        return "undecided" if slope is None else slope.verdict(tolerance)
+        verdict = "undecided" if slope is None else slope.verdict(tolerance)
+        failing = sum(seen.failed > 0 for seen in self.seen)
+        if not failing or verdict == "not":
+            return verdict
+        watched = sum(seen.failed > 0 or seen.gains.size > 0 for seen in self.seen)
+        return "not" if 2 * failing >= watched else "undecided"
 
     def is_generators(self, tolerance: float) -> bool:
         """Whether latency grows because the generator is late, and not the server."""

@@ -34,6 +34,9 @@ from uncia.stats.hops import Call, Chain, Row
 from uncia.stats.summary import quantiles
 from uncia.units import NS_PER_MS
 
+_FEWEST_STAGES: Final = 2
+"""Of a chain; what has fewer is a request."""
+
 PARTS: Final = ("startup", "communication", "execution")
 
 SLACK_NS: Final = NS_PER_MS
@@ -122,8 +125,8 @@ def of_experiment(
     Returns:
         An item for each kind of chain; an empty list if the experiment has none.
     """
-    calls = hops.calls_of(spans)
-    described = hops.chains_of(experiment)
+    described = columns.chains_of(experiment)
+    calls = hops.calls_of(spans, table) if described else {}
     result = []
     for stream, of_stream in hops.by_stream(table, described).items():
         about = described[stream]
@@ -206,6 +209,8 @@ def _group(parts: Sequence[ChainParts], started: bool) -> dict[str, Any]:
 def _of_client(table: pa.Table, experiment: Mapping[str, object] | None) -> list[ChainKind]:
     """Chains that the client carried on, by the stream of their first requests."""
     declared = {} if experiment is None else chains.declared_stages(experiment)
+    if all(len(stages) < _FEWEST_STAGES for stages in declared.values()):
+        return []
     rows = hops.rows_of(table.filter(pc.invert(columns.is_hop(table))))
     later = [row for row in rows if row["parent"] is not None]
     parents = {row["invocation"]: row["parent"] for row in later}
@@ -220,7 +225,7 @@ def _of_client(table: pa.Table, experiment: Mapping[str, object] | None) -> list
         stream = str(hops.stream_of(chain.root["invocation"]))
         stages = declared.get(stream, set())
         reached = {it["stage"] for it in (chain.root, *chain.hops) if it["outcome"] == "ok"}
-        if len(stages) < 2 or not stages <= reached:
+        if len(stages) < _FEWEST_STAGES or not stages <= reached:
             continue
         name = " > ".join(dict.fromkeys(it["stage"] for it in (chain.root, *chain.hops)))
         kind = result.setdefault(stream, ChainKind(name, "client"))

@@ -67,6 +67,11 @@ def is_word(table: pa.Table, name: str, word: str) -> Column:
     return pc.fill_null(pc.equal(words(table, name), word), False)
 
 
+def is_answer(table: pa.Table) -> Column:
+    """Whether each row was answered by a function, be it with an error: it had an instance."""
+    return pc.or_(is_word(table, "outcome", "ok"), is_word(table, "outcome", "function_error"))
+
+
 def is_hop(table: pa.Table) -> Column:
     """Whether each row is a hop: caused by another, and not by what a client decided to send."""
     caused = pc.is_valid(words(table, "parent"))
@@ -96,6 +101,16 @@ def by_word(table: pa.Table, name: str, nothing: str = NO_EXPERIMENT) -> dict[st
     """
     keys = pc.fill_null(words(table, name), nothing)
     return {str(key.as_py()): table.filter(pc.equal(keys, key)) for key in pc.unique(keys)}
+
+
+def chains_of(experiment: Mapping[str, object] | None) -> dict[int, dict[str, Any]]:
+    """The chains of an experiment that no client carries on, by the number of their stream."""
+    streams = None if experiment is None else experiment.get("streams")
+    return {
+        position: dict(stream["hops"])
+        for position, stream in enumerate(streams if isinstance(streams, list) else [])
+        if isinstance(stream, Mapping) and isinstance(stream.get("hops"), Mapping)
+    }
 
 
 def experiments_of(run_meta: Mapping[str, object]) -> dict[str, dict[str, object]]:

@@ -8,7 +8,7 @@ has a reason, and never counts as "no change".
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Literal
@@ -184,13 +184,22 @@ Figures = dict[tuple[str, str, str], Figure]
 """(experiment, metric, tariff) -> figure."""
 
 
-def figures(run: Mapping[str, Measured], label: str, seed: int = bootstrap.SEED) -> Figures:
+def figures(
+    run: Mapping[str, Measured],
+    label: str,
+    seed: int = bootstrap.SEED,
+    *,
+    of: Collection[str] | None = None,
+    means: bool = True,
+) -> Figures:
     """Compute every metric of every experiment of a run.
 
     Args:
         run: its experiments.
         label: distinguishes its random numbers from those of other runs.
         seed: of the bootstrap.
+        of: the experiments whose metrics are wanted; all if left out. The others are bases alone.
+        means: whether mean latencies are wanted, whose distribution takes longer than all others.
     """
     result: Figures = {}
     medians = {
@@ -199,8 +208,11 @@ def figures(run: Mapping[str, Measured], label: str, seed: int = bootstrap.SEED)
     }
     cost_draws: dict[str, dict[str, Floats]] = {}
     for name, item in run.items():
+        if of is not None and name not in of:
+            continue
         rng = bootstrap.generator(seed, label, name, "latency")
-        result |= {(name, metric, ""): figure for metric, figure in _latencies(item, rng).items()}
+        latencies = _latencies(item, rng, means=means)
+        result |= {(name, metric, ""): figure for metric, figure in latencies.items()}
         result |= {
             (name, metric, ""): figure
             for metric, figure in _ratios(item, name, run, medians, seed, label).items()
@@ -275,7 +287,7 @@ def absent(where: str) -> Figure:
     return Figure(None, why=f"the {where} has no such experiment or tariff")
 
 
-def _latencies(item: Measured, rng: np.random.Generator) -> dict[str, Figure]:
+def _latencies(item: Measured, rng: np.random.Generator, *, means: bool) -> dict[str, Figure]:
     latency = item.latency
     n = int(latency.size)
     if n == 0:
@@ -286,6 +298,8 @@ def _latencies(item: Measured, rng: np.random.Generator) -> dict[str, Figure]:
         result[name] = _figure(_ms(quantile(latency, order)), draws[row], n, minimum_rows(order))
     # A sample does not show how large its maximum might have been, so it has no distribution.
     result["max"] = Figure(_ms(int(latency[-1])), rows=n)
+    if not means:
+        return result
     mean = float(latency.mean()) / _NS_PER_MS
     result["mean"] = _figure(mean, bootstrap.means(latency, rng) / _NS_PER_MS, n, _MIN_ROWS)
     return result
@@ -355,14 +369,21 @@ def _shares(item: Measured) -> dict[str, Figure]:
     result = {}
     for metric in SHARES:
         hits = item.summary[metric]
+        of: object = rows
         starts = item.summary["starts"]
         if metric == "cold" and isinstance(starts, Mapping):
-            # Restored starts count as well: an instance was started.
+            # Restored starts count as well: an instance was started. What a function answered
+            # without anybody knowing how it started is neither cold nor warm.
             hits = sum(starts.get(kind, 0) for kind in INSTANCE_STARTS)
-        if not isinstance(hits, int) or (metric == "cold" and not starts):
+            of = item.summary["start_rows"]
+        if (
+            not isinstance(hits, int)
+            or not isinstance(of, int)
+            or (metric == "cold" and not starts)
+        ):
             result[metric] = Figure(None, why="the platform does not report how instances started")
             continue
-        result[metric] = Figure(100.0 * hits / rows, rows=rows, count=hits)
+        result[metric] = Figure(100.0 * hits / of, rows=of, count=hits)
     return result
 
 

@@ -32,6 +32,7 @@ _COLUMNS: Final = (
     *("queued", "initialization", "execution", "billed", "attempt"),
 )
 _TEXTS: Final = frozenset(_COLUMNS[:7])
+_STAMPS: Final = ("call", "handler", "transfer")
 
 Row = dict[str, Any]
 
@@ -70,25 +71,15 @@ def summarise(
         chains, from the scheduled time to the answer; of asynchronous ones to the end of their last
         invocation) and ``stages``.
     """
-    described = chains_of(experiment)
+    described = columns.chains_of(experiment)
     if not described:
         return []
-    calls = calls_of(spans)
+    calls = calls_of(spans, table)
     result = []
     for stream, chains in by_stream(table, described).items():
         chain = described[stream]
         result.append(_summarise(chain, chains, calls))
     return result
-
-
-def chains_of(experiment: Mapping[str, object] | None) -> dict[int, dict[str, Any]]:
-    """The chains of an experiment that no client carries on, by the number of their stream."""
-    streams = None if experiment is None else experiment.get("streams")
-    return {
-        position: dict(stream["hops"])
-        for position, stream in enumerate(streams if isinstance(streams, list) else [])
-        if isinstance(stream, Mapping) and isinstance(stream.get("hops"), Mapping)
-    }
 
 
 def payload_times(
@@ -105,10 +96,10 @@ def payload_times(
         The times, ns; how many were withheld, as the bound of the clocks exceeds them; and the
         payloads' size in bytes, 0 if they differ.
     """
-    calls = calls_of(spans)
+    calls = calls_of(spans, table)
     times: list[float | None] = []
     sizes: set[int | None] = set()
-    for stream, chains in by_stream(table, described := chains_of(experiment)).items():
+    for stream, chains in by_stream(table, described := columns.chains_of(experiment)).items():
         stages = described[stream]["stages"]
         # Of all hops, as any between two instances bounds the offset of their clocks.
         stamped: list[tuple[Stamps, Mapping[str, Any], bool]] = []
@@ -129,7 +120,9 @@ def payload_times(
 
 def executions(table: pa.Table, experiment: Mapping[str, object] | None) -> Any:
     """Whether each row is an execution of a sequence, which is no invocation of a function."""
-    sequences = {n for n, chain in chains_of(experiment).items() if chain["kind"] == "sequence"}
+    sequences = {
+        n for n, chain in columns.chains_of(experiment).items() if chain["kind"] == "sequence"
+    }
     numbers = [stream_of(text) for text in columns.words(table, "invocation").to_pylist()]
     is_sequence = pa.array([number in sequences for number in numbers], pa.bool_())
     return pc.and_(is_sequence, pc.invert(columns.is_hop(table)))
@@ -149,8 +142,8 @@ def waiting(
         A number for each row, 0 of those that waited for nothing: by the caller's clock where it
         reported its calls, else by the platform's.
     """
-    described = chains_of(experiment)
-    calls = calls_of(spans) if described else {}
+    described = columns.chains_of(experiment)
+    calls = calls_of(spans, table) if described else {}
     intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for stream, chains in by_stream(table, described).items():
         for chain in chains:
@@ -222,6 +215,8 @@ def by_stream(
     table: pa.Table, described: Mapping[int, Mapping[str, Any]]
 ) -> dict[int, list[Chain]]:
     """The chains of each stream that has some."""
+    if not described:
+        return {}
     is_hop = columns.is_hop(table)
     chains: dict[int, list[Chain]] = {stream: [] for stream in described}
     owner = begun(rows_of(table.filter(pc.invert(is_hop))))
@@ -294,14 +289,19 @@ def owner_of(name: str | None, parents: Mapping[str, str], owner: dict[str, Chai
     return chain
 
 
-def calls_of(spans: pa.Table | None) -> dict[str, Call]:
-    """The timestamps of each hop that functions reported, by its invocation."""
+def calls_of(spans: pa.Table | None, table: pa.Table) -> dict[str, Call]:
+    """The timestamps of each hop that functions reported, by its invocation.
+
+    Args:
+        spans: of the run.
+        table: invocations, to which the hops belong.
+    """
     if spans is None or spans.num_rows == 0:
         return {}
-    names = columns.words(spans, "name")
-    rows = spans.filter(
-        pc.is_in(names, value_set=pa.array(["call", "handler", "transfer"]))
-    ).to_pylist()
+    is_stamp = pc.is_in(columns.words(spans, "name"), value_set=pa.array(_STAMPS))
+    of_table = columns.words(table, "invocation").combine_chunks()
+    is_of_table = pc.is_in(columns.words(spans, "invocation"), value_set=of_table)
+    rows = spans.filter(pc.and_(is_stamp, is_of_table)).to_pylist()
     reported: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if row["invocation"] is not None:

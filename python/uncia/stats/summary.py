@@ -131,8 +131,10 @@ def of_tally(
     seed: int = bootstrap.SEED,
 ) -> dict[str, Any]:
     """As `summarise`, of what is kept of the rows."""
-    latency, outcomes = tally.latency, tally.words["outcome"]
+    latency, outcomes, starts = tally.latency, tally.words["outcome"], tally.words["start"]
     failed = failures(outcomes, experiment_meta)
+    # The beginning of a sequence is an execution of the platform's, and starts no function.
+    unknown = tally.unknown_hops + (0 if _has_sequences(experiment_meta) else tally.unknown)
     wait = wait_ns(experiment_meta)
     infra = _positive(latency - wait if wait else latency)
     if is_base:
@@ -149,8 +151,12 @@ def of_tally(
         "failed": sum(failed.values()),
         "outcomes": outcomes,
         "failed_outcomes": failed,
-        "cold": tally.words["start"].get("cold", 0),
-        "starts": tally.words["start"],
+        # Where no request says how it started, nobody counted.
+        "cold": starts.get("cold", 0) if starts or not tally.rows else None,
+        "starts": starts,
+        # What a throttled request or a timeout met is no instance that nobody knows of.
+        "start_rows": tally.rows - tally.unknown - tally.unknown_hops,
+        "unknown_starts": unknown,
         "instances": tally.instances,
         "latency_rows": int(latency.size),
         "latency_ms": quantiles(latency, _NS_PER_MS),
@@ -266,6 +272,11 @@ def failures(outcomes: Mapping[str, int], experiment_meta: Mapping[str, object])
     }
 
 
+def _has_sequences(experiment_meta: Mapping[str, object]) -> bool:
+    chains = columns.chains_of(experiment_meta)
+    return any(chain["kind"] == "sequence" for chain in chains.values())
+
+
 def _declared(word: str, count: int, rows: int, expect: object) -> bool:
     if isinstance(expect, str | list | tuple | set):
         return word == expect if isinstance(expect, str) else word in expect
@@ -303,8 +314,15 @@ def warnings(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"{name}: {summary['failed']:,} of {summary['invocations']:,} requests failed"
                 f" ({', '.join(failed)}); they are not in its latencies."
             )
+        if summary["starts"] and (unknown := summary["unknown_starts"]):
+            sentences.append(
+                f"{name}: the platform did not say of {unknown:,} of {summary['invocations']:,}"
+                " requests how they started; the share of cold ones is of the others."
+            )
         if summary["latency_rows"] == 0:
-            sentences.append(f"{name}: no request succeeded, so it has no latency.")
+            # The client has no answer of what was accepted and not waited for.
+            which = "was answered" if summary["outcomes"].get("ok") else "succeeded"
+            sentences.append(f"{name}: no request {which}, so it has no latency.")
         elif summary["tmr"] is None:
             sentences.append(
                 f"{name}: a request took less than the declared wait of"

@@ -93,6 +93,8 @@ class Tally:
         preempted: how many attempts were.
         sent: how many have a time of sending.
         received: how many have a time of an answer.
+        unknown: how many requests a function answered without anybody saying how it started.
+        unknown_hops: the same of hops.
         words: how often each word of a column occurs, most frequent first.
         instances: how many there are.
         latency: received - scheduled of rows with outcome ok, ascending, ns.
@@ -106,6 +108,7 @@ class Tally:
     def __init__(self, parts: Iterable[pa.Table]) -> None:
         """Take the rows in parts; a column that they lack is null."""
         self.rows = self.hops = self.preempted = self.sent = self.received = 0
+        self.unknown = self.unknown_hops = 0
         self.scheduled, self.answers = Times(), Times()
         counters = {name: Counter[str]() for name in _WORDS}
         instances: set[str] = set()
@@ -119,7 +122,11 @@ class Tally:
             is_ok = columns.is_word(rows, "outcome", "ok")
             ok, rest = rows.filter(is_ok), rows.filter(pc.invert(is_ok))
             self.rows += rows.num_rows
-            self.hops += int(pc.sum(columns.is_hop(rows)).as_py() or 0)
+            is_hop = columns.is_hop(rows)
+            self.hops += int(pc.sum(is_hop).as_py() or 0)
+            is_unknown = _is_unknown(rows)
+            self.unknown += int(pc.sum(pc.and_not(is_unknown, is_hop)).as_py() or 0)
+            self.unknown_hops += int(pc.sum(pc.and_(is_unknown, is_hop)).as_py() or 0)
             self.sent += _known(rows, "sent")
             self.received += _known(rows, "received")
             for name, counter in counters.items():
@@ -140,6 +147,16 @@ class Tally:
         if others.size:
             self.answered = np.sort(np.concatenate([self.latency, others.ordered()]))
         self.bursts = pa.concat_tables(bursts)
+
+
+def _is_unknown(rows: pa.Table) -> Column:
+    """Whether each row was answered by a function, and nobody says how that started.
+
+    What no client caused is of a trace, some of which name cold starts alone: theirs are known.
+    """
+    is_caused = pc.or_(pc.is_valid(columns.integers(rows, "sent")), columns.is_hop(rows))
+    is_unknown = pc.and_(columns.is_answer(rows), pc.is_null(columns.words(rows, "start")))
+    return pc.and_(is_caused, is_unknown)
 
 
 def _known(rows: pa.Table, name: str) -> int:

@@ -3,30 +3,68 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from uncia import yamlio
 from uncia.errors import Mistakes, UnciaError
 from uncia.paths import data
+from uncia.suites import capacities, emulated
 from uncia.suites.expressions import Comparison, Value, parse, parse_value
 from uncia.suites.forms import Claim, Entry, EntryRun, Subject
 from uncia.suites.forms import Suite as SuiteForm
+from uncia.suites.locality import experiments as traced_functions
+from uncia.suites.locality import is_locality
+from uncia.suites.metrics import Metric
 from uncia.suites.simulated import experiments as simulated_experiments
 from uncia.suites.simulated import is_simulation
 from uncia.suites.traced import experiments as traced_groups
 from uncia.suites.traced import is_trace
+from uncia.tariffs.catalogue import resolve
 
 HEADER: Final = "suite.yaml"
 
-_SIMULATIONS: Final = "simulations"
-_TRACES: Final = "traces"
 _PLATFORMS: Final = "rows of a platform"
 
 _FOLDER: Final = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of run without a platform.
+
+    Attributes:
+        plural: what messages call such runs.
+        attribute: of an entry, the names of its runs of this kind.
+        describes: whether a file is of such a run.
+        experiments: what such a file has.
+        function: of a metric, what computes it from such a run; None if nothing does.
+    """
+
+    plural: str
+    attribute: Literal["simulated", "traced", "locality"]
+    describes: Callable[[yamlio.Document], bool]
+    experiments: Callable[[yamlio.Document], tuple[str, ...]]
+    function: Literal["simulate", "profile", "locality"]
+
+    def has(self, entry: SuiteEntry, run: str) -> bool:
+        """Whether a run of the entry is of this kind."""
+        return run in getattr(entry, self.attribute)
+
+    def measures(self, metric: Metric) -> bool:
+        """Whether a metric is one of such runs."""
+        return getattr(metric, self.function) is not None
+
+
+_KINDS: Final = (
+    _Kind("simulations", "simulated", is_simulation, simulated_experiments, "simulate"),
+    _Kind("traces", "traced", is_trace, traced_groups, "profile"),
+    _Kind("traced functions", "locality", is_locality, traced_functions, "locality"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +78,7 @@ class SuiteEntry:
         experiments: each of its runs' experiments: name of the run -> names.
         simulated: the runs that are simulations.
         traced: the runs that read a trace.
+        locality: the runs that trace functions into predictors or caches.
     """
 
     name: str
@@ -48,6 +87,12 @@ class SuiteEntry:
     experiments: Mapping[str, tuple[str, ...]]
     simulated: frozenset[str] = frozenset()
     traced: frozenset[str] = frozenset()
+    locality: frozenset[str] = frozenset()
+
+    @property
+    def without_platform(self) -> frozenset[str]:
+        """The runs whose file is no experiment file."""
+        return self.simulated | self.traced | self.locality
 
     @cached_property
     def subjects(self) -> Mapping[str, Subject]:
@@ -139,7 +184,8 @@ def read(folder: Path, source: str) -> Suite:
     Raises:
         UnciaError: a file is missing or wrong; all mistakes at once, with file, line and key.
     """
-    form = yamlio.validate(SuiteForm, yamlio.load(folder / HEADER))
+    document = yamlio.load(folder / HEADER)
+    form = yamlio.validate(SuiteForm, document)
     entries: dict[str, SuiteEntry] = {}
     mistakes = Mistakes()
     for path in sorted(folder.glob("*.yaml")):
@@ -147,7 +193,25 @@ def read(folder: Path, source: str) -> Suite:
             with mistakes.collect():
                 entries[path.stem] = _read_entry(path)
     mistakes.raise_all()
+    _check_conclusions(document, form, entries)
     return Suite(folder.resolve().name, source, form, entries)
+
+
+def _check_conclusions(
+    document: yamlio.Document, form: SuiteForm, entries: Mapping[str, SuiteEntry]
+) -> None:
+    """That there are the claims by which a paper's conclusions are judged.
+
+    Raises:
+        UnciaError: with file, line and key.
+    """
+    known = [name for entry in entries.values() for name in entry.claims]
+    for name, conclusion in form.conclusions.items():
+        for pattern in conclusion.claims:
+            if not fnmatch.filter(known, pattern):
+                raise document.error(
+                    ("conclusions", name, "claims"), f"no claim is called {pattern}"
+                )
 
 
 def experiment_file(name: str, document: yamlio.Document) -> Path:
@@ -165,10 +229,11 @@ def experiment_file(name: str, document: yamlio.Document) -> Path:
 def _read_entry(path: Path) -> SuiteEntry:
     document = yamlio.load(path)
     form = yamlio.validate(Entry, document)
-    experiments, simulated, traced = _experiments(document, form)
-    entry = SuiteEntry(path.stem, form, document, experiments, simulated, traced)
+    experiments, runs = _experiments(document, form)
+    entry = SuiteEntry(path.stem, form, document, experiments, **runs)
     mistakes = Mistakes()
     with mistakes.collect():
+        _check_kinds(entry)
         _check_pilots(document, form, experiments)
     for name, subject in form.subjects.items():
         with mistakes.collect():
@@ -194,12 +259,25 @@ def _read_entry(path: Path) -> SuiteEntry:
     return entry
 
 
+def _check_kinds(entry: SuiteEntry) -> None:
+    """That runs without a platform have nothing that is of those on one."""
+    for run in sorted(entry.without_platform):
+        for name in ("pilot", "capacity", "listener"):
+            if getattr(entry.form.runs[run], name) is not None:
+                raise entry.document.error(
+                    ("runs", run, name), "this is of runs that send requests to a platform"
+                )
+
+
 def _check_pilots(
     document: yamlio.Document, form: Entry, experiments: Mapping[str, tuple[str, ...]]
 ) -> None:
     """That pilots are earlier runs with these experiments, and the functions are in the file."""
     earlier: list[str] = []
     for name, run in form.runs.items():
+        if run.capacity is not None:
+            path = experiment_file(run.file, document)
+            capacities.check(document, ("runs", name, "capacity"), run.capacity, path)
         if run.pilot is not None:
             key = ("runs", name, "pilot")
             if run.pilot.run not in earlier:
@@ -219,27 +297,24 @@ def _check_pilots(
 
 def _experiments(
     document: yamlio.Document, form: Entry
-) -> tuple[dict[str, tuple[str, ...]], frozenset[str], frozenset[str]]:
-    """The experiments of each run's file, and which runs are simulations, and which read traces.
+) -> tuple[dict[str, tuple[str, ...]], dict[str, frozenset[str]]]:
+    """The experiments of each run's file, and the runs of each kind, as the entry has them.
 
     A name stands in one of the files alone.
     """
     listed: dict[str, tuple[str, ...]] = {}
-    simulated: set[str] = set()
-    traced: set[str] = set()
+    runs: dict[str, frozenset[str]] = {kind.attribute: frozenset() for kind in _KINDS}
     for run, item in form.runs.items():
         path = experiment_file(item.file, document)
         if not path.is_file():
             raise document.error(("runs", run, "file"), f"there is no experiment file {path}")
         described = yamlio.load(path)
-        if is_simulation(described):
-            simulated.add(run)
-            listed[run] = simulated_experiments(described)
-        elif is_trace(described):
-            traced.add(run)
-            listed[run] = traced_groups(described)
-        else:
+        kind = next((kind for kind in _KINDS if kind.describes(described)), None)
+        if kind is None:
             listed[run] = _planned(document, run, item, path)
+        else:
+            runs[kind.attribute] |= {run}
+            listed[run] = kind.experiments(described)
         for other, names in listed.items():
             shared = set(names) & set(listed[run])
             if other != run and shared:
@@ -248,16 +323,17 @@ def _experiments(
                     f"the experiment {min(shared)} is in the run {other} as well; names of an entry"
                     " are of one experiment each",
                 )
-    return listed, frozenset(simulated), frozenset(traced)
+    return listed, runs
 
 
 def _planned(document: yamlio.Document, run: str, item: EntryRun, path: Path) -> tuple[str, ...]:
     """The experiments of an experiment file, without warm-ups."""
-    from uncia.experiment import files
+    from uncia.experiment import checks
     from uncia.experiment.planning import plan
     from uncia.experiment.sources import Sources
 
-    file, experiment_document = files.load(path)
+    experiment_document = emulated.expand(yamlio.load(path))
+    file = checks.check(experiment_document)
     if item.listener is not None and item.listener not in file.functions:
         raise document.error(
             ("runs", run, "listener"),
@@ -268,22 +344,42 @@ def _planned(document: yamlio.Document, run: str, item: EntryRun, path: Path) ->
     return tuple(item.name for item in planned.experiments if item.warmup_of is None)
 
 
+def _experiments_for(entry: SuiteEntry, subject: Subject) -> list[str]:
+    """The experiments that a subject may be of."""
+    return [
+        name
+        for run, names in entry.experiments.items()
+        if subject.run in (None, run)
+        for name in names
+    ]
+
+
 def _check_subject(entry: SuiteEntry, name: str, subject: Subject) -> None:
     key = ("subjects", name)
     if subject.run is not None and subject.run not in entry.experiments:
         raise entry.document.error(
             (*key, "run"), f"there is no run {subject.run!r}", tuple(entry.experiments)
         )
-    known = [
-        name
-        for run, names in entry.experiments.items()
-        if subject.run in (None, run)
-        for name in names
-    ]
+    known = _experiments_for(entry, subject)
     if subject.experiment not in known:
         raise entry.document.error(
             (*key, "experiment"), f"there is no experiment {subject.experiment!r}", known
         )
+    run = entry.run_of(subject)
+    if run not in entry.without_platform:
+        _check_functions(entry, key, subject, run)
+
+
+def _check_functions(entry: SuiteEntry, key: yamlio.KeyPath, subject: Subject, run: str) -> None:
+    """That a subject's functions are in the file of its run."""
+    path = experiment_file(entry.form.runs[run].file, entry.document)
+    functions = tuple(emulated.expand(yamlio.load(path)).data["functions"])
+    named = [("without", name) for name in subject.without]
+    if subject.function is not None:
+        named.append(("function", subject.function))
+    for part, name in named:
+        if name not in functions:
+            raise entry.document.error((*key, part), f"there is no function {name!r}", functions)
 
 
 def _located(document: yamlio.Document, key: yamlio.KeyPath, text: str) -> Value:
@@ -295,21 +391,28 @@ def _located(document: yamlio.Document, key: yamlio.KeyPath, text: str) -> Value
 
 def _check_value(entry: SuiteEntry, key: yamlio.KeyPath, value: Value) -> None:
     for term in value.terms:
+        if term.metric.is_of_fits:
+            known = tuple(entry.form.fits)
+            if term.subject not in known:
+                raise entry.document.error(key, f"there is no fit {term.subject!r}", known)
+            continue
         _check_known(entry, key, term.subject)
-        run = entry.run_of(entry.subjects[term.subject])
-        what = (
-            _SIMULATIONS
-            if run in entry.simulated
-            else (_TRACES if run in entry.traced else _PLATFORMS)
-        )
-        kind = (
-            _SIMULATIONS
-            if term.metric.simulate is not None
-            else (_TRACES if term.metric.profile is not None else _PLATFORMS)
-        )
-        if what != kind:
+        if term.tariff:
+            try:
+                resolve([term.tariff])
+            except UnciaError as error:
+                raise entry.document.error(key, error.message, hint=error.hint) from error
+        subject = entry.subjects[term.subject]
+        if subject.experiment not in _experiments_for(entry, subject):
+            # That is told of the subject itself.
+            continue
+        run = entry.run_of(subject)
+        of_run = next((kind.plural for kind in _KINDS if kind.has(entry, run)), _PLATFORMS)
+        of_metric = next((kind.plural for kind in _KINDS if kind.measures(term.metric)), _PLATFORMS)
+        if of_run != of_metric:
             raise entry.document.error(
-                key, f"{term.metric.name} is a metric of {kind}, and {term.subject} is of {what}"
+                key,
+                f"{term.metric.name} is a metric of {of_metric}, and {term.subject} is of {of_run}",
             )
 
 

@@ -87,7 +87,8 @@ def measure(value: Value, figures: Figures) -> Measured:
             return Measured(result, why=rows)
     interval = _interval(value, items)
     if interval is None:
-        return Measured(result, why="it is a single observation, without an interval")
+        whys = [f"{term}: {it.why}" for term, it in zip(value.terms, items, strict=True) if it.why]
+        return Measured(result, why=[*whys, "it is a single observation, without an interval"][0])
     return Measured(result, interval)
 
 

@@ -7,9 +7,27 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from uncia.forms import Form, Name
-from uncia.units import Duration
+from uncia.units import Duration, Rate
 
 Number = int | float
+
+
+class Conclusion(Form):
+    """What a paper concludes from several of its experiments."""
+
+    paper: str = Field(description="What it says")
+    place: str = Field(description="Section")
+    claims: list[str] = Field(
+        default_factory=list,
+        description="Those that it is judged by, ENTRY.NAME or patterns such as tc1.i-*",
+    )
+    unavailable: str | None = Field(None, description="Why no claim is about it")
+
+    @model_validator(mode="after")
+    def _judged(self) -> Self:
+        if bool(self.claims) == (self.unavailable is not None):
+            raise ValueError("it is judged by claims, or unavailable says why there are none")
+        return self
 
 
 class Suite(Form):
@@ -19,6 +37,10 @@ class Suite(Form):
     citation: str = Field(description="Authors, title, where and when")
     url: str | None = Field(None, description="Where it is found")
     description: str = Field(description="For a person")
+    conclusions: dict[str, Conclusion] = Field(
+        default_factory=dict, description="Of the paper, by their names in it"
+    )
+    called: str = Field("Conclusions", description="What the paper calls them")
 
 
 class Quick(Form):
@@ -29,6 +51,10 @@ class Quick(Form):
     )
     share: float = Field(
         1.0, gt=0, le=1, description="Of durations, bursts and requests in closed loops"
+    )
+    warmup: float = Field(1.0, gt=0, le=1, description="The same of warm-ups")
+    whole: list[str] = Field(
+        default_factory=list, description="Names and patterns of experiments that stay as they are"
     )
 
 
@@ -46,6 +72,35 @@ class Pilot(Form):
     )
 
 
+class Capacity(Form):
+    """Whose capacity is searched before a run, to which the file's rates are scaled."""
+
+    experiment: Name = Field(description="Of the file: what it sends is searched for the capacity")
+    at: Rate = Field(description="The capacity that the file's rates are of, such as 100/s")
+    functions: list[Name] = Field(
+        default_factory=list, description="Whose rates are scaled; all if left out"
+    )
+
+
+class Fit(Form):
+    """A power law through subjects: y grows as x to its exponent."""
+
+    subjects: list[str] = Field(min_length=2, description="One for each point")
+    x: str = Field(description="An expression with * for the subject")
+    y: str = Field(description="An expression with * for the subject")
+
+    @model_validator(mode="after")
+    def _over_subjects(self) -> Self:
+        for key, text in (("x", self.x), ("y", self.y)):
+            if "*" not in text:
+                raise ValueError(f"{key} has no * for the subject, such as '*.execution_mean'")
+        return self
+
+    def points(self) -> list[tuple[str, str]]:
+        """The expressions for x and y of each point."""
+        return [(self.x.replace("*", it), self.y.replace("*", it)) for it in self.subjects]
+
+
 class EntryRun(Form):
     """An experiment file that an entry carries out."""
 
@@ -61,6 +116,9 @@ class EntryRun(Form):
     pilot: Pilot | None = Field(
         None, description="Where the timeout of some of the file's functions comes from"
     )
+    capacity: Capacity | None = Field(
+        None, description="What the file's rates are shares of, which is searched before"
+    )
 
 
 class Subject(Form):
@@ -71,6 +129,9 @@ class Subject(Form):
         min_length=1, description="Of a simulation a model, with @ and the parameters of its sweep"
     )
     function: Name | None = Field(None, description="Rows of this function alone")
+    without: list[Name] = Field(
+        default_factory=list, description="No rows of these functions, which share the machine"
+    )
     skip: int = Field(0, ge=0, description="Without the first so many requests")
     after: Duration = Field(0, description="Requests since so long after the first")
     life: list[Annotated[int, Field(ge=1)]] | None = Field(
@@ -193,6 +254,10 @@ class Figure(Form):
     series: list[Series] = Field(default_factory=list)
     course: Course | None = None
     printed: list[Mark] = Field(default_factory=list)
+    absent: dict[str, str] = Field(
+        default_factory=dict,
+        description="What the paper has at an x of its own and nothing here can measure: why",
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -206,6 +271,13 @@ class Scale(Form):
 
     factor: str = Field(description="Such as 'time by 120'; it stands on every figure")
     means: str = Field(description="What it comes to, for the text")
+
+
+class Takes(Form):
+    """How long an entry takes, as it was measured on two CPUs with nothing else running."""
+
+    whole: Duration | None = Field(None, gt=0)
+    quick: Duration | None = Field(None, gt=0, description="With --quick")
 
 
 class Needs(Form):
@@ -225,8 +297,12 @@ class Entry(Form):
     scale: list[Scale] = Field(
         default_factory=list, description="What is smaller here than in the paper"
     )
+    takes: Takes = Field(default_factory=Takes)
     needs: Needs = Field(default_factory=Needs)
     subjects: dict[Annotated[str, Field(min_length=1)], Subject] = Field(default_factory=dict)
+    fits: dict[Name, Fit] = Field(
+        default_factory=dict, description="Power laws, whose exponents are NAME.exponent"
+    )
     figures: list[Figure] = Field(default_factory=list)
     printed: list[Printed] = Field(default_factory=list)
     claims: dict[Name, Claim] = Field(default_factory=dict)
@@ -238,6 +314,8 @@ class Entry(Form):
             for position, series in enumerate(figure.series):
                 at = ("figures", number, "series", position)
                 listed += [(at, text) for text in series.expressions()]
+        for name, fit in self.fits.items():
+            listed += [(("fits", name), text) for point in fit.points() for text in point]
         listed += [
             (("printed", number, "ours"), item.ours)
             for number, item in enumerate(self.printed)

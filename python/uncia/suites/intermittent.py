@@ -20,7 +20,7 @@ from uncia.bandwidth.overallocation import quota_ns
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment.progress import Reporter
 from uncia.profiles.cpu import LAMBDA
-from uncia.providers import LAMBDA_MB
+from uncia.providers import LAMBDA_MB, lambda_cpu
 from uncia.record.selection import of_experiments
 from uncia.stats.quantiles import quantiles_of
 from uncia.suites.study import SEED, TIMEOUT_NS
@@ -65,7 +65,7 @@ class Settings:
         Raises:
             UnciaError: the size has a whole CPU, or less than the kernel's smallest quota.
         """
-        cpu_micro = self.memory // MIB * MICRO_PER_VCPU // LAMBDA_MB
+        cpu_micro = lambda_cpu(self.memory)
         if cpu_micro >= MICRO_PER_VCPU:
             raise UnciaError(
                 f"{format_size(self.memory)} has a whole vCPU, so nothing is held back",

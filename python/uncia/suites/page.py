@@ -16,6 +16,7 @@ from uncia.report.table import Column, Table
 from uncia.stats import columns
 from uncia.suites import claims
 from uncia.suites.claims import DIFFERS, REPRODUCED, UNCHECKED, Finding
+from uncia.suites.conclusions import IN_PART, NOT_RUN, conclude
 from uncia.suites.expressions import parse_value
 from uncia.suites.forms import Axis, Figure, Printed
 from uncia.suites.results import EntryResults, Results
@@ -70,6 +71,7 @@ def page(results: Results) -> Page:
                 " one run or the seeds of a simulation, lies on the side that it claims, and"
                 " differs if it lies on the other.",
             ),
+            *_conclusions(results),
             *(_section(entry, results.quick) for entry in results.entries),
         ],
         footer=f"{WRITTEN} from the tables beside it. This page loads nothing from anywhere.",
@@ -104,16 +106,41 @@ def _verdicts(findings: Sequence[Finding]) -> Table:
     )
 
 
+def _conclusions(results: Results) -> list[Section]:
+    """What the paper concludes, with the verdicts behind it."""
+    form = results.suite.form
+    if not form.conclusions:
+        return []
+    marks = {**_MARKS, IN_PART: "", NOT_RUN: ""}
+    table = Table(
+        [
+            Column("", "name"),
+            Column("the paper", lambda row: f"{row.form.paper} ({row.form.place})", mark="wrap"),
+            Column("here", "verdict", mark=lambda row: marks[row.verdict]),
+            Column("our figures", lambda row: "; ".join(row.ours) or row.why, mark="wrap"),
+        ],
+        conclude(form, results.findings),
+        "Reproduced or not as in the paper if all claims that could be judged are, and in part"
+        " otherwise; the claims behind each are in the third column.",
+        form.called,
+        stacked=True,
+        fold=False,
+    )
+    return [Section("conclusions", form.called, [table])]
+
+
 def _section(results: EntryResults, quick: bool) -> Section:
     entry = results.entry
     blocks: list[Block] = [Note(sentence, "warning") for sentence in results.failures]
     if not entry.form.runs:
         blocks.append(Note("Nothing is run for this entry."))
-    elif not results.tables and not results.simulations and not results.failures:
+    elif not results.is_drawn and not results.failures:
         blocks.append(Note("Not run."))
     blocks += [Note(f"Scaled, {item.factor}: {item.means}.") for item in entry.form.scale]
-    if results.tables or results.simulations:
-        blocks += [_chart(results, figure) for figure in entry.form.figures]
+    if results.is_drawn:
+        for figure in entry.form.figures:
+            blocks.append(_chart(results, figure))
+            blocks += [Note(sentence) for sentence in _missing(results, figure)]
     if entry.form.printed:
         blocks.append(_printed(results))
     if entry.form.runs:
@@ -217,13 +244,29 @@ def _chart(results: EntryResults, figure: Figure) -> Block:
     return Chart(name, spec, f"{figure.title}, ours and printed values", title)
 
 
+def _missing(results: EntryResults, figure: Figure) -> Iterator[str]:
+    """What is not in a figure because it cannot be had, a sentence each."""
+    for name, reason in figure.absent.items():
+        yield f"{name}: {reason}."
+    lacking: dict[str, list[str]] = {}
+    for series in figure.series:
+        for at, text in zip(series.x, series.expressions(), strict=True):
+            if results.measure(text).value is None and (why := results.lacks(text)):
+                lacking.setdefault(why, []).append(f"{series.name}, {at}")
+    for why, points in lacking.items():
+        yield f"Not in the figure ({'; '.join(points)}): {why}."
+
+
 def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
     """Series over x with their intervals, and the printed values as points."""
     rows: list[dict[str, Any]] = []
+    empty = dict(figure.absent)
     for series in figure.series:
         for at, text in zip(series.x, series.expressions(), strict=True):
             measured = results.measure(text)
             if measured.value is None:
+                if _is_nominal(figure) and (why := results.lacks(text)):
+                    empty.setdefault(str(at), why)
                 continue
             low, high = measured.interval or (measured.value, measured.value)
             rows.append(
@@ -237,6 +280,8 @@ def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
             )
     if not rows:
         return None
+    shown_at = {str(row["x"]) for row in rows}
+    absent = [{"x": at, "why": why} for at, why in empty.items() if at not in shown_at]
     marks = [
         {"x": mark.x, "value": mark.y, "name": f"{_PAPER}{mark.name}", "place": mark.place}
         for mark in figure.printed
@@ -244,7 +289,7 @@ def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
     order = list(dict.fromkeys(row["name"] for row in [*rows, *marks]))
     shades = dict(zip(order, theme.colours(len(order)), strict=True))
     colour = vega.colours("name", order, [shades[name] for name in order], long=True)
-    x = _x(figure, rows, marks)
+    x = _x(figure, [*rows, *absent], marks)
     shown = [row[key] for row in rows for key in ("value", "low", "high")]
     shown += [float(mark.y) for mark in figure.printed]
     y = vega.quantity("value", figure.y.title, **_scale(figure.y, shown))
@@ -291,6 +336,18 @@ def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
                 ),
             )
         )
+    if absent:
+        layers.append(
+            vega.layer(
+                "text",
+                absent,
+                {"text": "none here", "fontSize": 11},
+                x=x,
+                y={"value": _HEIGHT - 12},
+                color={"value": theme.REFERENCE},
+                tooltip=vega.tips(("x", figure.x.title), ("why", "")),
+            )
+        )
     return vega.chart(*layers, height=_HEIGHT)
 
 
@@ -300,7 +357,9 @@ def _is_nominal(figure: Figure) -> bool:
 
 def _x(figure: Figure, rows: vega.Rows, marks: vega.Rows) -> vega.Channel:
     if _is_nominal(figure):
-        order = list(dict.fromkeys(str(row["x"]) for row in [*rows, *marks]))
+        known = {str(row["x"]): None for row in [*rows, *marks]}
+        declared = {str(x): None for series in figure.series for x in series.x if str(x) in known}
+        order = list(declared | known)
         return vega.names("x", order, axis={"labelAngle": 0, "labelLimit": 160})
     values = [float(row["x"]) for row in [*rows, *marks]]
     return vega.quantity("x", figure.x.title, **_scale(figure.x, values))

@@ -2,7 +2,8 @@
 
 The folder of a suite's results has ``suite.json``, which says what is carried out; ``ENTRY/RUN``
 for each run; ``claims.json`` and ``report.html``. A run is whole if its own description says so,
-and if it was of the experiment file that there is now.
+and if it was of the experiment file that there is now. Runs of several entries with the same
+experiment file are one, to which the others are links.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,16 +24,28 @@ from uncia.experiment.planning import plan
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources
-from uncia.runs.folder import check_over, read_run
-from uncia.suites import pilot, simulated, traced
+from uncia.runs.folder import RUN, check_over, check_tables, read_run
+from uncia.suites import (
+    capacities,
+    described,
+    emulated,
+    links,
+    locality,
+    pilot,
+    simulated,
+    traced,
+)
 from uncia.suites.catalogue import SuiteEntry, experiment_file
-from uncia.suites.lacking import of_file, of_machine
-from uncia.suites.listener import FILE, VARIABLE, Listener
+from uncia.suites.lacking import of_experiments, of_file, of_machine, without_lacking
+from uncia.suites.listener import FILE as HEARD
+from uncia.suites.listener import VARIABLE, Listener
+from uncia.suites.searched import FILE as CAPACITY
 from uncia.suites.shorten import shorten
 from uncia.suites.target import Target
 
 STATE: Final = "suite.json"
 _STATE_FORM: Final = 1
+_STATE_KEYS: Final = {"form": int, "suite": str, "quick": bool, "files": dict, "errors": dict}
 
 _UNFINISHED: Final = ""
 """The digest of a run that was begun and is not over."""
@@ -52,12 +65,14 @@ class RunState:
         folder: of the run.
         status: whether its rows can be used.
         reason: why not; "" if they can.
+        is_damaged: whether it was carried out, and what it wrote is gone or cannot be read.
     """
 
     name: str
     folder: Path
     status: Status
     reason: str = ""
+    is_damaged: bool = False
 
 
 @dataclass
@@ -109,28 +124,27 @@ class State:
             UnciaError: it is missing or damaged.
         """
         path = folder / STATE
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["form"] != _STATE_FORM:
-                raise UnciaError(
-                    f"{path} was written by another version of uncia (form {content['form']})"
-                )
-            return cls(
-                folder,
-                str(content["suite"]),
-                bool(content["quick"]),
-                dict(content["files"]),
-                dict(content["errors"]),
-                Target(content.get("platform"), content.get("like")),
-                content.get("trace"),
-            )
-        except FileNotFoundError as error:
+        if folder.is_file():
+            raise UnciaError(f"{folder} is a file, not the folder of a suite's results")
+        if not path.exists():
             raise UnciaError(
                 f"{folder} has no results of a suite",
                 hint="They are made by: uncia suite run SUITE --out DIR",
-            ) from error
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise UnciaError(f"{path} is damaged: {error!r}") from error
+            )
+        content = described.read(path, _STATE_KEYS)
+        if content["form"] != _STATE_FORM:
+            raise UnciaError(
+                f"{path} was written by another version of uncia (form {content['form']})"
+            )
+        return cls(
+            folder,
+            content["suite"],
+            content["quick"],
+            content["files"],
+            content["errors"],
+            Target(content.get("platform"), content.get("like")),
+            content.get("trace"),
+        )
 
 
 def begin(
@@ -192,7 +206,12 @@ def begin(
     return state
 
 
-def carry_out(state: State, entries: Sequence[SuiteEntry], reporter: Reporter) -> int | None:
+def carry_out(
+    state: State,
+    entries: Sequence[SuiteEntry],
+    reporter: Reporter,
+    others: Iterable[SuiteEntry] = (),
+) -> int | None:
     """Carry out what is not whole yet of some entries.
 
     A run that fails, or cannot be made, does not keep the others from being carried out.
@@ -201,6 +220,7 @@ def carry_out(state: State, entries: Sequence[SuiteEntry], reporter: Reporter) -
         state: of the results.
         entries: which.
         reporter: receives progress updates.
+        others: the suite's other entries; what is whole of them may be shared.
 
     Returns:
         The exit code of a signal that came; None if all were carried out.
@@ -208,31 +228,74 @@ def carry_out(state: State, entries: Sequence[SuiteEntry], reporter: Reporter) -
     Raises:
         UnciaError: the folder of the results cannot be written.
     """
+    made: dict[str, Path] = {}
+
+    def note_made(entry: SuiteEntry, name: str) -> None:
+        if links.is_of_file(entry.form.runs[name]) and _is_whole(state, entry, name):
+            digest = state.files[f"{entry.name}/{name}"]
+            made.setdefault(digest, state.folder / entry.name / name)
+
+    for entry in others:
+        for name in entry.form.runs:
+            key = f"{entry.name}/{name}"
+            if key in state.files and not (state.folder / entry.name / name).is_symlink():
+                note_made(entry, name)
     for entry in entries:
         for name in entry.form.runs:
             lacking = lacks(entry, name)
             if lacking:
                 reporter.note(f"{entry.name}/{name}: {lacking}; left out.")
                 continue
-            code = _carry_out_run(state, entry, name, reporter)
+            code = _carry_out_run(state, entry, name, reporter, made)
             if code is not None:
                 return code
+            note_made(entry, name)
     return None
 
 
 def lacks(entry: SuiteEntry, name: str) -> str:
     """What the machine lacks for a run of an entry, as a sentence; "" if nothing."""
     lacking = of_machine(entry.form.needs)
-    if lacking or name in entry.simulated | entry.traced:
+    path = experiment_file(entry.form.runs[name].file, entry.document)
+    if not lacking and name in entry.locality:
+        return locality.lacks(yamlio.load(path))
+    if lacking or name in entry.without_platform:
         return lacking
-    return of_file(yamlio.load(experiment_file(entry.form.runs[name].file, entry.document)))
+    return of_file(emulated.expand(yamlio.load(path)))
 
 
-def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporter) -> int | None:
-    """Carry out a run, unless it is whole; returns the exit code of a signal that came."""
+def lacks_by_experiment(entry: SuiteEntry, name: str) -> dict[str, str]:
+    """What the machine lacks for each experiment of a run, as a sentence; "" if nothing."""
+    lacking = lacks(entry, name)
+    names = entry.experiments[name]
+    if lacking or name in entry.without_platform:
+        return dict.fromkeys(names, lacking)
+    path = experiment_file(entry.form.runs[name].file, entry.document)
+    by_name = of_experiments(emulated.expand(yamlio.load(path)))
+    # Members of sweeps have longer names, and what neighbours are compared with ends in another.
+    stems = sorted(by_name, key=len, reverse=True)
+    return {it: next((by_name[stem] for stem in stems if it.startswith(stem)), "") for it in names}
+
+
+def _carry_out_run(
+    state: State,
+    entry: SuiteEntry,
+    name: str,
+    reporter: Reporter,
+    made: Mapping[str, Path],
+) -> int | None:
+    """Carry out a run, unless it is whole; returns the exit code of a signal that came.
+
+    Args:
+        state: of the results.
+        entry: whose run it is.
+        name: of the run.
+        reporter: receives progress updates.
+        made: the folders of runs that are whole, by the digests of their files.
+    """
     key = f"{entry.name}/{name}"
     path, document = _document(state, entry, name)
-    digest = _digest(document)
+    digest = digest_of(document)
     if state.files.get(key) == digest and _is_whole(state, entry, name):
         reporter.note(f"{key} is whole.")
         return None
@@ -242,25 +305,44 @@ def _carry_out_run(state: State, entry: SuiteEntry, name: str, reporter: Reporte
     state.write()
     reporter.note(f"{entry.form.shows}, {key}.")
     folder = state.folder / entry.name / name
+    if folder.is_symlink():
+        # What it leads to is another entry's.
+        folder.unlink()
     try:
         simulated.make_way(document, folder)
+        if digest in made and links.is_of_file(entry.form.runs[name]):
+            _settle(folder, reporter)
+            links.link(folder, made[digest])
+            reporter.note(f"Its requests are those of {made[digest]}.")
+            state.files[key] = digest
+            state.write()
+            return None
         if name in entry.simulated:
             simulated.execute(document, folder, reporter, path.resolve().parent)
             state.files[key] = digest
             state.write()
             return None
-        if name in entry.traced:
-            traced.execute(document, folder, reporter)
+        if name in entry.traced | entry.locality:
+            of_kind = traced if name in entry.traced else locality
+            of_kind.execute(document, folder, reporter)
             state.files[key] = digest
             state.write()
             return None
+        document = _after_pilot(document, state, entry, name, reporter)
+        searched = None
+        if (form := entry.form.runs[name].capacity) is not None:
+            base = path.resolve().parent
+            searched = capacities.of_file(document, form, state.folder, base, reporter)
+            document = capacities.scaled(document, form, searched.per_s)
         outcome = _execute(
-            _after_pilot(document, state, entry, name, reporter),
+            document,
             path,
             folder,
             reporter,
             listening=entry.form.runs[name].listener,
         )
+        if searched is not None:
+            searched.write(folder)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except UnciaError as error:
@@ -287,9 +369,7 @@ def _execute(
     Raises:
         UnciaError: the file is wrong, a run goes on in the folder, or nothing could be started.
     """
-    if folder.exists():
-        cleanup.settle(folder, reporter.note)
-        check_over(folder)
+    _settle(folder, reporter)
     with Listener() if listening is not None else nullcontext() as listener:
         if listener is not None and listening is not None:
             document = _with_listener(document, listening, listener.address)
@@ -306,12 +386,24 @@ def _execute(
     return outcome
 
 
+def _settle(folder: Path, reporter: Reporter) -> None:
+    """End what an earlier run in the folder has left.
+
+    Raises:
+        UnciaError: it goes on.
+    """
+    if folder.exists():
+        cleanup.settle(folder, reporter.note)
+        check_over(folder)
+
+
 def _is_whole(state: State, entry: SuiteEntry, name: str) -> bool:
     """Whether a run needs not be made again."""
-    run = run_state(state, entry.name, name)
-    # What was heard is written last.
-    is_heard = entry.form.runs[name].listener is None or (run.folder / FILE).is_file()
-    return run.status == "whole" and is_heard
+    run, form = run_state(state, entry.name, name), entry.form.runs[name]
+    # What was heard, and the capacity that rates are shares of, are written last.
+    needed = {HEARD: form.listener, CAPACITY: form.capacity}
+    is_there = all((run.folder / file).is_file() for file, it in needed.items() if it is not None)
+    return run.status == "whole" and is_there
 
 
 def run_state(state: State, entry: str, name: str) -> RunState:
@@ -320,15 +412,27 @@ def run_state(state: State, entry: str, name: str) -> RunState:
     folder = state.folder / entry / name
     if key in state.errors:
         return RunState(name, folder, "failed", state.errors[key])
-    if state.files.get(key) == _UNFINISHED and folder.exists():
+    if state.files.get(key) == _UNFINISHED:
         return RunState(name, folder, "failed", "it was ended before it was whole")
-    lacking = simulated.sweep_lacks(folder)
+    if not folder.exists() and key not in state.files:
+        return RunState(name, folder, "not run", "it was not run")
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "is missing"
+        return damaged(name, folder, f"its folder {folder} {what}")
+    try:
+        lacking = simulated.sweep_lacks(folder)
+        description = {} if lacking is not None else read_run(folder)
+        check_tables(folder, description)
+    except UnciaError as error:
+        return damaged(name, folder, error.message)
+    if lacking and state.files.get(key):
+        # It was whole once: of a point that failed there is a sentence among the errors.
+        return damaged(name, folder, lacking)
     if lacking is not None:
         return RunState(name, folder, "failed" if lacking else "whole", lacking)
-    description = read_run(folder)
-    status = description.get("status")
     if not description:
-        return RunState(name, folder, "not run", "it was not run")
+        return damaged(name, folder, f"{folder / RUN} is missing")
+    status = description.get("status")
     if status == "complete":
         return RunState(name, folder, "whole")
     failures = description.get("failures")
@@ -336,6 +440,11 @@ def run_state(state: State, entry: str, name: str) -> RunState:
     if status == "running":
         reasons = ["it was ended before it was whole"]
     return RunState(name, folder, "failed", "; ".join(reasons) or f"the run is {status}")
+
+
+def damaged(name: str, folder: Path, why: str) -> RunState:
+    """What there is of a run that was carried out, and of which that cannot be read any more."""
+    return RunState(name, folder, "failed", f"it is damaged: {why}", is_damaged=True)
 
 
 def run_now(state: State, entry: SuiteEntry, name: str) -> RunState:
@@ -348,7 +457,7 @@ def run_now(state: State, entry: SuiteEntry, name: str) -> RunState:
     if run.status != "whole" or carried_out is None:
         return run
     _, document = _document(state, entry, name)
-    if carried_out == _digest(document):
+    if carried_out == digest_of(document):
         return run
     reason = "it is of an experiment file that has changed since; make it again with --resume"
     return RunState(name, run.folder, "failed", reason)
@@ -392,10 +501,19 @@ def _document(state: State, entry: SuiteEntry, name: str) -> tuple[Path, yamlio.
         if state.quick:
             document = document.with_data(traced.shorten(document, run.quick.share))
         return path, document
-    document = state.target.apply(yamlio.load(path))
+    if name in entry.locality:
+        return path, yamlio.load(path)
+    document = yamlio.load(path)
+    if emulated.is_emulation(document):
+        if state.quick:
+            document = document.with_data(emulated.shorten(document, run.quick.share))
+        return path, state.target.apply(emulated.expand(document, state.trace))
+    document = state.target.apply(document)
     if state.quick:
-        document = document.with_data(shorten(document.data, run.quick.only, run.quick.share))
-    return path, document
+        quick = run.quick
+        shorter = shorten(document.data, quick.only, quick.share, quick.warmup, quick.whole)
+        document = document.with_data(shorter)
+    return path, without_lacking(document)
 
 
 def _after_pilot(
@@ -425,6 +543,7 @@ def _with_listener(document: yamlio.Document, alias: str, address: str) -> yamli
     return document.with_data({**document.data, "functions": {**functions, alias: function}})
 
 
-def _digest(document: yamlio.Document) -> str:
+def digest_of(document: yamlio.Document) -> str:
+    """The digest of an experiment file, by which entries share a run."""
     text = json.dumps(document.data, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -8,16 +8,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from uncia import yamlio
+from uncia.errors import RunFailedError, UnciaError
 from uncia.report import data, run_sets
 from uncia.report.data import RunData
 from uncia.stats.comparison import Figure
-from uncia.suites import claims
+from uncia.suites import claims, fits
 from uncia.suites.catalogue import Suite, SuiteEntry
 from uncia.suites.claims import DIFFERS, UNCHECKED, Finding, Measured
 from uncia.suites.expressions import Comparison, Term, parse_value
 from uncia.suites.forms import Claim
-from uncia.suites.perform import RunState, State, lacks, run_document, run_now, write_text
+from uncia.suites.locality import Line, lines
+from uncia.suites.perform import (
+    RunState,
+    State,
+    damaged,
+    lacks_by_experiment,
+    run_document,
+    run_now,
+    write_text,
+)
 from uncia.suites.rows import SubjectRows
 from uncia.suites.seeds import over_seeds
 from uncia.suites.simulated import Simulated, SimulatedRows
@@ -36,12 +45,61 @@ class EntryResults:
     Attributes:
         entry: the entry.
         runs: what there is of each.
-        files: of the runs that are simulations or read a trace, by name.
+        tables: the contents of the runs on a platform that are whole, by name.
+        simulations: the simulations that are whole, by name.
+        traces: the groups of functions of the traces that were read, by name of the run.
+        traced_functions: what became of the functions that were traced, by name of the run.
     """
 
     entry: SuiteEntry
-    runs: Sequence[RunState]
-    files: Mapping[str, yamlio.Document] = field(default_factory=dict)
+    runs: list[RunState] = field(default_factory=list)
+    tables: dict[str, RunData] = field(default_factory=dict)
+    simulations: dict[str, Simulated] = field(default_factory=dict)
+    traces: dict[str, Mapping[str, TracedGroup]] = field(default_factory=dict)
+    traced_functions: dict[str, Mapping[str, Sequence[Line]]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, state: State, entry: SuiteEntry) -> EntryResults:
+        """Read what there is of an entry's runs; of one that cannot be read there is that."""
+        results = cls(entry)
+        for name in entry.form.runs:
+            run = run_now(state, entry, name)
+            if run.status == "whole":
+                try:
+                    results._read_run(state, run)
+                except UnciaError as error:
+                    run = damaged(name, run.folder, error.message)
+            results.runs.append(run)
+        return results
+
+    def _read_run(self, state: State, run: RunState) -> None:
+        """Read a run that is whole by its description.
+
+        Raises:
+            UnciaError: it is damaged.
+        """
+        if run.name not in self.entry.without_platform:
+            self.tables[run.name] = data.load(run.folder)
+            return
+        document = run_document(state, self.entry, run.name)
+        if run.name in self.entry.simulated:
+            simulation = Simulated(run.folder, document)
+            simulation.check()
+            self.simulations[run.name] = simulation
+        elif run.name in self.entry.traced:
+            self.traces[run.name] = groups(document, run.folder)
+        else:
+            self.traced_functions[run.name] = lines(document, run.folder)
+
+    @property
+    def damaged(self) -> list[str]:
+        """A sentence for each run of which results are gone or cannot be read."""
+        return [f"{run.name}: {run.reason}" for run in self.runs if run.is_damaged]
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether a run is whole, so that there is something to draw."""
+        return any(run.status == "whole" for run in self.runs)
 
     @property
     def was_not_run(self) -> bool:
@@ -54,33 +112,6 @@ class EntryResults:
         return [f"{run.name}: {run.reason}" for run in self.runs if run.status == "failed"]
 
     @cached_property
-    def tables(self) -> dict[str, RunData]:
-        """The contents of the runs on a platform that are whole, by name."""
-        return {
-            run.name: data.load(run.folder)
-            for run in self.runs
-            if run.status == "whole" and run.name not in self.files
-        }
-
-    @cached_property
-    def simulations(self) -> dict[str, Simulated]:
-        """The simulations that are whole, by name."""
-        return {
-            run.name: Simulated(run.folder, self.files[run.name])
-            for run in self.runs
-            if run.status == "whole" and run.name in self.entry.simulated
-        }
-
-    @cached_property
-    def traces(self) -> dict[str, Mapping[str, TracedGroup]]:
-        """The groups of functions of the traces that were read, by name of the run."""
-        return {
-            run.name: groups(self.files[run.name], run.folder)
-            for run in self.runs
-            if run.status == "whole" and run.name in self.entry.traced
-        }
-
-    @cached_property
     def noise(self) -> str:
         """What disturbed the machine while the runs went on; "" if nothing did."""
         return run_sets.disturbance(list(self.tables.values()))
@@ -88,34 +119,57 @@ class EntryResults:
     def subject(self, name: str) -> SubjectRows | None:
         """The rows of a subject; None if its run is not whole."""
         form = self.entry.subjects[name]
-        run = self.tables.get(self.entry.run_of(form))
-        return (
-            None if run is None else self._subjects.setdefault(name, SubjectRows(name, form, run))
-        )
+        of = self.entry.run_of(form)
+        if of not in self.tables:
+            return None
+        if name not in self._subjects:
+            is_scaled = self.entry.form.runs[of].capacity is not None
+            self._subjects[name] = SubjectRows(name, form, self.tables[of], is_scaled)
+        return self._subjects[name]
 
     @cached_property
     def _subjects(self) -> dict[str, SubjectRows]:
         return {}
 
     def figure(self, term: Term) -> Figure:
-        """The figure of a term of an expression."""
+        """The figure of a term of an expression, computed once."""
+        if term not in self._figures:
+            self._figures[term] = self._compute(term)
+        return self._figures[term]
+
+    @cached_property
+    def _figures(self) -> dict[Term, Figure]:
+        return {}
+
+    def _compute(self, term: Term) -> Figure:
+        if term.metric.is_of_fits:
+            points = self.entry.form.fits[term.subject].points()
+            parsed = [(parse_value(x), parse_value(y)) for x, y in points]
+            return fits.exponent(term.subject, parsed, self.figure)
         form = self.entry.subjects[term.subject]
         run = self.entry.run_of(form)
         state = next(state for state in self.runs if state.name == run)
         if state.status == "failed":
             return Figure(None, why=f"the run {run} failed: {state.reason}")
         if state.status == "not run":
-            return Figure(None, why=lacks(self.entry, run) or "not run")
+            return Figure(None, why=self._lacking(run, form.experiment) or "not run")
         if run in self.simulations:
             return self._simulated(term, self.simulations[run])
         if run in self.traces:
             assert term.metric.profile is not None, "expressions were checked"
             return term.metric.profile(self.traces[run][form.experiment])
+        if run in self.traced_functions:
+            assert term.metric.locality is not None, "expressions were checked"
+            values = map(term.metric.locality, self.traced_functions[run][form.experiment])
+            return over_seeds(list(values), geometric=term.metric.is_geometric)
         rows = self.subject(term.subject)
         assert rows is not None, "its run is whole"
         assert term.metric.compute is not None, "expressions were checked"
-        if form.experiment not in rows.run.summaries:
-            return Figure(None, why=f"not run: {form.experiment} is left out with --quick")
+        if form.experiment not in rows.run.experiments:
+            lacking = self._lacking(run, form.experiment)
+            return Figure(
+                None, why=lacking or f"not run: {form.experiment} is left out with --quick"
+            )
         return term.metric.compute(rows, term.tariff)
 
     def _simulated(self, term: Term, run: Simulated) -> Figure:
@@ -131,6 +185,21 @@ class EntryResults:
 
     @cached_property
     def _simulated_subjects(self) -> dict[str, SimulatedRows | None]:
+        return {}
+
+    def lacks(self, text: str) -> str:
+        """What the machine lacks for an expression, as a sentence; "" if nothing."""
+        forms = [self.entry.subjects[term.subject] for term in parse_value(text).terms]
+        sentences = (self._lacking(self.entry.run_of(it), it.experiment) for it in forms)
+        return next((it for it in sentences if it), "")
+
+    def _lacking(self, run: str, experiment: str) -> str:
+        if run not in self._lacking_of_runs:
+            self._lacking_of_runs[run] = lacks_by_experiment(self.entry, run)
+        return self._lacking_of_runs[run].get(experiment, "")
+
+    @cached_property
+    def _lacking_of_runs(self) -> dict[str, Mapping[str, str]]:
         return {}
 
     def measure(self, text: str) -> Measured:
@@ -152,7 +221,7 @@ class EntryResults:
             return Finding(identifier, self.entry.name, paper, None, None, UNCHECKED, why)
         measured = claims.measure(comparison.value, self.figure)
         verdict, why = claims.judge(comparison, measured)
-        subjects = [term.subject for term in comparison.value.terms]
+        subjects = [term.subject for term in self._terms(comparison)]
         if verdict == DIFFERS and claim.otherwise:
             why = f"{why}; {claim.otherwise}"
         if verdict != UNCHECKED and (survivors := self._survivors(comparison)):
@@ -192,9 +261,22 @@ class EntryResults:
         platform = None if run is None else run.meta.get("platform")
         return str(platform.get("kind")) if isinstance(platform, dict) else None
 
+    def _terms(self, comparison: Comparison) -> list[Term]:
+        """The terms of a claim; of a power law, those of its points."""
+        terms: list[Term] = []
+        for term in comparison.value.terms:
+            if term.metric.is_of_fits:
+                points = self.entry.form.fits[term.subject].points()
+                terms += [
+                    it for point in points for text in point for it in parse_value(text).terms
+                ]
+            else:
+                terms.append(term)
+        return terms
+
     def _survivors(self, comparison: Comparison) -> str:
         """Why what is left of requests is no sample of them; "" if it is, or all of them count."""
-        for term in comparison.value.terms:
+        for term in self._terms(comparison):
             if term.metric.kind == "share" or term.metric.counts_all:
                 continue
             sent, ok, what = self._counts(term.subject)
@@ -246,6 +328,30 @@ class Results:
             for sentence in entry.failures
         ]
 
+    def check_undamaged(self, but: Sequence[SuiteEntry] = ()) -> None:
+        """Check that all that was carried out can be read, so that nothing is judged by less.
+
+        Args:
+            but: entries that were just carried out: what is wrong with those has failed.
+
+        Raises:
+            RunFailedError: it cannot.
+        """
+        just_made = {entry.name for entry in but}
+        lost = [
+            f"{entry.entry.name}/{sentence}"
+            for entry in self.entries
+            if entry.entry.name not in just_made
+            for sentence in entry.damaged
+        ]
+        if lost:
+            raise RunFailedError(
+                "\n".join(lost) + f"\n{self.folder} is left as it is: {CLAIMS} and the report are"
+                " of what there was",
+                hint="To carry such a run out again, delete its folder, then: uncia suite run"
+                f" {self.suite.source} --resume --out {self.folder}",
+            )
+
     def write_claims(self) -> Path:
         """Write ``claims.json``.
 
@@ -258,17 +364,6 @@ class Results:
 
 
 def read(state: State, suite: Suite) -> Results:
-    """Read the results of a suite as far as they go.
-
-    Raises:
-        UnciaError: a table of a run is damaged.
-    """
-    entries = [
-        EntryResults(
-            entry,
-            [run_now(state, entry, name) for name in entry.form.runs],
-            {name: run_document(state, entry, name) for name in entry.simulated | entry.traced},
-        )
-        for entry in suite.entries.values()
-    ]
+    """Read the results of a suite as far as they go; runs that are damaged have failed."""
+    entries = [EntryResults.read(state, entry) for entry in suite.entries.values()]
     return Results(state.folder, suite, state.quick, entries)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from uncia.report.data import RunData
-from uncia.stats import bootstrap, columns, comparison, hops, summary
+from uncia.stats import columns, comparison, hops, summary
 from uncia.stats.columns import pc
-from uncia.stats.comparison import Figures, Measured
+from uncia.stats.comparison import Figure, Figures, Measured
 from uncia.stats.quantiles import Ints
 from uncia.suites.forms import Subject
+
+_Part = TypeVar("_Part")
 
 
 def _due(table: pa.Table) -> columns.Column:
@@ -67,20 +69,25 @@ class SubjectRows:
         name: of the subject.
         form: which rows these are.
         run: the run that they are of.
+        is_scaled: whether the run's rates are shares of a capacity that was searched before it.
     """
 
     name: str
     form: Subject
     run: RunData
+    is_scaled: bool = False
 
     @cached_property
     def invocations(self) -> pa.Table:
         """Its invocations, in the order in which they were due or sent."""
-        table = self.run.invocations
-        whole = table.filter(columns.is_word(table, "experiment", self.form.experiment))
+        whole = self.run.rows_of.get(self.form.experiment, self.run.invocations.slice(0, 0))
         table = whole
         if self.form.function is not None:
             table = table.filter(columns.is_word(table, "function", self.form.function))
+        if self.form.without:
+            others = pa.array(self.form.without, pa.utf8())
+            is_other = pc.is_in(columns.words(table, "function"), value_set=others)
+            table = table.filter(pc.invert(is_other))
         due = _due(table)
         table = table.take(pc.sort_indices(due))
         if self.form.after and table.num_rows:
@@ -96,7 +103,7 @@ class SubjectRows:
             table = table.filter(pa.array(chosen, pa.bool_()))
         return table.slice(self.form.skip)
 
-    @property
+    @cached_property
     def ok(self) -> pa.Table:
         """Its invocations that ended ok."""
         return self.invocations.filter(columns.is_word(self.invocations, "outcome", "ok"))
@@ -106,7 +113,18 @@ class SubjectRows:
         """What the run's description says of the experiment."""
         return self.run.experiment_meta.get(self.form.experiment, {})
 
-    @property
+    def once(self, compute: Callable[[SubjectRows], _Part]) -> _Part:
+        """What several metrics are computed from: at the first call, and kept for the others."""
+        if compute not in self._parts:
+            self._parts[compute] = compute(self)
+        part: _Part = self._parts[compute]
+        return part
+
+    @cached_property
+    def _parts(self) -> dict[Callable[[SubjectRows], Any], Any]:
+        return {}
+
+    @cached_property
     def instances(self) -> pa.Table:
         """The instances that served its invocations."""
         table = self.run.instances
@@ -117,21 +135,32 @@ class SubjectRows:
         """The ascending values of a column of integers, of the invocations that ended ok."""
         return columns.ordered(columns.integers(self.ok, name))
 
+    def compared(self, metric: str) -> Figure:
+        """A figure of gates, all but costs; MR and TR are relative to the experiment's base."""
+        figures = self._compared
+        if metric == "mean":
+            # It takes longest, as every row is drawn; few claims ask for it.
+            figures = comparison.figures(self._measured, self.name, of=[self.name])
+        return figures[self.name, metric, ""]
+
     @cached_property
-    def compared(self) -> Figures:
-        """The figures of gates, all but costs; MR and TR are relative to the experiment's base."""
+    def _compared(self) -> Figures:
+        return comparison.figures(self._measured, self.name, of=[self.name], means=False)
+
+    @cached_property
+    def _measured(self) -> dict[str, Measured]:
+        """What a comparison needs of the experiment's base, if it has another, and of its rows."""
         base_name = str(self.meta.get("base") or summary.BASE)
         measured: dict[str, Measured] = {}
         base: Ints | None = None
-        if base_name != self.form.experiment and base_name in self.run.summaries:
-            form = Subject(experiment=base_name)
-            measured = {base_name: SubjectRows(base_name, form, self.run).measured(None, base_name)}
+        if base_name != self.form.experiment and base_name in self.run.experiments:
+            rows = SubjectRows(base_name, Subject(experiment=base_name), self.run)
+            measured = {base_name: rows.measured(None, base_name)}
             base = summary.infrastructure(
-                SubjectRows(base_name, form, self.run).invocations,
-                self.run.experiment_meta.get(base_name, {}),
+                rows.invocations, self.run.experiment_meta.get(base_name, {})
             )
         measured[self.name] = self.measured(base, base_name)
-        return comparison.figures(measured, self.name, bootstrap.SEED)
+        return measured
 
     def measured(self, base: Ints | None, base_name: str) -> Measured:
         """What a comparison needs of its rows, without costs.

@@ -24,7 +24,7 @@ from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment import simulate, simulation, sweep
 from uncia.experiment.simulation import Model, SimulationFile
 from uncia.experiment.sweep import Point
-from uncia.runs.folder import RunFolder, read_run
+from uncia.runs.folder import RUN, RunFolder
 
 if TYPE_CHECKING:
     from uncia.experiment.progress import Reporter
@@ -90,6 +90,15 @@ class Simulated:
             for model in file.models
         }
 
+    def check(self) -> None:
+        """Check that there is what was written of each point.
+
+        Raises:
+            UnciaError: it is missing or damaged.
+        """
+        for wanted in self.points:
+            self.subject(wanted, wanted)
+
     def subject(self, name: str, wanted: str) -> SimulatedRows | None:
         """What is known of an experiment; None if it was left out.
 
@@ -106,8 +115,12 @@ class Simulated:
                 model: [content[simulation.experiment(file, model, seed)] for seed in file.seeds()]
                 for model in {model, file.models[0]}
             }
-        except (OSError, ValueError, KeyError) as error:
-            raise UnciaError(f"{path} is damaged: {error!r}") from error
+        except OSError as error:
+            raise UnciaError(f"{path} cannot be read: {error.strerror or error}") from error
+        except ValueError as error:
+            raise UnciaError(f"{path} is damaged: it is not JSON: {error}") from error
+        except (TypeError, KeyError) as error:
+            raise UnciaError(f"{path} is damaged: it has nothing of {wanted}") from error
         return SimulatedRows(
             name,
             model,
@@ -192,7 +205,8 @@ def make_way(document: yamlio.Document, folder: Path) -> None:
         UnciaError: it still goes on, or cannot be deleted.
     """
     if is_simulation(document) and has_sweep(document):
-        if read_run(folder):
+        # Whatever it says: a sweep has no such file, and a damaged one is in the way as well.
+        if (folder / RUN).is_file():
             RunFolder.create(folder, overwrite=True).remove()
     elif sweep.is_there(folder):
         sweep.remove(folder)
@@ -223,15 +237,24 @@ def execute(document: yamlio.Document, folder: Path, reporter: Reporter, base: P
 
 
 def sweep_lacks(folder: Path) -> str | None:
-    """Why the sweep in a folder is not whole, "" if it is; None if there is no sweep."""
+    """Why the sweep in a folder is not whole, "" if it is; None if there is no sweep.
+
+    Raises:
+        UnciaError: its summary is damaged.
+    """
+    path = folder / sweep.SUMMARY
     try:
-        rows = json.loads((folder / sweep.SUMMARY).read_text(encoding="utf-8"))
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        failed = [str(row["error"]) for row in rows if row["error"] is not None]
     except FileNotFoundError:
         is_begun = any(folder.glob("point-*"))
-        return "it was ended before it was whole" if is_begun else None
-    except (OSError, ValueError) as error:
-        return f"{folder / sweep.SUMMARY} is damaged: {error}"
-    failed = [str(row["error"]) for row in rows if row["error"] is not None]
+        return f"{path} is missing, which is written last" if is_begun else None
+    except OSError as error:
+        raise UnciaError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnciaError(f"{path} is damaged: it has no list of points") from error
+    if not rows:
+        raise UnciaError(f"{path} is damaged: it has no list of points")
     return failed[0] if failed else ""
 
 

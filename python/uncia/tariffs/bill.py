@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from uncia.backends import Backend, Source, connect, use
 from uncia.errors import UnciaError
-from uncia.tariffs import catalogue
+from uncia.tariffs import catalogue, idle
 from uncia.tariffs.line import Line
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.money import money
@@ -36,6 +37,7 @@ def bill(
     fit: FitRule = "allocated",
     free_tier: bool = False,
     facts: Facts | None = None,
+    instances: Source | None = None,
 ) -> list[Line]:
     """Price an invocation table.
 
@@ -52,9 +54,13 @@ def bill(
             an account did in a month.
         facts: what is known of the columns; by default the footers' facts, and none of an
             expression. Facts of columns that `fit` replaces are ignored.
+        instances: the table of the instances that served, or a folder with it: what they idled on
+            the account of hints is billed under tariffs with an idle price. By default that is not
+            in the bill.
 
     Returns:
-        One line for each tariff and group, tariffs in the order given, groups sorted.
+        One line for each tariff and group, tariffs in the order given, groups sorted. A group
+        without rows has one where its instances cost something, so that groups add up to the whole.
 
     Raises:
         UnciaError: a table or tariff cannot be read, a column is missing or not of whole numbers,
@@ -67,14 +73,39 @@ def bill(
         )
     with use(backend) as backend:
         result = _run(table, tariffs, group_by, backend, fit, facts)
+        kept: Mapping[tuple[str | None, ...], idle.Kept] = {}
+        if instances is not None and any(tariff.idle is not None for tariff in result.tariffs):
+            kept = idle.quantities(instances, group_by, backend)
     if not group_by and not result.rows:
         raise UnciaError("the aggregation returned nothing")
-    lines = result.lines(result.rows, group_by)
+    lines = result.lines(_with_idle_groups(result.rows, kept, group_by), group_by)
+    if instances is not None:
+        lines = idle.with_idle(lines, result.tariffs, kept, group_by)
     if not free_tier:
         return lines
     from uncia.tariffs.free import apply_free_tier
 
     return apply_free_tier(lines, result.tariffs)
+
+
+def _with_idle_groups(
+    rows: Sequence[Mapping[str, Any]],
+    kept: Mapping[tuple[str | None, ...], idle.Kept],
+    group_by: Sequence[str],
+) -> Sequence[Mapping[str, Any]]:
+    """The rows of a bill, with one of zeros for each group of which only instances are there."""
+    known = {tuple(row[f"g_{name}"] for name in group_by) for row in rows}
+    zeros: Callable[[], Any] = int
+    added = [
+        defaultdict(zeros, {f"g_{n}": value for n, value in zip(group_by, group, strict=True)})
+        for group, amounts in kept.items()
+        if any(amounts) and group not in known
+    ]
+    return sorted([*rows, *added], key=_order(group_by)) if added else rows
+
+
+def _order(group_by: Sequence[str]) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by]
 
 
 def bill_with_total(
@@ -83,11 +114,13 @@ def bill_with_total(
     group_by: Sequence[str] = (),
     *,
     fit: FitRule = "allocated",
+    in_total: Callable[[Mapping[str, str | None]], bool] = lambda group: True,
 ) -> tuple[list[Line], list[Line]]:
     """Price an invocation table as a whole and each of its groups, in one query.
 
     Args:
         table: as in `bill`, like the other arguments.
+        in_total: whether a group, by the values of `group_by`, is part of the whole.
 
     Returns:
         The lines of the whole table, and those of its groups.
@@ -101,7 +134,8 @@ def bill_with_total(
         return bill(table, tariffs, fit=fit), []
     # Every column is an exact sum over rows, so the sum over groups is that of the table.
     names = [name for name in result.rows[0] if not name.startswith("g_")]
-    total = {name: sum(row[name] or 0 for row in result.rows) for name in names}
+    chosen = [row for row in result.rows if in_total({it: row[f"g_{it}"] for it in group_by})]
+    total = {name: sum(row[name] or 0 for row in chosen) for name in names}
     return result.lines([total], ()), result.lines(result.rows, group_by)
 
 
@@ -144,7 +178,7 @@ def _run(
     # Groups, and the peak of each function, make many cells.
     has_few_cells = wide and not group_by and fit != "used-peak"
     rows = _rows(planned, backend, has_few_cells=has_few_cells)
-    rows.sort(key=lambda row: [(row[f"g_{n}"] is None, str(row[f"g_{n}"])) for n in group_by])
+    rows.sort(key=_order(group_by))
     words = PEAK_REASONS if fit == "used-peak" else {}
     return _Result(chosen, [plan.renamed(words) for plan in planned.plans], rules, rows)
 
@@ -161,6 +195,9 @@ def _rows(planned: Query, backend: Backend, *, has_few_cells: bool) -> list[dict
 
 def summary_entry(line: Line) -> dict[str, Any]:
     """Convert a line to its entry in ``summary.json``: plain numbers, null where unknown."""
+    kept: dict[str, Any] = {}
+    if line.hint_byte_ns is not None:
+        kept = {"hint_gb_s": _number(line.hint_gb_s), "hint_unknown": line.hint_unknown}
     return {
         "rows": line.rows,
         "unpriced_rows": line.unpriced_rows,
@@ -178,6 +215,7 @@ def summary_entry(line: Line) -> dict[str, Any]:
         "inflation_memory": _number(line.inflation_memory),
         "fee_share": _number(line.fee_share),
         "rounding_share": _number(line.rounding_share),
+        **kept,
         "cost_usd": _number(line.exact_cost),
         "cost_usd_per_million": _number(line.cost_usd_per_million),
     }

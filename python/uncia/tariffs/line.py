@@ -42,6 +42,10 @@ class Line:
         exact_cost: the same, not rounded.
         exact_parts: the exact cost by what is charged for, without the invocation fees: ``cpu`` and
             ``memory``.
+        hint_byte_ns: memory that instances held while they idled on the account of hints; None if
+            the tariff has no idle price, or the instances are not known.
+        hint_usd: what that cost, which is part of the bill; likewise.
+        hint_unknown: instances of which that is not known, and which are not in it; likewise.
         free_usd: what the free tier took off; None if the free tier was not applied.
         free_fee_usd: what of it are invocation fees; likewise.
     """
@@ -67,6 +71,9 @@ class Line:
     cost_usd: decimal.Decimal | None
     exact_cost: Fraction | None = field(repr=False, compare=False, default=None)
     exact_parts: Mapping[str, Fraction] | None = field(repr=False, compare=False, default=None)
+    hint_byte_ns: int | None = None
+    hint_usd: decimal.Decimal | None = None
+    hint_unknown: int | None = None
     free_usd: decimal.Decimal | None = None
     free_fee_usd: decimal.Decimal | None = None
 
@@ -94,6 +101,16 @@ class Line:
     def used_gb_s(self) -> Fraction | None:
         """Memory used, GB x s."""
         return _over(self.used_byte_ns, _GB_SECOND)
+
+    @property
+    def hint_gb_s(self) -> Fraction | None:
+        """Memory idle on the account of hints, GB x s."""
+        return _over(self.hint_byte_ns, _GB_SECOND)
+
+    @property
+    def hint_share(self) -> Fraction | None:
+        """Part of the bill that is for what was idle on the account of hints."""
+        return _share(self.hint_usd, self.exact_cost)
 
     @property
     def cost_usd_per_million(self) -> Fraction | None:

@@ -332,6 +332,20 @@ class Fee(Form):
     note: Text | None = None
 
 
+class Idle(Form):
+    """The price of instances that are there on the account of hints, by allocated memory."""
+
+    price: Money
+    per: Literal["GB-second", "GB-hour"] = "GB-second"
+    source: Text
+    note: Text | None = None
+
+    @property
+    def unit_price(self) -> Fraction:
+        """Dollars per byte x ns, exactly."""
+        return Fraction(self.price) / _PER_UNIT[self.per]
+
+
 class FreeTier(Form):
     """What is free each month; taken off a bill only when that is asked for."""
 
@@ -369,6 +383,9 @@ class Tariff(Form):
     time: BillableTime
     charges: Annotated[list[Charge], Field(min_length=1)]
     fee: Fee
+    idle: Idle | None = Field(
+        None, description="What instances cost that hints had kept or started, come true or not"
+    )
     sizes: Sizes
     free_tier: FreeTier | None = None
     limits: Limits | None = None
@@ -426,6 +443,8 @@ class Tariff(Form):
         for position, charge in enumerate(self.charges):
             yield ("charges", position, "source"), charge.source
         yield ("fee", "source"), self.fee.source
+        if self.idle is not None:
+            yield ("idle", "source"), self.idle.source
         yield ("sizes", "source"), self.sizes.source
         if self.free_tier is not None:
             yield ("free_tier", "source"), self.free_tier.source

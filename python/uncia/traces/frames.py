@@ -1,7 +1,7 @@
 """The columns of a pickled pandas DataFrame, from the pickle's data alone.
 
-pandas is not asked: what its pickles of versions 1 to 3 hold is taken apart here, and whatever has
-another form is an error that says so. See `unpickle`, which calls nothing that a pickle names.
+pandas is not asked: what its pickles of versions 0.24 to 3 hold is taken apart here, and whatever
+has another form is an error that says so. See `unpickle`, which calls nothing that a pickle names.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ GLOBALS: Final[frozenset[Global]] = frozenset(
 _DTYPE: Final = re.compile(r"[fiu][1248]|b1|[US][0-9]{1,4}")
 _LARGEST: Final = 1 << 32
 _MAX_COLUMNS: Final = 10_000
+_STATE: Final = "0.14.1"
 
 Array: TypeAlias = npt.NDArray[Any]
 Column: TypeAlias = "list[Any] | Array"
@@ -113,14 +114,11 @@ def columns(tree: Any) -> dict[str, Column]:
     manager = tree.state.get("_mgr", tree.state.get("_data"))
     if not isinstance(manager, Built) or manager.name != _MANAGER:
         raise Refused("its DataFrame has no blocks")
-    blocks, axes = _two(manager.arguments)
+    blocks, axes = _blocks(manager)
     axis = _sequence(axes)
     names = [str(name) for name in _index(axis[0])] if axis else []
     columns: dict[int, Column] = {}
-    for block in _sequence(blocks):
-        if not isinstance(block, Built) or block.name not in _BLOCK:
-            raise Refused("its DataFrame has a block of another kind")
-        values, where = _two(block.arguments)
+    for values, where in blocks:
         columns.update(zip(_positions(where), _rows(values), strict=False))
     if sorted(columns) != list(range(len(names))) or len(set(names)) != len(names):
         raise Refused("the columns and blocks of its DataFrame do not fit together")
@@ -163,6 +161,23 @@ def plain(built: Built) -> Any:
         ):
             return np.frombuffer(raw, dtype)[0].item()
     return built
+
+
+def _blocks(manager: Built) -> tuple[list[tuple[Any, Any]], Any]:
+    """The values of each block with the columns that they are of, and the axes."""
+    state = manager.state
+    if not manager.arguments and isinstance(state, tuple) and len(state) == 4:
+        # Before pandas 1.3: a state, whose last part is named after the version that began so.
+        last = state[3].get(_STATE) if isinstance(state[3], dict) else None
+        if isinstance(last, dict) and "axes" in last and "blocks" in last:
+            blocks = _sequence(last["blocks"])
+            if all(isinstance(it, dict) and {"values", "mgr_locs"} <= it.keys() for it in blocks):
+                return [(it["values"], it["mgr_locs"]) for it in blocks], last["axes"]
+    found, axes = _two(manager.arguments)
+    blocks = _sequence(found)
+    if not all(isinstance(block, Built) and block.name in _BLOCK for block in blocks):
+        raise Refused("its DataFrame has a block of another kind")
+    return [_two(block.arguments) for block in blocks], axes
 
 
 def _two(values: Any) -> tuple[Any, Any]:

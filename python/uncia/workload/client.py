@@ -103,6 +103,7 @@ class Stream:
         allocated_memory: of an instance in bytes, for the rows whose answers do not say it.
         allocated_cpu: the same in micro-vCPU.
         execution: ``response``: the response time stands for an execution that no answer says.
+        hints: what requests say of those to come, in the engine's form.
     """
 
     function: str
@@ -128,6 +129,7 @@ class Stream:
     allocated_memory: int | None = None
     allocated_cpu: int | None = None
     execution: str | None = None
+    hints: Mapping[str, Any] | None = None
 
     def engine(self) -> dict[str, Any]:
         """Convert to the engine's configuration."""
@@ -166,6 +168,8 @@ class Stream:
             config["http_version"] = self.http_version
         if self.sign is not None:
             config["sign"] = dict(self.sign)
+        if self.hints is not None:
+            config["hints"] = dict(self.hints)
         for key in ("allocated_memory", "allocated_cpu", "execution"):
             if getattr(self, key) is not None:
                 config[key] = getattr(self, key)

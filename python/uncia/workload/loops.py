@@ -104,8 +104,11 @@ class Closed(Form):
         return self.requests or 0
 
     def span_ns(self) -> int:
-        """How long clients send; 0 when only the answers decide."""
-        return self.duration or 0
+        """How long clients send at least: they may have sent all before the duration ends."""
+        if self.requests is None:
+            return self.duration or 0
+        thought = (self.requests - 1) // self.clients * self.think.min
+        return thought if self.duration is None else min(thought, self.duration)
 
     def sentence(self, what: str = "requests") -> str:
         """The loop in a few words; ``what`` it is of."""

@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from uncia.doctor import monitors
-from uncia.doctor.monitors import Asked
+from uncia.doctor.monitor import NOISE
+from uncia.doctor.monitors import Asked, Host
+from uncia.doctor.ssh import Address
 from uncia.forms import Form, Name
 from uncia.units import NS_PER_S, Duration
 from uncia.workload.shares import Percent
+
+LOCAL: Final = "local"
+"""Among hosts: this machine."""
+
+
+def _check_host(text: str) -> str:
+    if text != LOCAL:
+        Address.parse(text)
+    return text
+
+
+class HostForm(Form):
+    """Another machine on which monitors watch."""
+
+    url: Annotated[str, AfterValidator(_check_host)] = Field(
+        description="ssh://user@host:port; user and port as ssh's configuration says, if missing"
+    )
+    engine: str | None = Field(
+        None, min_length=1, description="The path of the engine there, instead of a copy of this"
+    )
+
+
+def _full(value: object) -> object:
+    return {"url": value} if isinstance(value, str) else value
+
+
+HostForms = Annotated[
+    list[Annotated[HostForm, BeforeValidator(_full, json_schema_input_type=str | HostForm)]],
+    Field(min_length=1),
+]
+
+
+def hosts_of(forms: Sequence[HostForm]) -> tuple[Host, ...]:
+    """The hosts that forms name."""
+    return tuple(Host(None if it.url == LOCAL else it.url, it.engine) for it in forms)
 
 
 class MonitorForm(Form):
@@ -41,6 +78,11 @@ class MonitorForm(Form):
     )
     after: list[str] | None = Field(
         None, min_length=1, description="Of command: a program that is run after the end"
+    )
+    hosts: HostForms | None = Field(
+        None,
+        description="The machines on which it watches, by ssh, instead of this one, which is"
+        f" {LOCAL}",
     )
 
     @field_validator("groups")
@@ -82,14 +124,35 @@ class MonitorForm(Form):
             format=self.format,
             start=self.start,
             after=self.after,
+            hosts=hosts_of(self.hosts or ()),
         )
 
 
 def _are_different(forms: list[MonitorForm]) -> list[MonitorForm]:
-    names = [form.name or form.monitor for form in forms]
-    for name in names:
-        if names.count(name) > 1:
+    watching = [
+        (form.name or form.monitor, host)
+        for form in forms
+        for host in form.asked.hosts or (Host(),)
+    ]
+    names = [
+        (name, None if host.url is None else Address.parse(host.url).name)
+        for name, host in watching
+    ]
+    for name, host_name in names:
+        if name == NOISE:
+            raise ValueError(f"{NOISE} is what watches beside every run: give it another name")
+        if names.count((name, host_name)) > 1:
             raise ValueError(f"{name} is named twice: give one all its groups, or another name")
+    engines: dict[str, Host] = {}
+    for _, host in watching:
+        if host.url is None:
+            continue
+        other = engines.setdefault(Address.parse(host.url).name, host)
+        if other != host:
+            raise ValueError(
+                f"{host.url} is there twice, with another user or engine: a host's monitors are of"
+                " one engine"
+            )
     return forms
 
 

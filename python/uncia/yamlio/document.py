@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,6 +137,20 @@ def load(
     else:
         label = name or "<text>"
         text = path_or_text
+    if repeated is not None:
+        return _parse(label, text, repeated)
+    known = _parsed(label, text)
+    # Whoever gets it may change it.
+    return known.with_data(copy.deepcopy(known.data))
+
+
+@lru_cache(maxsize=64)
+def _parsed(label: str, text: str) -> Document:
+    """The document of a text; suites read the same files several times."""
+    return _parse(label, text, None)
+
+
+def _parse(label: str, text: str, repeated: list[tuple[KeyPath, int]] | None) -> Document:
     # PyYAML's own message about a NUL does not say that the file is binary.
     if "\0" in text:
         raise UnciaError(f"{label}: this is not a text file (it holds a NUL byte)")

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use uncia_arrivals::{Gap, Process, RandomStream};
+use uncia_arrivals::{Gap, Hints, Process, RandomStream};
 use uncia_policy::{
-    FunctionSettings, Nanos, Parameters, PolicyNames, Qos, Resources, UnknownPolicy,
+    FunctionSettings, Hint, Nanos, Parameters, PolicyNames, Qos, Resources, UnknownPolicy,
 };
 use uncia_sim::{Failure, Function, Phase, Setting, Trace};
 
@@ -80,6 +80,12 @@ struct FunctionOf {
     preemptible: bool,
     qos: QosOf,
     keep_alive_ns: Nanos,
+    #[serde(default)]
+    min_instances: u32,
+    /// What its requests say of those to come, and how many instances are there for that at most.
+    hints: Option<Hints>,
+    #[serde(default)]
+    hint_instances: u32,
     /// None where requests come from a file.
     arrivals: Option<Process>,
     #[serde(default)]
@@ -110,6 +116,8 @@ struct ParametersOf {
     cpu_overcommit: Option<u32>,
     overtaking_times: Option<u32>,
     overtaking_max_ns: Option<u64>,
+    hint_within_ns: Option<u64>,
+    hint_ahead_ns: Option<u64>,
 }
 
 impl Configuration {
@@ -129,6 +137,8 @@ impl Configuration {
             cpu_overcommit: self.parameters.cpu_overcommit.unwrap_or(defaults.cpu_overcommit),
             overtaking_times: self.parameters.overtaking_times.unwrap_or(defaults.overtaking_times),
             overtaking_max: self.parameters.overtaking_max_ns.unwrap_or(defaults.overtaking_max),
+            hint_within: self.parameters.hint_within_ns.unwrap_or(defaults.hint_within),
+            hint_ahead: self.parameters.hint_ahead_ns.unwrap_or(defaults.hint_ahead),
             ..defaults
         };
         let setting = Setting {
@@ -145,11 +155,39 @@ impl Configuration {
             failures: self.failures.iter().map(FailureOf::failure).collect(),
             random_failures: self.random_failures.as_ref().map(|it| (it.works_ns, it.lasts_ns)),
         };
-        let trace = match &self.requests {
+        let mut trace = match &self.requests {
             Some(path) => requests::read(path, self.functions.len())?,
             None => self.trace()?,
         };
+        self.add_hints(&mut trace)?;
         Ok((setting, trace))
+    }
+
+    /// Has the requests of functions say what comes.
+    fn add_hints(&self, trace: &mut Trace) -> Result<(), String> {
+        let mut requests: Vec<(Vec<usize>, Vec<i64>)> = Vec::new();
+        if self.functions.iter().any(|function| function.hints.is_some()) {
+            requests.resize_with(self.functions.len(), Default::default);
+            for (position, invocation) in trace.invocations.iter().enumerate() {
+                let (positions, times) = &mut requests[invocation.function as usize];
+                positions.push(position);
+                times.push(invocation.arrival.cast_signed());
+            }
+        }
+        for (index, (positions, times)) in requests.into_iter().enumerate() {
+            let function = &self.functions[index];
+            let Some(hints) = &function.hints else { continue };
+            hints.validate().map_err(|error| format!("functions[{index}]: hints: {error}"))?;
+            let stream = RandomStream::new(self.seed, &format!("{}/hints", function.name));
+            let given = positions.into_iter().zip(hints.say(&times, stream));
+            trace.hints.extend(given.filter_map(|(position, hint)| {
+                let hint = hint?;
+                let within = hint.within_ns.map(i64::unsigned_abs);
+                let after = hint.in_ns.unsigned_abs();
+                Some((position, Hint { after, within, count: hint.count }))
+            }));
+        }
+        Ok(())
     }
 
     fn policies(&self) -> Result<PolicyNames, String> {
@@ -216,6 +254,8 @@ impl FunctionOf {
         };
         let settings = FunctionSettings {
             keep_alive: self.keep_alive_ns,
+            min_instances: self.min_instances,
+            hint_instances: self.hint_instances,
             allocation: Resources { cpu: self.cpu, memory: self.memory },
             spot_cpu: self.spot_cpu,
             preemptible: self.preemptible,

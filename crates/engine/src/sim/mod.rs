@@ -55,6 +55,8 @@ pub(crate) fn run(config: &Path) -> ExitCode {
            "unfinished": summary.unfinished,
            "starts": summary.starts,
            "failures": summary.failures,
+           "hints_taken": summary.hints_taken,
+           "hints_refused": summary.hints_refused,
     "slowdown": slowdowns.summary(),
            "cpu_offered": summary.cpu_offered.to_string(),
            "in_system": summary.in_system.to_string(),

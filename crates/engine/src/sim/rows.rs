@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uncia_policy::{Qos, Rejection, Resources, StopReason};
+use uncia_policy::{Policies, Qos, Rejection, Resources, StopReason};
 use uncia_record::{
     Epoch, Instance, Invocation, InvocationBuilder, Machine, RecordError, StreamWriter, Text,
 };
@@ -59,6 +59,8 @@ struct FunctionWords {
 /// Writes rows to the three tables.
 pub(super) struct Rows<'a> {
     trace: &'a Trace,
+    /// Whether the policies read hints.
+    reads_hints: bool,
     words: Words,
     functions: Vec<FunctionWords>,
     workers: Vec<Text>,
@@ -71,6 +73,11 @@ pub(super) struct Rows<'a> {
     invocations: StreamWriter<Invocation>,
     lives: StreamWriter<Instance>,
     machine: StreamWriter<Machine>,
+}
+
+/// Whether the policies read hints; those of a setting that is wrong do not.
+fn reads_hints(setting: &Setting) -> bool {
+    Policies::from_names(&setting.policies).is_ok_and(|policies| policies.retention.reads_hints())
 }
 
 /// So many rows are written between two looks at the clock.
@@ -128,6 +135,7 @@ impl<'a> Rows<'a> {
         });
         Ok(Self {
             trace,
+            reads_hints: reads_hints(setting),
             functions: functions.collect(),
             // Each experiment has a cluster of its own, and rows of `machine` name no experiment.
             workers: (0..setting.workers.len())
@@ -272,6 +280,7 @@ impl Sink for Rows<'_> {
             invocations: Some(time(life.invocations)),
             idle: Some(life.idle.iter().map(|(start, end)| (time(*start), time(*end))).collect()),
             idle_cpu: Some(0),
+            hint_idle: self.reads_hints.then(|| time(life.hint_idle)),
         };
         self.lives.push(&row)
     }

@@ -79,6 +79,17 @@ impl Column {
     }
 }
 
+impl FromIterator<String> for Column {
+    fn from_iter<I: IntoIterator<Item = String>>(values: I) -> Self {
+        let mut column = Self::default();
+        for value in values {
+            column.text.push_str(&value);
+            column.ends.push(column.text.len());
+        }
+        column
+    }
+}
+
 impl<'de> Deserialize<'de> for Column {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Values;

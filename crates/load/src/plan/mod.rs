@@ -4,6 +4,7 @@ mod chain;
 mod check;
 mod descriptors;
 mod endpoint;
+mod hints;
 mod schedule;
 mod think;
 
@@ -254,6 +255,11 @@ fn plan_stream(
 ) -> Result<PlannedStream, LoadError> {
     let pacing = pacing(stream, config.share)?;
     let label = stream.label.as_ref().unwrap_or(&stream.function).clone();
+    let with_hints = match &stream.hints {
+        Some(hints) => Some(hints::add(stream, hints, &label, config.seed)?),
+        None => None,
+    };
+    let stream = with_hints.as_ref().unwrap_or(stream);
     check::columns(stream, &label, config.seed)?;
     if stream.targets.is_empty() {
         return Err(LoadError::NoTargets { stream: stream.function.clone() });

@@ -1,22 +1,17 @@
 //! What any program prints, line by line; and scripts at the beginning and after the end.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command as Program, Stdio};
+use std::process::{Command as Program, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::{Pid, SysconfVar, sysconf};
-use uncia_clock::{NS_PER_S, monotonic_ns};
+use uncia_clock::monotonic_ns;
 
 use super::Monitor;
+use super::programs::{GRACE, Running, wait_until};
 use crate::config::Asked;
 use crate::printed::Printed;
 use crate::samples::Samples;
@@ -28,10 +23,8 @@ const MOST_LINE_BYTES: u64 = 64 * 1024;
 /// Lines that cannot be read are shown so often, and cut after so many characters.
 const MOST_SHOWN: u64 = 3;
 const SHOWN_CHARACTERS: usize = 80;
-/// A program that is asked to end has this long, and a script after the end this long.
-const GRACE: Duration = Duration::from_secs(2);
+/// A script after the end has this long.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(5);
 
 /// Runs programs, and reads what one of them prints.
 pub(super) struct Command {
@@ -51,15 +44,6 @@ struct Printing {
     lost: Arc<AtomicU64>,
     readers: Vec<JoinHandle<()>>,
     has_ended: bool,
-}
-
-/// A program in a process group of its own.
-struct Running {
-    name: String,
-    child: Child,
-    /// CPU time in ns that was reported so far.
-    reported: i64,
-    is_over: bool,
 }
 
 impl Command {
@@ -188,70 +172,11 @@ fn pass_on(stream: impl Read, sender: &SyncSender<(i64, String)>, lost: &AtomicU
     }
 }
 
-impl Running {
-    fn start(program: &mut Program) -> Result<Self, String> {
-        let name = program.get_program().to_string_lossy().into_owned();
-        // The signals of a terminal are for whoever started the monitors.
-        program.stdin(Stdio::null()).process_group(0);
-        // Who kills the monitors does not mean to leave what they started. The thread that starts it is to
-        // the kernel the parent; it watches until the end.
-        // SAFETY: it makes one system call, and allocates nothing.
-        unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
-        let child = program.spawn().map_err(|error| format!("{name} cannot be run: {error}"))?;
-        Ok(Self { name, child, reported: 0, is_over: false })
-    }
-
-    fn id(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.child.id()).unwrap_or_default())
-    }
-
-    /// It stays until it is waited for, so that its number is no other's.
-    fn has_ended(&self) -> bool {
-        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        !matches!(waitid(Id::Pid(self.id()), look), Ok(nix::sys::wait::WaitStatus::StillAlive))
-    }
-
-    /// CPU time in ns of the program, and of those of its processes that have ended, since this was asked last.
-    fn cpu(&mut self) -> i64 {
-        let Some(used) = cpu_of(self.id()) else { return 0 };
-        let more = (used - self.reported).max(0);
-        self.reported += more;
-        more
-    }
-
-    /// Asks the whole group to end, and kills what does not; gives the CPU time that was not reported yet.
-    fn end(&mut self) -> i64 {
-        if self.is_over {
-            return 0;
-        }
-        let mut more = self.cpu();
-        if !self.has_ended() {
-            let _ = killpg(self.id(), Signal::SIGTERM);
-            wait_until(GRACE, || self.has_ended());
-        }
-        more += self.cpu();
-        // What it started may live on in its group, whose number is nobody else's until it is waited for.
-        let _ = killpg(self.id(), Signal::SIGKILL);
-        let _ = self.child.wait();
-        self.is_over = true;
-        more
-    }
-}
-
-/// Fields 14 to 17 of `/proc/PID/stat`: user and system, of itself and of children that it has waited for.
-fn cpu_of(pid: Pid) -> Option<i64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11).take(4);
-    let ticks = fields.map(|field| field.parse::<i64>().ok()).sum::<Option<i64>>()?;
-    let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
-    Some(ticks * (NS_PER_S / per_second))
-}
-
 /// A program and its arguments; none of nothing.
 fn program(words: &[String]) -> Option<Program> {
     let (name, arguments) = words.split_first()?;
     let mut program = Program::new(name);
-    program.args(arguments);
+    program.args(arguments).stdin(Stdio::null());
     Some(program)
 }
 
@@ -270,42 +195,5 @@ fn run_after(program: &mut Program) -> Result<(), String> {
     match running.child.try_wait() {
         Ok(Some(status)) if !status.success() => Err(format!("{name} failed: {status}")),
         _ => Ok(()),
-    }
-}
-
-/// Whether something comes true in time.
-fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + limit;
-    loop {
-        if holds() {
-            return true;
-        }
-        if Instant::now() >= deadline {
-            return false;
-        }
-        thread::sleep(POLL);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_does_not_outlive_who_started_it() {
-        // To the kernel a thread that ends is a parent that was killed.
-        let begin = || {
-            let running = Running::start(Program::new("sleep").arg("600")).unwrap();
-            let id = running.id();
-            std::mem::forget(running);
-            id
-        };
-        let id = thread::spawn(begin).join().unwrap();
-        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
-        let has_ended = wait_until(Duration::from_secs(20), || {
-            !matches!(waitid(Id::Pid(id), look), Ok(nix::sys::wait::WaitStatus::StillAlive))
-        });
-        let _ = nix::sys::signal::kill(id, Signal::SIGKILL);
-        assert!(has_ended);
     }
 }

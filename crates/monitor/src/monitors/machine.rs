@@ -62,6 +62,10 @@ impl Machine {
 }
 
 impl Monitor for Machine {
+    fn shortest_ns(&self) -> i64 {
+        SHORTEST_NS
+    }
+
     fn sample(&mut self, samples: &mut Samples) {
         let is_short = self
             .before

@@ -1,10 +1,13 @@
 //! The monitors, a file each.
 
+mod block;
 mod cgroup;
 mod command;
 mod machine;
 mod perf;
 mod pressure;
+mod programs;
+mod schedule;
 
 use crate::config::{Asked, Config, Kind};
 use crate::samples::Samples;
@@ -13,6 +16,11 @@ use crate::samples::Samples;
 pub(crate) trait Monitor: Send {
     /// Reads them.
     fn sample(&mut self, samples: &mut Samples);
+
+    /// The shortest interval, in ns, of which its rows can say something.
+    fn shortest_ns(&self) -> i64 {
+        0
+    }
 
     /// Reads them for the last time, and ends what it has started.
     fn finish(&mut self, samples: &mut Samples) {
@@ -29,6 +37,8 @@ impl Kind {
             Self::Cgroup => "cgroup",
             Self::Pressure => "pressure",
             Self::Perf => "perf",
+            Self::Block => "block",
+            Self::Schedule => "schedule",
             Self::Command => "command",
         }
     }
@@ -42,6 +52,8 @@ pub(crate) fn make(asked: &Asked, config: &Config) -> Result<Box<dyn Monitor>, S
         Kind::Cgroup => Box::new(cgroup::Cgroup::new(groups)?),
         Kind::Pressure => Box::new(pressure::Pressure::new(groups)?),
         Kind::Perf => Box::new(perf::Perf::new(groups)?),
+        Kind::Block => Box::new(block::Block::new(groups)?),
+        Kind::Schedule => Box::new(schedule::Schedule::new(groups, asked.interval_ns)?),
         Kind::Command => Box::new(command::Command::new(asked)?),
     })
 }

@@ -142,8 +142,8 @@ impl Monitor for Perf {
     }
 }
 
-/// Where version 1 has a tree for events, the kernel wants a group of that.
-fn folder(group_path: &GroupPath) -> Option<std::path::PathBuf> {
+/// Where version 1 has a tree for events, the kernel knows groups by that.
+pub(super) fn folder(group_path: &GroupPath) -> Option<std::path::PathBuf> {
     group_path.classic("perf_event").or_else(|| group_path.unified())
 }
 
@@ -216,7 +216,7 @@ fn scale(before: PerfReading, after: PerfReading) -> (Option<f64>, Option<f64>) 
 }
 
 /// The CPUs of a list such as "0-3,6".
-fn online(text: &str) -> Option<Vec<i32>> {
+pub(super) fn online(text: &str) -> Option<Vec<i32>> {
     let ranges = text.trim().split(',').map(|range| {
         let (from, to) = range.split_once('-').unwrap_or((range, range));
         Some(from.parse::<i32>().ok()?..=to.parse().ok()?)

@@ -27,7 +27,9 @@ impl Group {
         let mut folders = Vec::new();
         for (version, controllers, mount) in Mounts::read().ok()?.mounted() {
             let is_wanted = version == Version::V2
-                || controllers.iter().any(|it| ["cpu", "cpuacct", "pids"].contains(&it.as_str()));
+                || controllers
+                    .iter()
+                    .any(|it| ["cpu", "cpuacct", "pids", "blkio"].contains(&it.as_str()));
             if is_wanted {
                 let folder = mount.join(&path[1..]);
                 // Without the rights there is nothing to test.
@@ -102,6 +104,7 @@ pub(crate) fn watched(
 }
 
 /// As [`watched`], with what was done.
+#[allow(dead_code, reason = "not every test looks at all")]
 pub(crate) fn with_monitors<T>(
     monitors: &[&str],
     groups: &[String],
@@ -111,7 +114,8 @@ pub(crate) fn with_monitors<T>(
     (rows, result)
 }
 
-fn watching<T>(
+#[allow(dead_code, reason = "not every test looks at all")]
+pub(crate) fn watching<T>(
     monitors: &[&str],
     groups: &[String],
     meanwhile: impl FnOnce() -> T,

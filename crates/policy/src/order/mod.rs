@@ -1,7 +1,7 @@
 //! Which waiting request is next: one file per policy.
 
 use crate::admission::Candidate;
-use crate::{FunctionView, Random, View};
+use crate::{FunctionView, Nanos, Random, View};
 
 include!(concat!(env!("OUT_DIR"), "/order.rs"));
 
@@ -20,4 +20,15 @@ pub trait Order: Send {
         function: &FunctionView<'_>,
         request: &Candidate,
     ) -> u64;
+
+    /// Whether requests that fit are let in before the first of their queue, of this function, which does not;
+    /// others could have passed it for so long. A request that is passed for ever starves.
+    fn may_be_passed(
+        &mut self,
+        _view: View<'_>,
+        _first: &FunctionView<'_>,
+        _waited_first: Nanos,
+    ) -> bool {
+        false
+    }
 }

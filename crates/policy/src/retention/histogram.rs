@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::{Retention, Schedule, pause};
+use super::{Ahead, Retention, Schedule, pause};
 use crate::{FunctionId, FunctionView, InstanceView, Nanos, Random, View};
 
 const BINS: usize = 240;
@@ -175,13 +175,17 @@ impl Retention for Histogram {
         self.planned.first().map(|(at, _)| *at)
     }
 
-    fn prewarm(&mut self, view: View<'_>, out: &mut Vec<FunctionId>) {
+    fn prewarm(&mut self, view: View<'_>, out: &mut Vec<Ahead>) {
         while let Some((at, function)) = self.planned.first().copied() {
             if at > view.now() {
                 return;
             }
             self.plan(function, None);
-            out.push(function);
+            // One that has any instance is left alone.
+            let known = view.function(function);
+            if known.is_some_and(|known| known.instances() == 0 && known.in_flight() == 0) {
+                out.push(Ahead { function, count: 1, on_hint: false });
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! How long an idle instance is kept, and what it may do meanwhile: one file per policy.
 
-use crate::{FunctionId, FunctionView, InstanceView, Nanos, Pause, Random, View};
+use crate::{FunctionId, FunctionView, Hint, HintAnswer, InstanceView, Nanos, Pause, Random, View};
 
 include!(concat!(env!("OUT_DIR"), "/retention.rs"));
 
@@ -11,6 +11,18 @@ pub struct Schedule {
     pub pause: Option<(Nanos, Pause)>,
     /// When it is removed.
     pub stop_at: Nanos,
+}
+
+/// Instances that are to be started ahead of their requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ahead {
+    /// Of which function.
+    pub function: FunctionId,
+    /// How many.
+    pub count: u32,
+    /// Whether that is on the account of hints: then nobody makes room for them, and they make room for
+    /// everybody.
+    pub on_hint: bool,
 }
 
 /// Decides how long an instance is kept once it is idle, and what it may do meanwhile.
@@ -39,10 +51,27 @@ pub trait Retention: Send {
         None
     }
 
-    /// Adds the functions of which an instance is to be ready by now, which are planned no longer. Those
-    /// that have any instance are left alone.
-    fn prewarm(&mut self, view: View<'_>, out: &mut Vec<FunctionId>) {
+    /// Adds what is to be started now, which is planned no longer.
+    fn prewarm(&mut self, view: View<'_>, out: &mut Vec<Ahead>) {
         let _ = (view, out);
+    }
+
+    /// Whether it reads hints; the methods below are not asked otherwise.
+    fn reads_hints(&self) -> bool {
+        false
+    }
+
+    /// Takes note of what a request of the function says of those to come.
+    fn on_hint(&mut self, view: View<'_>, function: &FunctionView<'_>, hint: Hint) -> HintAnswer {
+        let _ = (view, function, hint);
+        HintAnswer::NotRead
+    }
+
+    /// Until when an idle instance stays on the account of hints, whose time is over; None if it does not. It is
+    /// asked again then. Of one that was started for a hint it is asked when that is ready.
+    fn hold(&mut self, view: View<'_>, instance: &InstanceView<'_>) -> Option<Nanos> {
+        let _ = (view, instance);
+        None
     }
 
     /// Forgets a function.

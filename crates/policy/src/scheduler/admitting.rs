@@ -1,8 +1,21 @@
 //! Requests until they are admitted.
 
 use crate::admission::{Candidate, Ruling, WaitFor};
-use crate::state::{Key, Request};
-use crate::{Decision, FunctionId, Rejection, RequestId, Scheduler, View};
+use crate::state::{Key, Request, queue_of};
+use crate::{Decision, FunctionId, Qos, Rejection, RequestId, Scheduler, View};
+
+/// So many are asked behind a request that does not fit, so that an event's cost does not grow with what waits.
+const MOST_BEHIND: usize = 32;
+
+/// What came of asking admission again.
+enum Asked {
+    /// The function's first request is another, or waits for something else.
+    Changed,
+    /// It waits on.
+    MustWait,
+    /// It waits until what was preempted has gone.
+    HasRoomMade,
+}
 
 impl Scheduler {
     /// A request comes in.
@@ -38,8 +51,10 @@ impl Scheduler {
         }
         match self.rule(slot, &candidate) {
             Ruling::Admit => match self.state.earlier_waits_for(key, qos) {
-                Some(what) => self.enqueue(slot, key, candidate, what),
-                None => self.admit(slot, key, &candidate, out),
+                Some(what) if !self.may_pass(what, qos) => {
+                    self.enqueue(slot, key, candidate, what);
+                }
+                _ => self.admit(slot, key, &candidate, out),
             },
             Ruling::Reject(reason) => out.push(Decision::Reject { request, reason }),
             Ruling::Wait(what) => self.enqueue(slot, key, candidate, what),
@@ -111,35 +126,94 @@ impl Scheduler {
         self.is_room_new = true;
     }
 
-    /// Asks admission again for the first of each queue, until it has to wait on.
+    /// Asks admission again for the first of each queue, until it has to wait on; and for those behind it, if it
+    /// may be passed.
     pub(super) fn admit_waiting(&mut self, out: &mut Vec<Decision>) {
         for queue in self.state.queues() {
-            while let Some((_, slot)) = self.state.first_in_queue(queue) {
-                let function = &self.state.functions[slot];
-                let was = function.waits_for;
-                let Some((&key, &first)) = function.extra.backlog.first_key_value() else { break };
-                match self.rule(slot, &first) {
-                    Ruling::Admit => {
-                        self.pop_first(slot, was);
-                        self.admit(slot, key, &first, out);
+            while let Some((key, slot)) = self.state.first_in_queue(queue) {
+                match self.ask_again(slot, key, true, out) {
+                    Asked::Changed => {}
+                    Asked::MustWait => {
+                        self.admit_behind(queue, key, slot, out);
+                        break;
                     }
-                    Ruling::Reject(reason) => {
-                        self.pop_first(slot, was);
-                        out.push(Decision::Reject { request: first.request, reason });
-                        self.state.forget(slot);
-                    }
-                    Ruling::Wait(what) if Some(what) == was => break,
-                    Ruling::Wait(what) => self.state.wait_for(slot, Some(what)),
-                    Ruling::Preempt(worker) => {
-                        self.state.wait_for(slot, Some(WaitFor::Class));
-                        self.preempt_for(slot, worker, out);
-                        if was == Some(WaitFor::Class) {
-                            break;
-                        }
-                    }
+                    Asked::HasRoomMade => break,
                 }
             }
         }
+    }
+
+    /// Lets in what fits of those behind the first of a queue, which does not.
+    fn admit_behind(&mut self, queue: usize, first: Key, slot: usize, out: &mut Vec<Decision>) {
+        if !self.may_be_passed(queue, first, slot) {
+            return;
+        }
+        let mut after = (first, slot);
+        for _ in 0..MOST_BEHIND {
+            let Some(next) = self.state.next_in_queue(queue, after) else { break };
+            self.ask_again(next.1, next.0, false, out);
+            after = next;
+        }
+    }
+
+    /// Asks admission for the request of this key, which is the first of its function's.
+    fn ask_again(
+        &mut self,
+        slot: usize,
+        key: Key,
+        is_first: bool,
+        out: &mut Vec<Decision>,
+    ) -> Asked {
+        let function = &self.state.functions[slot];
+        let was = function.waits_for;
+        let Some((_, &candidate)) = function.extra.backlog.first_key_value() else {
+            return Asked::MustWait;
+        };
+        match self.rule(slot, &candidate) {
+            Ruling::Admit => {
+                self.pop_first(slot, was);
+                self.admit(slot, key, &candidate, out);
+            }
+            Ruling::Reject(reason) => {
+                self.pop_first(slot, was);
+                out.push(Decision::Reject { request: candidate.request, reason });
+                self.state.forget(slot);
+            }
+            Ruling::Wait(what) if Some(what) == was => return Asked::MustWait,
+            Ruling::Wait(what) => self.state.wait_for(slot, Some(what)),
+            // Room is made for the first alone.
+            Ruling::Preempt(_) if !is_first => return Asked::MustWait,
+            Ruling::Preempt(worker) => {
+                self.state.wait_for(slot, Some(WaitFor::Class));
+                self.preempt_for(slot, worker, out);
+                if was == Some(WaitFor::Class) {
+                    return Asked::HasRoomMade;
+                }
+            }
+        }
+        Asked::Changed
+    }
+
+    /// Whether what arrives, and fits, is let in before what waits for this in its class.
+    fn may_pass(&mut self, what: WaitFor, qos: Qos) -> bool {
+        let queues = [Some(what), (what == WaitFor::Cluster).then_some(WaitFor::Class)];
+        queues.into_iter().flatten().all(|what| {
+            let Some(queue) = queue_of(what, qos) else { return true };
+            let first = self.state.first_in_queue(queue);
+            first.is_none_or(|(key, slot)| self.may_be_passed(queue, key, slot))
+        })
+    }
+
+    /// Whether the first of a queue may be passed now; notes since when it has been the first.
+    fn may_be_passed(&mut self, queue: usize, first: Key, slot: usize) -> bool {
+        let now = self.state.now;
+        let since = match self.firsts[queue] {
+            Some((key, since)) if key == first => since,
+            _ => now,
+        };
+        self.firsts[queue] = Some((first, since));
+        let view = View::new(&self.state);
+        self.policies.order.may_be_passed(view, &view.function_at(slot), now - since)
     }
 
     /// Takes the first of the function's backlog; the next one waits for the same.

@@ -24,7 +24,13 @@ impl Scheduler {
     }
 
     pub(super) fn failed(&mut self, id: InstanceId, out: &mut Vec<Decision>) {
-        let Some(slot) = self.in_phase(id, Phase::Starting) else { return };
+        let Some(slot) = self.in_phase(id, Phase::Starting) else {
+            // One that was stopped while it started.
+            if self.in_phase(id, Phase::Stopping).is_some() {
+                self.gone(id, out);
+            }
+            return;
+        };
         let function = self.state.instances[slot].function();
         for request in self.take_requests(slot) {
             self.leave(function, request.key);
@@ -170,6 +176,7 @@ impl Scheduler {
     /// Nothing is left of an instance, which is not linked; it stays known until the ends of all its
     /// requests are reported.
     fn lose(&mut self, slot: usize, out: &mut Vec<Decision>) {
+        self.state.release(slot);
         self.timers.clear(&mut self.state.instances, slot);
         let instance = &mut self.state.instances[slot];
         let is_last = instance.serving.is_empty();
@@ -208,7 +215,7 @@ impl Scheduler {
         let instance = self.state.remove_instance(slot);
         self.policies.eviction.on_gone(instance.id);
         if instance.kept {
-            self.keep_another(instance.function());
+            self.keep_another(instance.function(), out);
         }
         self.is_room_new = true;
     }

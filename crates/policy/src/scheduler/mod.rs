@@ -13,12 +13,13 @@ use rand_chacha::rand_core::SeedableRng as _;
 
 use crate::admission::WaitFor;
 use crate::cpu::CpuEvent;
+use crate::retention::Ahead;
 use crate::scaling::Change;
 use crate::state::timer::NEVER;
-use crate::state::{Function, State};
+use crate::state::{Function, Key, QUEUES, State};
 use crate::{
-    Counts, CpuAssignment, Decision, Event, FunctionId, FunctionSettings, InstanceId, Nanos,
-    Parameters, Policies, Random, Sample, StopReason, View,
+    Counts, CpuAssignment, Decision, Event, FunctionId, FunctionSettings, Hint, HintAnswer,
+    InstanceId, Nanos, Parameters, Policies, Random, Sample, StopReason, View,
 };
 use timers::Timers;
 
@@ -30,8 +31,8 @@ use timers::Timers;
 ///   becomes idle.
 /// * A request that is not admitted is rejected, or waits. A start for which there is no room waits,
 ///   too; idle instances are evicted for it. Both are taken up again in the order of their ranks as
-///   soon as something ends or leaves, the first before any other is tried: none starves, and an
-///   event's cost does not grow with what waits.
+///   soon as something ends or leaves, the first before any other is tried, unless the
+///   [`Order`](crate::order::Order) lets some pass: none starves, and an event's cost does not grow with what waits.
 /// * An update retires the instances: what is idle is stopped at once, what serves a request, or is
 ///   being started for one, afterwards.
 /// * A request whose instance is gone before it was given the request, or is preempted, is served
@@ -46,16 +47,20 @@ pub struct Scheduler {
     next_tick: Nanos,
     /// Something ended or left, so that what waits may go on.
     is_room_new: bool,
+    /// The first of each queue that did not fit, and since when it has been the first.
+    firsts: [Option<(Key, Nanos)>; QUEUES],
     /// Whether the policy for CPUs is asked at all.
     assigns_cpus: bool,
     /// Whether the policy for scaling is asked about functions that lack nothing.
     starts_ahead: bool,
     /// Whether the policy for retention starts instances ahead of their requests.
     prewarms: bool,
+    /// Whether it reads hints.
+    reads_hints: bool,
     /// Filled by policies, and empty between uses.
     assignments: Vec<(InstanceId, CpuAssignment)>,
     changes: Vec<(FunctionId, Change)>,
-    prewarmed: Vec<FunctionId>,
+    prewarmed: Vec<Ahead>,
 }
 
 impl Scheduler {
@@ -71,6 +76,7 @@ impl Scheduler {
             assigns_cpus: policies.cpu.assigns(),
             starts_ahead: policies.scaling.starts_ahead(),
             prewarms: policies.retention.prewarms(),
+            reads_hints: policies.retention.reads_hints(),
             random: Random::seed_from_u64(seed),
             state: State::new(
                 parameters,
@@ -81,6 +87,7 @@ impl Scheduler {
             timers: Timers::default(),
             next_tick: NEVER,
             is_room_new: false,
+            firsts: [None; QUEUES],
             assignments: Vec::new(),
             changes: Vec::new(),
             prewarmed: Vec::new(),
@@ -147,6 +154,29 @@ impl Scheduler {
         self.conclude(out);
     }
 
+    /// Takes note of what a request of the function, which has arrived, says of those to come, and appends to
+    /// `out` what follows.
+    pub fn on_hint(
+        &mut self,
+        now: Nanos,
+        function: FunctionId,
+        hint: Hint,
+        out: &mut Vec<Decision>,
+    ) -> HintAnswer {
+        self.begin(now, out);
+        let known = self.state.function(function);
+        let known = known.filter(|slot| !self.state.functions[*slot].deleted);
+        let answer = match known {
+            Some(slot) if !self.state.shutting_down => {
+                let view = View::new(&self.state);
+                self.policies.retention.on_hint(view, &view.function_at(slot), hint)
+            }
+            _ => HintAnswer::NoFunction,
+        };
+        self.conclude(out);
+        answer
+    }
+
     /// Passes to the time of an event, and does what was due by then.
     #[inline]
     fn begin(&mut self, now: Nanos, out: &mut Vec<Decision>) {
@@ -188,6 +218,11 @@ impl Scheduler {
             || cpu.assigns()
     }
 
+    /// Whether hints change anything: [`Self::on_hint`] takes none otherwise.
+    pub fn reads_hints(&self) -> bool {
+        self.reads_hints
+    }
+
     /// Whether connections start anything: [`Event::ConnectionBegan`] changes nothing otherwise.
     pub fn reads_connections(&self) -> bool {
         self.policies.connection.reads_connections()
@@ -219,7 +254,7 @@ impl Scheduler {
         function.deleted = false;
         function.is_broken = false;
         for member in function.extra.members.clone() {
-            self.reconsider_idle(member as usize);
+            self.reconsider_idle(member as usize, out);
         }
         self.run_timers(out);
         self.state.wait_for(slot, Some(WaitFor::Class));

@@ -45,6 +45,13 @@ impl Scheduler {
         out: &mut Vec<Decision>,
     ) {
         while !suffices(&self.state.workers[worker]) {
+            // What is there on the account of hints is in nobody's way.
+            if victims != Victims::Active
+                && let Some(slot) = self.state.first_held(worker)
+            {
+                self.stop(slot, StopReason::Evicted, out);
+                continue;
+            }
             let id = self.state.workers[worker].id;
             let view = View::new(&self.state);
             let victim = self.policies.eviction.victim(view, &mut self.random, id, victims);

@@ -100,6 +100,7 @@ impl Scheduler {
     fn assign(&mut self, slot: usize, request: Request, out: &mut Vec<Decision>) {
         let begun = self.state.begin(slot, request);
         if begun.was_idle {
+            self.state.release(slot);
             self.timers.clear(&mut self.state.instances, slot);
             self.assign_cpus(slot, CpuEvent::Active, out);
         }
@@ -118,6 +119,7 @@ impl Scheduler {
                 self.state.instances[slot].serving.push(request);
             }
         }
+        self.state.release(slot);
         self.state.instances[slot].phase = Phase::Active;
         self.state.functions[function].is_broken = false;
         self.state.link(slot);

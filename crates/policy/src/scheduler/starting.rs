@@ -1,5 +1,6 @@
 //! Starts of instances.
 
+use crate::retention::Ahead;
 use crate::scaling::Change;
 use crate::state::Instance;
 use crate::{Decision, FunctionId, Rejection, Scheduler, StopReason, View};
@@ -51,18 +52,39 @@ impl Scheduler {
         self.is_room_new = true;
     }
 
-    /// Starts an instance ahead of its request for each function that is due, unless it has one.
+    /// Starts what is due ahead of its requests.
     pub(super) fn prewarm(&mut self, out: &mut Vec<Decision>) {
-        let mut functions = std::mem::take(&mut self.prewarmed);
-        self.policies.retention.prewarm(View::new(&self.state), &mut functions);
-        for function in functions.drain(..) {
-            let Some(slot) = self.state.function(function) else { continue };
-            let known = &self.state.functions[slot];
-            if known.instances() == 0 && known.in_flight == 0 {
-                self.start_many(slot, 1, out);
+        let mut ahead = std::mem::take(&mut self.prewarmed);
+        self.policies.retention.prewarm(View::new(&self.state), &mut ahead);
+        for Ahead { function, count, on_hint } in ahead.drain(..) {
+            match self.state.function(function) {
+                Some(slot) if on_hint => self.start_on_hint(slot, count, out),
+                Some(slot) => self.start_many(slot, count, out),
+                None => {}
             }
         }
-        self.prewarmed = functions;
+        self.prewarmed = ahead;
+    }
+
+    /// Starts so many instances on the account of hints, as far as there is room that nobody needs.
+    fn start_on_hint(&mut self, slot: usize, count: u32, out: &mut Vec<Decision>) {
+        for _ in 0..count {
+            let function = &self.state.functions[slot];
+            let is_ending = function.deleted || self.state.shutting_down;
+            if is_ending
+                || function.is_broken
+                || function.instances() >= function.settings.max_instances
+                || function.extra.on_hint >= function.settings.hint_instances
+                || self.state.is_anything_waiting()
+            {
+                return;
+            }
+            let room = self.state.size_of(slot).room;
+            let worker = self.place(slot);
+            let spare = worker.filter(|worker| self.state.workers[*worker].room().fits(room));
+            let Some(worker) = spare else { return };
+            self.start(slot, worker, true, out);
+        }
     }
 
     /// Starts what a connection is to begin.
@@ -106,7 +128,7 @@ impl Scheduler {
                 && (needed || !self.state.is_interactive_waiting());
             let worker = if is_first { self.place(slot) } else { None };
             match worker {
-                Some(worker) => self.start(slot, worker, out),
+                Some(worker) => self.start(slot, worker, false, out),
                 None if self.could_ever_start(slot) => return self.state.park(slot),
                 None => return self.reject_unbound(slot, out),
             }
@@ -133,7 +155,7 @@ impl Scheduler {
         }
     }
 
-    fn start(&mut self, function: usize, worker: usize, out: &mut Vec<Decision>) {
+    fn start(&mut self, function: usize, worker: usize, on_hint: bool, out: &mut Vec<Decision>) {
         let known = &self.state.functions[function];
         let settings = known.settings;
         let name = known.extra.id;
@@ -145,6 +167,9 @@ impl Scheduler {
         self.make_room(worker, self.state.size_of(function).room, out);
         let instance = Instance::new(function, worker, &settings, retiring, self.state.now);
         let slot = self.state.add_instance(instance);
+        if on_hint {
+            self.state.hold(slot);
+        }
         self.state.bind_unlinked(slot);
         self.state.link(slot);
         out.push(Decision::Start {

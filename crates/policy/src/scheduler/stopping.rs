@@ -1,6 +1,7 @@
 //! Idle instances, until they are paused and stopped; and the end of functions and of everything.
 
 use crate::cpu::CpuEvent;
+use crate::retention::Schedule;
 use crate::state::Phase;
 use crate::{Decision, FunctionId, Rejection, Scheduler, StopReason, View};
 
@@ -19,6 +20,7 @@ impl Scheduler {
         let (function, kept) = (instance.function(), instance.kept);
         if !kept && self.state.may_keep_more(function) {
             self.state.set_kept(slot, true);
+            self.state.release(slot);
         }
         self.state.link(slot);
         self.idle(slot, out);
@@ -28,7 +30,7 @@ impl Scheduler {
     #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
     #[inline(always)]
     pub(super) fn idle(&mut self, slot: usize, out: &mut Vec<Decision>) {
-        self.plan(slot);
+        self.plan(slot, out);
         let view = View::new(&self.state);
         self.policies.eviction.on_idle(view, &view.instance_at(slot));
         self.assign_cpus(slot, CpuEvent::Idle, out);
@@ -45,10 +47,22 @@ impl Scheduler {
     /// Decides what becomes of an idle instance, and sets its timer.
     #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
     #[inline(always)]
-    fn plan(&mut self, slot: usize) {
+    fn plan(&mut self, slot: usize, out: &mut Vec<Decision>) {
         let view = View::new(&self.state);
         let instance = view.instance_at(slot);
-        let schedule = self.policies.retention.schedule(view, &mut self.random, &instance);
+        let mut schedule = self.policies.retention.schedule(view, &mut self.random, &instance);
+        if instance.is_on_hint() {
+            let until = self.policies.retention.hold(view, &instance);
+            schedule.stop_at = until.unwrap_or(view.now());
+            out.push(Decision::Hold { instance: instance.id() });
+        }
+        self.carry_on(slot, schedule);
+    }
+
+    /// Has an idle instance be paused and removed as scheduled.
+    #[expect(clippy::inline_always, reason = "half of a call would be to save registers")]
+    #[inline(always)]
+    fn carry_on(&mut self, slot: usize, schedule: Schedule) {
         let instance = &mut self.state.instances[slot];
         instance.stop_at = schedule.stop_at;
         let (kept, paused) = (instance.kept, instance.paused.is_some());
@@ -77,7 +91,9 @@ impl Scheduler {
     pub(super) fn idle_timer(&mut self, slot: usize, out: &mut Vec<Decision>) {
         let instance = &self.state.instances[slot];
         if !instance.kept && instance.stop_at <= self.state.now {
-            self.stop(slot, StopReason::KeepAlive, out);
+            if !self.hold(slot, out) {
+                self.stop(slot, StopReason::KeepAlive, out);
+            }
         } else if let Some(how) = instance.pause {
             let id = instance.id;
             self.state.set_paused(slot, how);
@@ -86,9 +102,27 @@ impl Scheduler {
         }
     }
 
+    /// Keeps an idle instance, whose time is over, on the account of hints; false if none says so.
+    fn hold(&mut self, slot: usize, out: &mut Vec<Decision>) -> bool {
+        if !self.reads_hints {
+            return false;
+        }
+        let view = View::new(&self.state);
+        let instance = view.instance_at(slot);
+        let until = self.policies.retention.hold(view, &instance);
+        let Some(stop_at) = until.filter(|until| *until > view.now()) else { return false };
+        let pause = self.policies.retention.schedule(view, &mut self.random, &instance).pause;
+        if !instance.is_on_hint() {
+            out.push(Decision::Hold { instance: instance.id() });
+            self.state.hold(slot);
+        }
+        self.carry_on(slot, Schedule { pause, stop_at });
+        true
+    }
+
     /// The settings of its function have changed: an idle instance has another schedule, and may be
     /// kept ready or not any more.
-    pub(super) fn reconsider_idle(&mut self, slot: usize) {
+    pub(super) fn reconsider_idle(&mut self, slot: usize, out: &mut Vec<Decision>) {
         let instance = &self.state.instances[slot];
         let function = &self.state.functions[instance.function()];
         let kept = instance.kept;
@@ -100,10 +134,15 @@ impl Scheduler {
         if changes {
             self.state.unlink_worker(slot);
             self.state.set_kept(slot, !kept);
+            if !kept && self.state.instances[slot].on_hint {
+                self.state.release(slot);
+                let instance = self.state.instances[slot].id;
+                out.push(Decision::Release { instance });
+            }
             self.state.link_worker(slot);
         }
         if self.state.instances[slot].phase == Phase::Idle {
-            self.plan(slot);
+            self.plan(slot, out);
             if changes && kept {
                 let view = View::new(&self.state);
                 self.policies.eviction.on_idle(view, &view.instance_at(slot));
@@ -112,11 +151,11 @@ impl Scheduler {
     }
 
     /// An instance that was kept ready is gone: an idle one takes its place, if there is one.
-    pub(super) fn keep_another(&mut self, function: usize) {
+    pub(super) fn keep_another(&mut self, function: usize, out: &mut Vec<Decision>) {
         let mut available = self.state.functions[function].available.iter(&self.state.instances);
         let other = available.find(|slot| self.state.instances[*slot].is_evictable());
         if let Some(slot) = other {
-            self.reconsider_idle(slot);
+            self.reconsider_idle(slot, out);
         }
     }
 
@@ -165,6 +204,7 @@ impl Scheduler {
     pub(super) fn stop(&mut self, slot: usize, reason: StopReason, out: &mut Vec<Decision>) {
         self.timers.clear(&mut self.state.instances, slot);
         self.state.unlink(slot);
+        self.state.release(slot);
         let instance = &mut self.state.instances[slot];
         instance.phase = Phase::Stopping;
         instance.retiring.get_or_insert(reason);

@@ -48,6 +48,12 @@ impl Scheduler {
             .map(|slot| (self.state.instances[*slot as usize].id, *slot as usize))
             .collect();
         instances.sort_unstable();
+        // None of these takes the place of another that was kept ready.
+        for &(_, instance) in &instances {
+            self.state.unlink(instance);
+            self.state.instances[instance].retiring.get_or_insert(StopReason::Drained);
+            self.state.link(instance);
+        }
         let mut functions = Vec::with_capacity(instances.len());
         for (_, instance) in instances {
             let function = self.state.instances[instance].function();

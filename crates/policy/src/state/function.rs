@@ -104,6 +104,8 @@ pub(crate) struct FunctionExtra {
     pub(crate) parked_at: Key,
     /// Connections to it that have asked for nothing yet.
     pub(crate) connecting: u32,
+    /// Instances on the account of hints.
+    pub(crate) on_hint: u32,
     /// Times that starts of instances took.
     pub(crate) initialization: Mean,
     /// What is expected of its invocations, where policies read that.
@@ -129,6 +131,7 @@ impl Function {
             spare: BTreeMap::new(),
             parked_at: Key::LAST,
             connecting: 0,
+            on_hint: 0,
             initialization: Mean::default(),
             prospect: Prospect::default(),
             members: Vec::new(),

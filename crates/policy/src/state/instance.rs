@@ -58,6 +58,8 @@ pub(crate) struct Instance {
     pub(crate) pause: Option<Pause>,
     /// Its function's settings have changed since it was started: its size is in its [`Extra`].
     pub(crate) has_own_size: bool,
+    /// It was started for a hint and has served nothing, or is kept for one.
+    pub(crate) on_hint: bool,
 }
 
 const _: () = assert!(size_of::<Instance>() == 128);
@@ -131,6 +133,7 @@ impl Instance {
             paused: None,
             pause: None,
             has_own_size: false,
+            on_hint: false,
         }
     }
 

@@ -26,6 +26,7 @@ pub(crate) use instance::{Extra, Instance, Size};
 use rooms::Rooms;
 use slots::Slots;
 pub(crate) use transitions::count_phase;
+pub(crate) use waiting::{QUEUES, queue_of};
 pub(crate) use worker::Worker;
 
 use crate::{Capacity, FunctionId, FunctionSettings, InstanceId, Nanos, Parameters, WorkerId};
@@ -94,7 +95,7 @@ pub(crate) struct State {
     /// The workers' slots, by id.
     workers_by_id: Vec<(WorkerId, usize)>,
     /// Functions whose backlog waits for others, by the key of its first request.
-    queues: [BTreeSet<(Key, usize)>; waiting::QUEUES],
+    queues: [BTreeSet<(Key, usize)>; QUEUES],
     /// Functions that wait for room to start an instance, likewise.
     parked: BTreeSet<(Key, usize)>,
     pub(crate) in_flight: u32,
@@ -102,6 +103,8 @@ pub(crate) struct State {
     pub(crate) could_wait_in_flight: u32,
     /// Instances that are never removed for being idle.
     pub(crate) kept: u32,
+    /// Instances on the account of hints.
+    pub(crate) on_hint: u32,
     /// Requests that may be in flight on all workers together.
     pub(crate) limit: u64,
     pub(crate) shutting_down: bool,
@@ -252,6 +255,46 @@ impl State {
         instance.kept = kept;
     }
 
+    /// Puts an instance, which is not linked or idle, on the account of hints.
+    pub(crate) fn hold(&mut self, slot: usize) {
+        let instance = &mut self.instances[slot];
+        if !std::mem::replace(&mut instance.on_hint, true) {
+            self.functions[instance.function()].extra.on_hint += 1;
+            self.on_hint += 1;
+        }
+    }
+
+    /// Takes an instance, which is not linked or does not start, off the account of hints.
+    #[inline]
+    pub(crate) fn release(&mut self, slot: usize) {
+        let instance = &mut self.instances[slot];
+        if std::mem::take(&mut instance.on_hint) {
+            self.functions[instance.function()].extra.on_hint -= 1;
+            self.on_hint -= 1;
+        }
+    }
+
+    /// An instance on a worker that is there on the account of hints and may go.
+    pub(crate) fn first_held(&self, worker: usize) -> Option<usize> {
+        if self.on_hint == 0 {
+            return None;
+        }
+        let mut members = self.workers[worker].members.iter().map(|slot| *slot as usize);
+        members.find(|slot| {
+            let instance = &self.instances[*slot];
+            instance.on_hint && instance.is_evictable() || self.is_abandonable(*slot)
+        })
+    }
+
+    /// Whether an instance is being started for a hint alone, and may be given up.
+    pub(crate) fn is_abandonable(&self, slot: usize) -> bool {
+        let instance = &self.instances[slot];
+        instance.on_hint
+            && instance.phase == Phase::Starting
+            && instance.retiring.is_none()
+            && self.extras[slot].bound.is_empty()
+    }
+
     /// Gives the function other settings; its instances keep their sizes.
     pub(crate) fn set_settings(&mut self, slot: usize, settings: FunctionSettings) {
         let function = &mut self.functions[slot];
@@ -317,6 +360,7 @@ impl State {
     /// Removes an instance that is linked.
     pub(crate) fn remove_instance(&mut self, slot: usize) -> Instance {
         self.unlink(slot);
+        self.release(slot);
         let instance = self.instances.remove(slot);
         if instance.takes_room() {
             self.on_room(instance.worker());

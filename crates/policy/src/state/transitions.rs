@@ -173,6 +173,7 @@ impl State {
 
     /// Takes up an instance's room on its worker.
     fn take_room(&mut self, slot: usize, size: &Size) {
+        let is_abandonable = self.is_abandonable(slot);
         let instance = &self.instances[slot];
         let worker = &mut self.workers[instance.worker()];
         worker.instances += 1;
@@ -190,6 +191,9 @@ impl State {
         } else if instance.phase == Phase::Preempting {
             worker.preempting += 1;
             worker.preempting_resources += size.room;
+        } else if is_abandonable {
+            worker.evictable += 1;
+            worker.evictable_resources += size.room;
         }
     }
 
@@ -197,6 +201,7 @@ impl State {
     pub(crate) fn unlink_worker(&mut self, slot: usize) {
         self.discount_serving(slot);
         let size = self.size(slot);
+        let is_abandonable = self.is_abandonable(slot);
         let instance = &self.instances[slot];
         let extra = &self.extras[slot];
         let worker = &mut self.workers[instance.worker()];
@@ -220,6 +225,9 @@ impl State {
         } else if instance.phase == Phase::Preempting {
             worker.preempting -= 1;
             worker.preempting_resources -= size.room;
+        } else if is_abandonable {
+            worker.evictable -= 1;
+            worker.evictable_resources -= size.room;
         }
     }
 

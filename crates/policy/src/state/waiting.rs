@@ -1,11 +1,13 @@
 //! Requests that wait, by function, and functions that wait for others.
 
+use std::ops::Bound;
+
 use crate::Qos;
 use crate::admission::{Candidate, WaitFor};
 use crate::state::{Key, Request, State};
 
 /// Queues of functions whose first waiting request waits for others than its own function.
-pub(super) const QUEUES: usize = 3;
+pub(crate) const QUEUES: usize = 3;
 
 impl State {
     /// Puts a request of the function among those that wait to be admitted.
@@ -92,6 +94,11 @@ impl State {
         self.queues[queue].first().copied()
     }
 
+    /// The function behind this one in a queue, which may have left it, and its request's key.
+    pub(crate) fn next_in_queue(&self, queue: usize, after: (Key, usize)) -> Option<(Key, usize)> {
+        self.queues[queue].range((Bound::Excluded(after), Bound::Unbounded)).next().copied()
+    }
+
     /// Whether an interactive request waits for room.
     pub(crate) fn is_interactive_waiting(&self) -> bool {
         queue_of(WaitFor::Class, Qos::Interactive)
@@ -150,7 +157,7 @@ impl State {
 }
 
 /// The queue for what a request of this class waits for.
-fn queue_of(what: WaitFor, qos: Qos) -> Option<usize> {
+pub(crate) fn queue_of(what: WaitFor, qos: Qos) -> Option<usize> {
     match (what, qos) {
         (WaitFor::Function, _) => None,
         (WaitFor::Cluster, _) => Some(0),

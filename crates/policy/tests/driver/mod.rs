@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use uncia_policy::{
-    Capacity, Counts, Decision, End, Event, FunctionId, FunctionSettings, InstanceId, Nanos,
-    Parameters, Pause, Policies, PolicyNames, Rejection, RequestId, Resources, Scheduler, Usage,
-    WorkerId,
+    Capacity, Counts, Decision, End, Event, FunctionId, FunctionSettings, Hint, HintAnswer,
+    InstanceId, Nanos, Parameters, Pause, Policies, PolicyNames, Rejection, RequestId, Resources,
+    Scheduler, Usage, WorkerId,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) struct Instance {
     pub serving: Vec<RequestId>,
     pub paused: Option<Pause>,
     pub since: Nanos,
+    /// Whether what it idles is on the account of hints.
+    pub held: bool,
 }
 
 impl Instance {
@@ -47,6 +49,8 @@ pub(crate) struct Driver {
     pub scheduler: Scheduler,
     pub now: Nanos,
     pub wake_at: Option<Nanos>,
+    /// It is woken at multiples of this alone.
+    pub clock: Nanos,
     pub next_request: u64,
     pub settings: BTreeMap<FunctionId, FunctionSettings>,
     pub workers: BTreeMap<WorkerId, Capacity>,
@@ -78,10 +82,11 @@ impl Driver {
         let policies = Policies::from_names(names).expect("policies that exist");
         Self {
             scheduler: Scheduler::with_parameters(policies, parameters, seed),
-            keeps_longer: names.retention == "histogram",
+            keeps_longer: matches!(&*names.retention, "histogram" | "hints"),
             reserves_only: names.admission == "leopard",
             now: 0,
             wake_at: None,
+            clock: 1,
             next_request: 0,
             settings: BTreeMap::new(),
             workers: BTreeMap::new(),
@@ -200,6 +205,14 @@ impl Driver {
         }
     }
 
+    /// A request of the function says what comes.
+    pub(crate) fn hint(&mut self, function: u64, hint: Hint) -> HintAnswer {
+        let mut decisions = Vec::new();
+        let answer = self.scheduler.on_hint(self.now, FunctionId(function), hint, &mut decisions);
+        self.follow(decisions);
+        answer
+    }
+
     pub(crate) fn update(&mut self, function: u64) {
         self.send(Event::FunctionUpdated { function: FunctionId(function) });
     }
@@ -207,7 +220,7 @@ impl Driver {
     /// Lets time pass, with the wake-ups that were asked for.
     pub(crate) fn pass(&mut self, time: Nanos) {
         let until = self.now + time;
-        while let Some(at) = self.wake_at.filter(|at| *at <= until) {
+        while let Some(at) = self.wakes().filter(|at| *at <= until) {
             self.now = self.now.max(at);
             self.wake_at = None;
             self.send(Event::Wake);
@@ -215,9 +228,18 @@ impl Driver {
         self.now = until;
     }
 
+    /// When it is woken.
+    pub(crate) fn wakes(&self) -> Option<Nanos> {
+        self.wake_at.map(|at| at.checked_next_multiple_of(self.clock).unwrap_or(at))
+    }
+
     pub(crate) fn send(&mut self, event: Event) {
         let mut decisions = Vec::new();
         self.scheduler.on_event(self.now, &event, &mut decisions);
+        self.follow(decisions);
+    }
+
+    fn follow(&mut self, decisions: Vec<Decision>) {
         for decision in decisions {
             self.log.push(decision);
             self.carry_out(decision);
@@ -240,7 +262,9 @@ impl Driver {
                 let settings = self.settings[&function];
                 let (doing, since) = (Doing::Starting, self.now);
                 let (serving, paused) = (Vec::new(), None);
-                let new = Instance { function, worker, settings, doing, serving, paused, since };
+                let held = false;
+                let new =
+                    Instance { function, worker, settings, doing, serving, paused, since, held };
                 assert!(self.instances.insert(instance, new).is_none(), "a name is used once");
             }
             Decision::Assign { request, instance, resume } => {
@@ -259,6 +283,7 @@ impl Driver {
                 let kept = kept || self.keeps_longer;
                 assert!(kept || !known.is_idle() || is_fresh, "kept too long");
                 known.serving.push(request);
+                known.held = false;
                 *self.attempts.entry(request).or_default() += 1;
             }
             Decision::Reject { request, reason } => {
@@ -285,6 +310,16 @@ impl Driver {
                 assert!(known.serving.is_empty(), "only what serves nothing is stopped");
                 assert!(!matches!(known.doing, Doing::Stopping | Doing::Gone), "stopped once");
                 known.doing = Doing::Stopping;
+            }
+            Decision::Hold { instance } => {
+                let known = self.instances.get_mut(&instance).expect("a live instance");
+                assert!(known.is_idle(), "only what idles is kept on a hint's account");
+                known.held = true;
+            }
+            Decision::Release { instance } => {
+                let known = self.instances.get_mut(&instance).expect("a live instance");
+                assert!(known.is_idle() && known.held, "only what is held is released");
+                known.held = false;
             }
             Decision::Preempt { instance } => {
                 let known = self.instances.get_mut(&instance).expect("a live instance");
@@ -338,6 +373,13 @@ impl Driver {
                 self.instances_of(*function) <= settings.max_instances,
                 "more than it may have"
             );
+            let view = self.scheduler.view();
+            let on_hint = view.function(*function).map_or(0, |function| function.on_hint());
+            assert!(on_hint <= settings.hint_instances, "no more than its budget");
+        }
+        for (id, known) in self.instances.iter().filter(|(_, known)| known.is_idle()) {
+            let view = self.scheduler.view().instance(*id).expect("an instance");
+            assert_eq!(known.held, view.is_on_hint(), "what is counted as held is");
         }
         assert!(self.scheduler.timers() <= idle, "at most one timer for each idle instance");
         if self.settings.values().all(|settings| settings.min_instances == 0) {

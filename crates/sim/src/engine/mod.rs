@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use uncia_arrivals::RandomStream;
 use uncia_policy::sharing::{self, Sharing};
 use uncia_policy::{
-    Capacity, Decision, Event, FunctionId, InstanceId, Nanos, Policies, RequestId, Sample,
+    Capacity, Decision, Event, FunctionId, Hint, InstanceId, Nanos, Policies, RequestId, Sample,
     Scheduler, WorkerId,
 };
 
@@ -52,6 +52,10 @@ pub struct Summary {
     pub starts: u64,
     /// Failures of workers.
     pub failures: u64,
+    /// Hints for which instances were to be ready.
+    pub hints_taken: u64,
+    /// Hints that were refused or ignored.
+    pub hints_refused: u64,
     /// CPU that those who arrived need, micro-vCPU x ns.
     pub cpu_offered: Integral,
     /// The number of requests that had arrived and not ended, over time: requests x ns.
@@ -148,7 +152,27 @@ struct Instance {
     id: InstanceId,
     life: Life,
     idle_since: Option<Nanos>,
+    /// Since when it idles on the account of hints.
+    on_hint_since: Option<Nanos>,
     idle_memory: u64,
+}
+
+impl Instance {
+    /// It idles no more.
+    fn end_idle(&mut self, now: Nanos) {
+        self.end_hint(now);
+        if let Some(since) = self.idle_since.take().filter(|since| *since < now) {
+            self.life.idle.push((since, now));
+        }
+    }
+
+    /// What it idles is no more on the account of hints.
+    fn end_hint(&mut self, now: Nanos) {
+        let on_hint = self.on_hint_since.take();
+        if let (Some(since), Some(on_hint)) = (self.idle_since, on_hint) {
+            self.life.hint_idle += now - on_hint.max(since);
+        }
+    }
 }
 
 struct Simulation<'a, S> {
@@ -326,7 +350,26 @@ impl<'a, S: Sink> Simulation<'a, S> {
         self.summary.arrived += 1;
         self.summary.in_system += Integral::from(self.now - invocation.arrival);
         self.last_progress = self.now;
-        self.report(Event::Arrival { request, function, can_wait: true })
+        let hint = self.trace.hints.get(&(self.next_arrival - 1)).copied();
+        self.report(Event::Arrival { request, function, can_wait: true })?;
+        match hint {
+            Some(hint) => self.hint(function, hint),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the scheduler what a request that has arrived says of those to come.
+    fn hint(&mut self, function: FunctionId, hint: Hint) -> Result<(), Failed<S::Error>> {
+        let mut decisions = std::mem::take(&mut self.decisions);
+        let answer = self.scheduler.on_hint(self.now, function, hint, &mut decisions);
+        let count = if answer.is_taken() {
+            &mut self.summary.hints_taken
+        } else {
+            &mut self.summary.hints_refused
+        };
+        *count += 1;
+        self.carry_out(decisions)?;
+        self.report_all()
     }
 
     fn happen(&mut self, due: Due) -> Result<(), Failed<S::Error>> {

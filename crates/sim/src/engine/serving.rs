@@ -55,6 +55,18 @@ impl<S: Sink> Simulation<'_, S> {
                 self.reports.push_back(Event::InstanceGone { instance });
             }
             Decision::Preempt { instance } => self.preempt(instance)?,
+            Decision::Hold { instance } => {
+                let now = self.now;
+                if let Some(instance) = self.instance(instance) {
+                    instance.on_hint_since.get_or_insert(now);
+                }
+            }
+            Decision::Release { instance } => {
+                let now = self.now;
+                if let Some(instance) = self.instance(instance) {
+                    instance.end_hint(now);
+                }
+            }
             Decision::WakeAt(at) => {
                 let at = at.max(self.now);
                 self.wake_at = Some(at);
@@ -95,6 +107,7 @@ impl<S: Sink> Simulation<'_, S> {
             ended: None,
             invocations: 0,
             idle: Vec::new(),
+            hint_idle: 0,
         };
         self.summary.starts += 1;
         self.starting += 1;
@@ -102,7 +115,9 @@ impl<S: Sink> Simulation<'_, S> {
         if self.instances.len() <= id.slot() {
             self.instances.resize_with(id.slot() + 1, || None);
         }
-        self.instances[id.slot()] = Some(Instance { id, life, idle_since: None, idle_memory: 0 });
+        let (idle_since, on_hint_since) = (None, None);
+        self.instances[id.slot()] =
+            Some(Instance { id, life, idle_since, on_hint_since, idle_memory: 0 });
     }
 
     /// An instance has started.
@@ -133,10 +148,9 @@ impl<S: Sink> Simulation<'_, S> {
             running.initialization = Some(now - life.started.max(since));
         }
         life.invocations += 1;
-        if let Some(since) = instance.idle_since.take().filter(|since| *since < now) {
-            life.idle.push((since, now));
-        }
-        let (worker, idle_memory) = (life.worker, std::mem::take(&mut instance.idle_memory));
+        instance.end_idle(now);
+        let (worker, idle_memory) =
+            (instance.life.worker, std::mem::take(&mut instance.idle_memory));
         self.touch(worker);
         let worker = &mut self.workers[worker];
         worker.remove_idle_memory(idle_memory);
@@ -203,9 +217,7 @@ impl<S: Sink> Simulation<'_, S> {
 
     /// Writes the row of an instance that is gone, or there to the end.
     pub(super) fn bury(&mut self, mut instance: Instance) -> Result<(), Failed<S::Error>> {
-        if let Some(since) = instance.idle_since.filter(|since| *since < self.now) {
-            instance.life.idle.push((since, self.now));
-        }
+        instance.end_idle(self.now);
         self.sink.instance(&instance.life).map_err(Failed::Sink)
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{self, AliasForm, RoutingConfig};
 use super::functions::{change_published, find};
+use super::limits::check_description;
 use super::route::query_values;
 use super::{Api, pages};
 use crate::function::Function;
@@ -103,7 +104,7 @@ pub(super) fn delete(api: &Arc<Api>, reference: &str, name: &str) -> Result<Answ
 /// Sets what the request gives besides the version.
 fn edit(alias: &mut Alias, form: &AliasForm, function: &Function) -> Result<(), ApiError> {
     if let Some(description) = &form.Description {
-        forms::check_description(description)?;
+        check_description(description)?;
         alias.description.clone_from(description);
     }
     if let Some(routing) = &form.RoutingConfig {

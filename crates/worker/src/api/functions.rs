@@ -5,16 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::runtime::Handle;
 
+use super::description::{describe, describe_as, describe_published};
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{
-    self, ConcurrencyForm, CreateFunction, NO_CODE, NO_CONFIGURATION, Settings, UpdateCode,
-    UpdateConfiguration, Zip, check_architectures, check_name, check_runtime, check_tags,
+    self, CreateFunction, NO_CODE, NO_CONFIGURATION, UpdateCode, UpdateConfiguration, Zip,
     zip_bytes, zip_file,
+};
+use super::limits::{
+    Settings, check_architectures, check_name, check_runtime, check_tags, settings,
 };
 use super::route::query_values;
 use super::versions::{self, Reference, Target, find_version};
@@ -133,7 +135,7 @@ pub(super) fn create(api: &Arc<Api>, body: &[u8]) -> Result<Answer, ApiError> {
     let tags = form.Tags.unwrap_or_default();
     check_tags(&tags)?;
     let default = default_architecture(&api.config, runtime, handler.as_deref());
-    let overrides = forms::settings(&tags, runtime, is_image, default, &api.config.services)?;
+    let overrides = settings(api, &tags, runtime, is_image, default)?;
     let mut configuration = Configuration {
         runtime: identifier,
         handler: String::new(),
@@ -307,7 +309,7 @@ pub(super) fn update_configuration(
             check_handler(&code, layers.as_deref(), runtime, identifier, handler)?;
             // Not every runtime can be started in every way.
             let default = function.default_architecture(&api.config);
-            forms::settings(&function.tags, runtime, false, default, &api.config.services)?;
+            settings(api, &function.tags, runtime, false, default)?;
         }
         Ok(())
     })?;
@@ -404,115 +406,6 @@ pub(super) fn code_signing(api: &Api, reference: &str) -> Result<Answer, ApiErro
     Ok(json_answer(StatusCode::OK, &json!({"FunctionName": &*function.name})))
 }
 
-pub(super) fn put_concurrency(
-    api: &Arc<Api>,
-    reference: &str,
-    body: &[u8],
-) -> Result<Answer, ApiError> {
-    let form: ConcurrencyForm = forms::read(body, &[])?;
-    let reserved = form.ReservedConcurrentExecutions;
-    reserve(api, reference, Some(reserved))?;
-    Ok(json_answer(StatusCode::OK, &json!({"ReservedConcurrentExecutions": reserved})))
-}
-
-pub(super) fn delete_concurrency(api: &Arc<Api>, reference: &str) -> Result<Answer, ApiError> {
-    reserve(api, reference, None)?;
-    Ok(empty_answer(StatusCode::NO_CONTENT))
-}
-
-fn reserve(api: &Arc<Api>, reference: &str, reserved: Option<u32>) -> Result<(), ApiError> {
-    change(api, reference, None, |function| {
-        let provisioned = function.published.provisioned_instances();
-        if let Some(reserved) = reserved.filter(|reserved| u64::from(*reserved) < provisioned) {
-            return Err(ApiError::invalid(format!(
-                "ReservedConcurrentExecutions {reserved} should not be lower than function's total \
-                 provisioned concurrency [{provisioned}]."
-            )));
-        }
-        function.configuration.reserved_concurrency = reserved;
-        Ok(())
-    })?;
-    Ok(())
-}
-
-pub(super) fn get_concurrency(api: &Api, reference: &str) -> Result<Answer, ApiError> {
-    let function = find(api, reference)?;
-    let body = match function.configuration.reserved_concurrency {
-        Some(reserved) => json!({"ReservedConcurrentExecutions": reserved}),
-        None => json!({}),
-    };
-    Ok(json_answer(StatusCode::OK, &body))
-}
-
-/// What CreateFunction and UpdateFunctionCode answer: the version that they published, or the function.
-fn describe_published(
-    api: &Api,
-    function: &Function,
-    version: Option<u32>,
-) -> Result<Value, ApiError> {
-    match version {
-        Some(number) => versions::describe_number(api, function, number),
-        None => Ok(describe(api, function)),
-    }
-}
-
-/// A function as Lambda describes it.
-pub(super) fn describe(api: &Api, function: &Function) -> Value {
-    describe_as(api, function, &function.arn)
-}
-
-/// A function by the ARN that was asked for.
-pub(super) fn describe_as(api: &Api, function: &Function, arn: &str) -> Value {
-    let configuration = &function.configuration;
-    let version = api.host.runtime_version(function.runtime()).unwrap_or_default();
-    let mut body = json!({
-        "FunctionName": &*function.name,
-        "FunctionArn": arn,
-        "Runtime": configuration.runtime,
-        "Role": configuration.role,
-        "Handler": configuration.handler,
-        "CodeSize": function.code.zip_bytes(),
-        "Description": configuration.description,
-        "Timeout": configuration.timeout_s,
-        "MemorySize": configuration.memory_mb,
-        "LastModified": clock::iso_8601(configuration.modified_unix_ms),
-        "CodeSha256": code_sha256(&function.code),
-        "Version": function.version_name(),
-        "TracingConfig": {"Mode": "PassThrough"},
-        "RevisionId": configuration.revision,
-        "State": "Active",
-        "LastUpdateStatus": "Successful",
-        "PackageType": "Zip",
-        "Architectures": [configuration.architecture],
-        "EphemeralStorage": {"Size": configuration.ephemeral_mb},
-        "SnapStart": {"ApplyOn": "None", "OptimizationStatus": "Off"},
-        // What really runs: the host's interpreter, whatever minor version was asked for.
-        "RuntimeVersionConfig": {
-            "RuntimeVersionArn": format!("arn:aws:lambda:us-east-1::runtime:host-{version}"),
-        },
-        "LoggingConfig": {
-            "LogFormat": "Text",
-            "LogGroup": format!("/aws/lambda/{}", function.name),
-        },
-    });
-    images::describe(&mut body, configuration);
-    if let Some(reason) = &function.broken {
-        body["State"] = json!("Failed");
-        body["StateReason"] = json!(reason);
-        body["StateReasonCode"] = match configuration.image {
-            Some(_) => json!("InvalidImage"),
-            None => json!("InvalidZipFileException"),
-        };
-    }
-    if !configuration.layers.is_empty() {
-        body["Layers"] = layers::describe_uses(function);
-    }
-    if !configuration.environment.is_empty() {
-        body["Environment"] = json!({"Variables": configuration.environment});
-    }
-    body
-}
-
 /// Waits until what a function's instances start from is there, so that its first start is as all others.
 /// Only for threads that may wait; nothing is locked meanwhile.
 fn expect(api: &Arc<Api>, function: &Function) {
@@ -570,18 +463,4 @@ fn compile(api: &Arc<Api>, code: &Arc<Code>, layers: &Layers, runtime: Runtime) 
             opt.compile(&api.host, runtime, SeenAt::Layers).await;
         }
     });
-}
-
-/// `CodeSha256`, as Lambda writes it: of a zip file in base64, of an image in digits.
-pub(super) fn code_sha256(code: &Code) -> String {
-    if code.image().is_some() {
-        return code.sha256().to_owned();
-    }
-    let bytes: Vec<u8> = code
-        .sha256()
-        .as_bytes()
-        .chunks_exact(2)
-        .filter_map(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())
-        .collect();
-    base64::engine::general_purpose::STANDARD.encode(bytes)
 }

@@ -14,8 +14,8 @@ use uncia_record::Invocation;
 use super::error::{Answer, ApiError, empty_answer};
 use super::route::decode;
 use super::versions::{Target, find_version};
-use super::{Api, events};
-use crate::dispatch::{self, Disposition, Submission};
+use super::{Api, events, hints};
+use crate::dispatch::{self, Disposition, GivenHint, Submission};
 use crate::failure::Failure;
 use crate::function::Function;
 use crate::ids;
@@ -82,6 +82,8 @@ pub(super) struct Call {
     pub payload: Bytes,
     pub head: Option<Arc<HttpHead>>,
     pub client_context: Option<String>,
+    /// What it says of those to come.
+    pub hint: Option<GivenHint>,
 }
 
 /// Runs a function to its end even if the client goes away meanwhile.
@@ -90,7 +92,7 @@ pub(super) async fn run(
     call: Call,
     passage: Option<Arc<Passage>>,
 ) -> Result<dispatch::Completion, ApiError> {
-    let Call { target, names, payload, head, client_context } = call;
+    let Call { target, names, payload, head, client_context, hint } = call;
     let Target { version: function, qualified_arn } = target;
     if function.broken.is_some() {
         return Err(ApiError::broken(&function));
@@ -113,6 +115,7 @@ pub(super) async fn run(
         passage,
         client_context,
         invoked_arn,
+        hint,
     };
     let answer = api.dispatcher.submit(submission).await;
     answer.map_err(|stopped| ApiError::unavailable(stopped.to_string()))
@@ -145,7 +148,7 @@ pub(super) async fn read(
             "X-Amz-Client-Context must be at most {MAX_CLIENT_CONTEXT} bytes"
         )));
     }
-    Ok(Call { target, names, payload, head: None, client_context })
+    Ok(Call { target, names, payload, head: None, client_context, hint: None })
 }
 
 /// A header that is text.
@@ -166,13 +169,17 @@ pub(super) async fn answer(
 ) -> Result<Answer, ApiError> {
     let kind = header(head, "x-amz-invocation-type").unwrap_or("RequestResponse");
     let most = if kind == "Event" { MAX_EVENT_BYTES } else { MAX_PAYLOAD_BYTES };
-    let call = read(api, reference, head, body, most).await?;
+    let mut call = read(api, reference, head, body, most).await?;
     let function = call.target.version.clone();
     match kind {
         "RequestResponse" => {
+            let (hint, note) = hints::read(api, &head.headers, call.client_context.as_deref());
+            call.hint = hint;
             let answer = run(api, call, None).await?;
             let is_measured = head.headers.contains_key(INVOCATION_HEADER);
-            Ok(respond(&answer, &function, wants_tail(head), is_measured))
+            let mut response = respond(&answer, &function, wants_tail(head), is_measured);
+            note.put(response.headers_mut()).await;
+            Ok(response)
         }
         "Event" if function.broken.is_some() => Err(ApiError::broken(&function)),
         "Event" => {
@@ -185,10 +192,15 @@ pub(super) async fn answer(
                 return Err(Rejection::TooLarge.into());
             }
             let request_id = call.names.request_id.clone();
+            let (hint, note) = hints::read(api, &head.headers, call.client_context.as_deref());
             events::accept(api, &function, call.names, call.payload, call.client_context, None)
                 .await?;
             let mut accepted = empty_answer(StatusCode::ACCEPTED);
             put(accepted.headers_mut(), "x-amzn-requestid", &request_id);
+            if let Some(hint) = hint {
+                api.dispatcher.hint(function.id, hint);
+            }
+            note.put(accepted.headers_mut()).await;
             Ok(accepted)
         }
         "DryRun" => Ok(empty_answer(StatusCode::NO_CONTENT)),

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::description::code_sha256;
 use super::error::{Answer, ApiError, empty_answer, json_answer};
-use super::forms::{self, NO_CODE, PublishLayer, check_description, zip_bytes};
-use super::functions::code_sha256;
+use super::forms::{self, NO_CODE, PublishLayer, zip_bytes};
+use super::limits::check_description;
 use super::route::{decode, query_values};
 use super::{Api, LAYER_ARN_PREFIX, pages};
 use crate::clock;

@@ -9,10 +9,9 @@ use serde_json::json;
 use uncia_record::{Epoch, Instance, Table};
 
 use super::error::{Answer, ApiError, json_answer};
-use super::forms::ARCHITECTURE;
+use super::limits::ARCHITECTURE;
 use super::route::query_values;
 use super::{Api, body, bytes_answer, joining, packages};
-use crate::features::Features;
 use crate::instance::Runtime;
 use crate::meterlog::{LogError, MAX_PAGE_ROWS, Page, Query, Reader};
 use crate::output::{self, MAX_ENTRIES};
@@ -38,7 +37,7 @@ pub(super) async fn answer(
     head: &Parts,
 ) -> Result<Answer, ApiError> {
     match path {
-        ["health"] => Ok(health(api).await),
+        ["health"] => health(api).await,
         ["workers"] => joining::list(api),
         ["output"] => output(api, head.uri.query().unwrap_or("")).await,
         ["code", sha256] => packages::zip(api, sha256, head).await,
@@ -141,7 +140,8 @@ fn bring_up_to_date(rows: &mut [Instance], living: &[Instance]) {
     }
 }
 
-async fn health(api: &Api) -> Answer {
+async fn health(api: &Arc<Api>) -> Result<Answer, ApiError> {
+    let features = api.features().await?;
     let counts = api.dispatcher.counts().await;
     let enforcer = api.host.enforcer();
     let runtimes = Runtime::all()
@@ -168,10 +168,10 @@ async fn health(api: &Api) -> Answer {
             "realtime": enforcer.realtime,
         },
         "capabilities": api.capabilities(),
-        "features": Features::of(api.capabilities()),
+        "features": features,
         "warnings": api.warnings(),
     });
-    json_answer(StatusCode::OK, &body)
+    Ok(json_answer(StatusCode::OK, &body))
 }
 
 /// What functions printed in their last invocations, as an array of JSON.

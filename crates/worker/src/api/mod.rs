@@ -3,17 +3,21 @@
 mod admission;
 mod aliases;
 mod body;
+mod concurrency;
 mod confine;
 mod connections;
+mod description;
 mod error;
 mod events;
 mod forms;
 mod functions;
 mod guard;
+mod hints;
 mod images;
 mod invoke;
 mod joining;
 mod layers;
+mod limits;
 mod logs;
 pub(crate) mod machines;
 mod packages;
@@ -28,7 +32,7 @@ mod triggers;
 mod urls;
 mod versions;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -48,6 +52,7 @@ use crate::answer_body::AnswerBody;
 use crate::cluster::{JOIN_PATH, Members};
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
+use crate::features::Features;
 use crate::instance::{Caller, Capabilities, Host};
 use crate::machines::Machines;
 use crate::meterlog::MeterLog;
@@ -84,6 +89,8 @@ pub(crate) struct Api {
     /// The workers that have joined, if this is a controller.
     pub members: Option<Arc<Members>>,
     pub output: Arc<OutputLog>,
+    /// What is on here, once it is known.
+    pub features: OnceLock<Features>,
 }
 
 impl Api {
@@ -170,6 +177,19 @@ impl Api {
 
     pub(crate) fn capabilities(&self) -> &Capabilities {
         self.host.capabilities()
+    }
+
+    /// What is on here, found out once: programs are tried for it, which no other request waits for.
+    pub(crate) async fn features(self: &Arc<Self>) -> Result<Features, ApiError> {
+        if let Some(features) = self.features.get() {
+            return Ok(features.clone());
+        }
+        let api = self.clone();
+        let find = move || Features::of(api.capabilities(), api.host.can_restore());
+        let known = self.clone();
+        let features =
+            tokio::task::spawn_blocking(move || known.features.get_or_init(find).clone());
+        features.await.map_err(|error| ApiError::service(format!("What is on here: {error}")))
     }
 
     /// What does not hold on this machine, and what the log has lost, a sentence each.

@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 
 use super::error::{Answer, ApiError};
 use super::{
-    Api, aliases, confine, functions, invoke, layers, logs, machines, permissions, provisioned,
-    streams, tags, triggers, urls, versions,
+    Api, aliases, concurrency, confine, functions, invoke, layers, logs, machines, permissions,
+    provisioned, streams, tags, triggers, urls, versions,
 };
 use crate::published::LATEST;
 use crate::{metrics, page};
@@ -131,14 +131,12 @@ fn managed(
             functions::code_signing(api, name)
         }
         ("PUT", ["2017-10-31", "functions", name, "concurrency"]) => {
-            functions::put_concurrency(api, name, body)
+            concurrency::put(api, name, body)
         }
         ("DELETE", ["2017-10-31", "functions", name, "concurrency"]) => {
-            functions::delete_concurrency(api, name)
+            concurrency::delete(api, name)
         }
-        ("GET", ["2019-09-30", "functions", name, "concurrency"]) => {
-            functions::get_concurrency(api, name)
-        }
+        ("GET", ["2019-09-30", "functions", name, "concurrency"]) => concurrency::get(api, name),
         (_, ["2021-10-31", "functions", _, "url" | "urls"])
             if query_values(query, "Qualifier").iter().any(|it| it != LATEST) =>
         {

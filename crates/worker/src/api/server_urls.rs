@@ -15,6 +15,7 @@ use super::Api;
 use super::Client;
 use super::body::{self, Connected};
 use super::error::{Answer, ApiError, json_answer};
+use super::hints;
 use super::invoke::{self, Call, Names};
 use super::streams::{self, Beginning};
 use super::urls::{check_signed, is_of_an_invocation, remove_credentials};
@@ -58,6 +59,8 @@ pub(super) async fn serve(
     if signed || api.access.is_known_token(&head) {
         remove_credentials(&mut head);
     }
+    let (hint, note) = hints::read(api, &head.headers, None);
+    head.headers.remove(hints::NEXT_HEADER);
     let client = head.extensions.get::<Client>().copied().unwrap_or(Client::Owner);
     let passed = HttpHead {
         client: client.source_ip(),
@@ -68,13 +71,18 @@ pub(super) async fn serve(
     };
     let target = Target { version: function.clone(), qualified_arn: None };
     let passed = Some(Arc::new(passed));
-    let call = Call { target, names, payload, head: passed, client_context: None };
+    let call = Call { target, names, payload, head: passed, client_context: None, hint };
     match streams::pass(api, call, passage, begun).await? {
-        Beginning::Whole(answer) => Ok(whole(&answer, &head, &function)),
+        Beginning::Whole(answer) => {
+            let mut response = whole(&answer, &head, &function);
+            note.put(response.headers_mut()).await;
+            Ok(response)
+        }
         Beginning::Begun(stream) => {
             let mut response = stream.with_head(&head).pass();
             remove_what_is_not_the_servers(response.headers_mut());
             streams::name(response.headers_mut(), &request_id, &function);
+            note.put(response.headers_mut()).await;
             Ok(response)
         }
     }

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::body::HangUp;
 use super::error::{Answer, ApiError, empty_answer};
 use super::invoke::{self, Call, MAX_PAYLOAD_BYTES};
-use super::{Api, urls};
+use super::{Api, hints, urls};
 use crate::answer_body::{AnswerBody, End, Passing};
 use crate::dispatch::{Completion, Disposition};
 use crate::failure::Failure;
@@ -228,7 +228,7 @@ pub(super) async fn answer(
     head: &Parts,
     body: Bytes,
 ) -> Result<Answer, ApiError> {
-    let call = invoke::read(api, reference, head, body, MAX_PAYLOAD_BYTES).await?;
+    let mut call = invoke::read(api, reference, head, body, MAX_PAYLOAD_BYTES).await?;
     match invoke::header(head, "x-amz-invocation-type").unwrap_or("RequestResponse") {
         "RequestResponse" => {}
         "DryRun" => return Ok(empty_answer(StatusCode::NO_CONTENT)),
@@ -240,6 +240,8 @@ pub(super) async fn answer(
     }
     let (request_id, function) = (call.names.request_id.clone(), call.target.version.clone());
     let tail = invoke::wants_tail(head);
+    let (hint, note) = hints::read(api, &head.headers, call.client_context.as_deref());
+    call.hint = hint;
     let mut response = match begin(api, call).await? {
         Beginning::Begun(stream) => {
             let mut response = Answer::new(stream.with_head(head).into_events(tail));
@@ -268,6 +270,7 @@ pub(super) async fn answer(
             response
         }
     };
+    note.put(response.headers_mut()).await;
     if response.status() == StatusCode::OK {
         let events = HeaderValue::from_static("application/vnd.amazon.eventstream");
         response.headers_mut().insert(CONTENT_TYPE, events);

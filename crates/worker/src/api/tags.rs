@@ -8,8 +8,9 @@ use serde_json::json;
 
 use super::Api;
 use super::error::{Answer, ApiError, empty_answer, json_answer};
-use super::forms::{self, TagForm, check_tags, settings};
+use super::forms::{self, TagForm};
 use super::functions::{change, find};
+use super::limits::{check_tags, settings};
 use super::route::query_values;
 
 pub(super) fn list(api: &Api, arn: &str) -> Result<Answer, ApiError> {
@@ -41,7 +42,7 @@ fn set(
         function.overrides = {
             let is_image = function.configuration.image.is_some();
             let default = function.default_architecture(&api.config);
-            settings(&function.tags, function.runtime(), is_image, default, &api.config.services)?
+            settings(api, &function.tags, function.runtime(), is_image, default)?
         };
         Ok(())
     })?;

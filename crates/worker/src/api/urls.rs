@@ -19,7 +19,7 @@ use super::invoke::{self, Call, MAX_PAYLOAD_BYTES, Names};
 use super::route::decode;
 use super::streams::{self, Beginning, PRELUDE_END};
 use super::versions::Target;
-use super::{Api, Client, guard};
+use super::{Api, Client, guard, hints};
 use crate::clock;
 use crate::dispatch::Completion;
 use crate::function::{Function, InvokeMode, UrlConfig};
@@ -177,6 +177,8 @@ pub(super) async fn serve(
     }
     let is_measured = head.headers.contains_key(invoke::INVOCATION_HEADER);
     let (id, mut parts, request_id) = (id.to_owned(), head.clone(), names.request_id.clone());
+    let (hint, note) = hints::read(api, &head.headers, None);
+    parts.headers.remove(hints::NEXT_HEADER);
     if is_signed || api.access.is_known_token(head) {
         remove_credentials(&mut parts);
     }
@@ -187,7 +189,7 @@ pub(super) async fn serve(
     }
     let request_id = names.request_id.clone();
     let target = Target { version: function.clone(), qualified_arn: None };
-    let call = Call { target, names, payload, head: None, client_context: None };
+    let call = Call { target, names, payload, head: None, client_context: None, hint };
     let answer = match mode {
         InvokeMode::Buffered => invoke::run(api, call, None).await?,
         InvokeMode::ResponseStream => match streams::begin(api, call).await? {
@@ -196,6 +198,7 @@ pub(super) async fn serve(
                 let stream = stream.with_head(head);
                 let mut response = stream.integrate(failed()).await;
                 streams::name(response.headers_mut(), &request_id, &function);
+                note.put(response.headers_mut()).await;
                 return Ok(response);
             }
         },
@@ -209,6 +212,7 @@ pub(super) async fn serve(
         Err(error) => error.answer(),
     };
     invoke::describe(response.headers_mut(), answer.row(), &function);
+    note.put(response.headers_mut()).await;
     Ok(response)
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::Value;
 
+use super::description::{code_sha256, describe, describe_as};
 use super::error::{Answer, ApiError, empty_answer, json_answer};
 use super::forms::{self, PublishVersion};
-use super::functions::{change_published, code_sha256, describe, describe_as, find};
+use super::functions::{change_published, find};
+use super::limits::check_description;
 use super::route::query_values;
 use super::{ARN_PREFIX, Api, pages};
 use crate::clock;
@@ -116,7 +118,7 @@ pub(super) fn add(
     let number = function.published.last_version + 1;
     let mut version = api.registry.new_version(function, number);
     if let Some(description) = description.filter(|text| !text.is_empty()) {
-        forms::check_description(description)?;
+        check_description(description)?;
         description.clone_into(&mut version.configuration.description);
     }
     version.configuration.modified_unix_ms = clock::unix_ns() / 1_000_000;

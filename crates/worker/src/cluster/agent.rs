@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,10 +21,13 @@ use uncia_policy::WorkerId;
 pub use super::uplink::JoinError;
 
 use super::ahead::{Ahead, Next};
-use super::frames;
+use super::frames::{self, Frames};
 use super::packages::Packages;
 use super::uplink::{Uplink, token_of};
-use super::wire::{self, Introduction, ServeAnswer, ServeRequest, StartAnswer, StartRequest, Stay};
+use super::websockets::Websockets;
+use super::wire::{
+    self, Introduction, ServeAnswer, ServeRequest, StartAnswer, StartRequest, Stay, TakenRequest,
+};
 use crate::api::{ApiError, answer_of_invoke};
 use crate::config::Config;
 use crate::dispatch::{InstanceHost, Running, RunningInstance};
@@ -38,6 +42,9 @@ use crate::store::{Code, PackageStore, StateLock};
 const RETRY: Duration = Duration::from_millis(500);
 /// Requests that a controller may have on its way at a time: two for each instance, and some.
 const MAX_STREAMS: u32 = 200_000;
+/// What a controller may have sent of a body that is not read yet. Each is read as it comes, whatever the instance takes.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// How often a silent controller is asked whether it is there, and how long it may take to say so.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,6 +70,42 @@ struct Kept {
     _packages: Vec<Arc<Code>>,
 }
 
+/// Why something that the controller wants is not done.
+enum Refusal {
+    /// There is no such instance.
+    Missing,
+    /// The instance does not do it for now: a sentence.
+    Busy(String),
+    Failed(String),
+}
+
+impl Refusal {
+    /// As the [controller](super::members) reads it.
+    fn answer(self) -> (StatusCode, AnswerBody) {
+        let (status, sentence) = match self {
+            Self::Missing => (StatusCode::NOT_FOUND, String::new()),
+            Self::Busy(sentence) => (StatusCode::CONFLICT, sentence),
+            Self::Failed(sentence) => (StatusCode::INTERNAL_SERVER_ERROR, sentence),
+        };
+        (status, Bytes::from(sentence).into())
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(sentence: String) -> Self {
+        Self::Failed(sentence)
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ResourceBusy => Self::Busy(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 /// A worker that has joined.
 pub struct Agent {
     uplink: Uplink,
@@ -71,6 +114,7 @@ pub struct Agent {
     services: Services,
     packages: Packages,
     instances: Mutex<HashMap<String, Arc<Kept>>>,
+    websockets: Arc<Websockets>,
     ahead: Ahead,
     /// Whether functions may name their CPUs.
     has_cpusets: bool,
@@ -107,6 +151,7 @@ impl Agent {
             chain: chain(uplink.clone()),
             services: config.services.clone(),
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),
+            checkpoint_cache: config.checkpoint_cache_bytes,
             cpusets: config.cpusets,
             shares_cpus: false,
             capacity_memory: config.capacity_memory(),
@@ -131,6 +176,7 @@ impl Agent {
             services: config.services.clone(),
             packages,
             instances: Mutex::default(),
+            websockets: Arc::default(),
             ahead: Ahead::default(),
             has_cpusets: config.cpusets,
             leaves: watch::Sender::new(false),
@@ -222,8 +268,8 @@ impl Agent {
             .keep_alive_interval(HEARTBEAT)
             .keep_alive_timeout(HEARTBEAT_TIMEOUT)
             .max_concurrent_streams(MAX_STREAMS)
-            .initial_stream_window_size(8 << 20)
-            .initial_connection_window_size(64 << 20)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .serve_connection(TokioIo::new(TokioIo::new(connection)), service);
         let mut connection = Box::pin(connection);
         tokio::select! {
@@ -242,10 +288,18 @@ impl Agent {
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let body = request.into_body();
         let done = match parts.as_slice() {
-            ["instances"] => self.start_instance(body, came).await.map(AnswerBody::from),
+            ["instances"] => {
+                self.start_instance(body, came).await.map(AnswerBody::from).map_err(Refusal::from)
+            }
             ["instances", id, "serve"] => self.invoke(id, body, came).await,
+            ["instances", id, "websocket"] => self.invoke_websocket(id, body, came).await,
+            ["websockets", "taken"] => {
+                self.taken(body).await.map(AnswerBody::from).map_err(Refusal::from)
+            }
             ["instances", id, what @ ..] => self.order(id, what).await.map(AnswerBody::from),
-            ["forget"] => self.forget(body).await.map(|()| AnswerBody::default()),
+            ["forget"] => {
+                self.forget(body).await.map(|()| AnswerBody::default()).map_err(Refusal::from)
+            }
             ["leave"] => {
                 becomes_true(&self.leaves).await;
                 Ok(AnswerBody::default())
@@ -254,12 +308,11 @@ impl Agent {
                 self.may_go.send_replace(true);
                 Ok(AnswerBody::default())
             }
-            _ => Err(format!("a worker knows no {path}")),
+            _ => Err(format!("a worker knows no {path}").into()),
         };
         let (status, body) = match done {
             Ok(body) => (StatusCode::OK, body),
-            Err(sentence) if sentence.is_empty() => (StatusCode::NOT_FOUND, AnswerBody::default()),
-            Err(sentence) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::from(sentence).into()),
+            Err(refusal) => refusal.answer(),
         };
         let mut response = Response::new(body);
         *response.status_mut() = status;
@@ -318,10 +371,43 @@ impl Agent {
         })
     }
 
-    async fn invoke(&self, id: &str, body: Incoming, came: Moment) -> Result<AnswerBody, String> {
+    async fn invoke(&self, id: &str, body: Incoming, came: Moment) -> Result<AnswerBody, Refusal> {
         let request: ServeRequest = wire::decode(body).await?;
+        self.serve_request(id, request, None, came).await
+    }
+
+    async fn invoke_websocket(
+        &self,
+        id: &str,
+        body: Incoming,
+        came: Moment,
+    ) -> Result<AnswerBody, Refusal> {
+        let mut frames = Frames::new(body);
+        let request: ServeRequest = frames.read().await?;
+        self.serve_request(id, request, Some(frames), came).await
+    }
+
+    /// `pieces`: what the client of a websocket sends, if it is to be one.
+    async fn serve_request(
+        &self,
+        id: &str,
+        request: ServeRequest,
+        pieces: Option<Frames>,
+        came: Moment,
+    ) -> Result<AnswerBody, Refusal> {
         let instance = self.instance(id)?;
         let (passage, mut begun) = Passage::new();
+        let (websocket, passage) = match pieces {
+            Some(frames) => {
+                let (websocket, pipe) = self.websockets.open(&request.request_id, frames);
+                (Some(websocket), passage.with_pipe(pipe))
+            }
+            None => (None, passage),
+        };
+        let begin = |begun| match websocket {
+            Some(websocket) => websocket.pass(begun),
+            None => begun,
+        };
         let passage = request.streams.then(|| Arc::new(passage));
         let request = Invocation { passage, ..request.into() };
         let mut served = Box::pin(async move {
@@ -329,20 +415,26 @@ impl Agent {
             let idle_cpu = instance.running.idle_cpu();
             wire::encode(&ServeAnswer { reply, idle_cpu, stay: Stay::since(came) })
         });
-        tokio::select! {
+        let body = tokio::select! {
             biased;
             // In a task, since the instance goes on to its end though nobody reads what it sends.
-            Ok(begun) = &mut begun => frames::streamed(begun, tokio::spawn(served)),
+            Ok(begun) = &mut begun => frames::streamed(begin(begun), tokio::spawn(served)),
             answer = &mut served => match begun.try_recv() {
                 // It began and ended at once.
-                Ok(begun) => frames::streamed(begun, tokio::spawn(std::future::ready(answer))),
+                Ok(begun) => frames::streamed(begin(begun), tokio::spawn(std::future::ready(answer))),
                 Err(_) => frames::whole(&answer?),
             },
-        }
+        };
+        Ok(body?)
+    }
+
+    async fn taken(&self, body: Incoming) -> Result<Bytes, String> {
+        let TakenRequest { request_id, known } = wire::decode(body).await?;
+        wire::encode(&self.websockets.taken(&request_id, known).await)
     }
 
     /// Carries out an order; returns the CPU time that the instance has used while it served nothing.
-    async fn order(&self, id: &str, what: &[&str]) -> Result<Bytes, String> {
+    async fn order(&self, id: &str, what: &[&str]) -> Result<Bytes, Refusal> {
         let instance = self.instance(id)?;
         let running = &instance.running;
         let done = match what {
@@ -350,6 +442,10 @@ impl Agent {
             ["thaw"] => running.thaw().await,
             ["scale-down"] => running.scale_down().await,
             ["scale-up"] => running.scale_up().await,
+            ["free"] => {
+                running.free().await;
+                Ok(())
+            }
             ["exited"] => {
                 running.exited().await;
                 self.lock().remove(id);
@@ -365,10 +461,10 @@ impl Agent {
                 self.lock().remove(id);
                 Ok(())
             }
-            _ => return Err(format!("a worker cannot {what:?} an instance")),
+            _ => return Err(format!("a worker cannot {what:?} an instance").into()),
         };
-        done.map_err(|error| error.to_string())?;
-        wire::encode(&running.idle_cpu())
+        done?;
+        Ok(wire::encode(&running.idle_cpu())?)
     }
 
     async fn forget(&self, body: Incoming) -> Result<(), String> {
@@ -379,9 +475,8 @@ impl Agent {
         Ok(())
     }
 
-    /// An instance; an error without words if there is none.
-    fn instance(&self, id: &str) -> Result<Arc<Kept>, String> {
-        self.lock().get(id).cloned().ok_or_else(String::new)
+    fn instance(&self, id: &str) -> Result<Arc<Kept>, Refusal> {
+        self.lock().get(id).cloned().ok_or(Refusal::Missing)
     }
 
     async fn stop_all(&self) {

@@ -1,7 +1,7 @@
 //! How a worker's answer to a request is laid out, so that what an instance sends piece by piece passes to
 //! the client while it is made: frames, each a length and as many bytes. The first says how the answer
 //! begins, if it does before it is whole; its pieces follow, an empty frame, and what the instance's reply
-//! was.
+//! was. A request for a websocket is laid out alike: what the client sends is its pieces.
 
 use std::io;
 
@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::wire;
@@ -49,6 +50,17 @@ pub(super) fn streamed(
         Ok(Some(last(&answer)))
     });
     Ok(AnswerBody::Passing(Passing::new(pieces, None, end).after(beginning).framed(frame)))
+}
+
+/// A request whose pieces follow while it is served: frames, too, and an empty one at the end. If `is_whole` is dropped
+/// unsent, that one is missing: the client has gone.
+pub(super) fn open(
+    request: Bytes,
+    pieces: mpsc::Receiver<Bytes>,
+    is_whole: oneshot::Receiver<()>,
+) -> AnswerBody {
+    let end = Box::pin(async { Ok(is_whole.await.ok().map(|()| frame(Bytes::new()))) });
+    AnswerBody::Passing(Passing::new(pieces, None, end).after(request).framed(frame))
 }
 
 fn frame(bytes: Bytes) -> Bytes {
@@ -115,10 +127,8 @@ fn take(read: &mut BytesMut) -> Result<Option<Bytes>, String> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, StatusCode};
-    use tokio::sync::mpsc;
-
     use super::*;
+    use http::{HeaderMap, StatusCode};
 
     async fn bytes_of(body: AnswerBody) -> BytesMut {
         BytesMut::from(&body.collect().await.unwrap().to_bytes()[..])

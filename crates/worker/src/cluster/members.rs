@@ -1,13 +1,14 @@
 //! The workers that have joined, as the controller reaches them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::upgrade::Upgraded;
@@ -20,6 +21,7 @@ use uncia_policy::{Resources, WorkerId};
 
 use super::remote::RemoteInstance;
 use super::wire::{self, Introduction, PackageSource, StartAnswer, StartRequest, Translation};
+use crate::answer_body::AnswerBody;
 use crate::clock;
 use crate::dispatch::{Dispatcher, Started};
 use crate::function::Function;
@@ -42,7 +44,7 @@ const GATHERING: Duration = Duration::from_secs(120);
 pub(crate) struct Member {
     about: Introduction,
     joined_unix_ms: i64,
-    requests: SendRequest<Full<Bytes>>,
+    requests: SendRequest<AnswerBody>,
     gone: watch::Sender<bool>,
     is_draining: watch::Sender<bool>,
 }
@@ -75,8 +77,17 @@ impl Member {
 
     /// Asks the worker for something, and returns what it answers.
     pub(super) async fn ask(&self, path: &str, body: Bytes) -> Result<Incoming, AskError> {
+        self.ask_with(path, body.into()).await
+    }
+
+    /// [`Self::ask`] with a body that may be made while it is sent.
+    pub(super) async fn ask_with(
+        &self,
+        path: &str,
+        body: AnswerBody,
+    ) -> Result<Incoming, AskError> {
         let failed = |error: String| AskError::Failed(error);
-        let request = Request::post(format!("http://worker{path}")).body(Full::new(body));
+        let request = Request::post(format!("http://worker{path}")).body(body);
         let request = request.map_err(|error| failed(error.to_string()))?;
         let mut requests = self.requests.clone();
         let answer = self.unless_gone(requests.send_request(request)).await?;
@@ -88,7 +99,11 @@ impl Member {
         let message = answer.into_body().collect().await;
         let message = message.map_err(|error| failed(error.to_string()))?.to_bytes();
         let message = String::from_utf8_lossy(&message).into_owned();
-        Err(if status == StatusCode::NOT_FOUND { AskError::Missing } else { failed(message) })
+        Err(match status {
+            StatusCode::NOT_FOUND => AskError::Missing,
+            StatusCode::CONFLICT => AskError::Busy(message),
+            _ => failed(message),
+        })
     }
 
     /// Waits for something that the worker does, while it is there.
@@ -120,8 +135,20 @@ pub(super) enum AskError {
     /// The instance is not there, and so has not been asked.
     #[error("it has no such instance")]
     Missing,
+    /// The instance refuses it for now: a sentence.
+    #[error("{0}")]
+    Busy(String),
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<AskError> for io::Error {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Busy(sentence) => Self::new(io::ErrorKind::ResourceBusy, sentence),
+            AskError::Missing | AskError::Failed(_) => Self::other(error),
+        }
+    }
 }
 
 /// All that have joined.

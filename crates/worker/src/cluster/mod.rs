@@ -13,6 +13,7 @@
 //! | [`remote`] | an instance on one of them |
 //! | [`agent`] | a worker that has joined |
 //! | [`uplink`] | how that reaches its controller |
+//! | [`websockets`] | bytes that pass both ways |
 
 mod agent;
 mod ahead;
@@ -21,6 +22,7 @@ mod members;
 mod packages;
 mod remote;
 mod uplink;
+mod websockets;
 mod wire;
 
 pub use agent::{Agent, JoinError, JoinSettings, Joined};

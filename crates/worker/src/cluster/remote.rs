@@ -8,12 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use uncia_clock::Moment;
 
-use super::frames::{Beginning, Frames};
+use super::frames::{self, Beginning, Frames};
 use super::members::{AskError, Member};
+use super::websockets::{self, ToWorker};
 use super::wire::{self, ServeAnswer, ServeRequest, lost};
 use crate::instance::{HttpAnswer, Outcome, Passage, Reply, Request};
 use crate::passage::ClientGone;
@@ -88,10 +89,8 @@ impl RemoteInstance {
             Err(_) => return refused(Outcome::GivenUp),
         };
         let sent = Moment::now();
-        let path = format!("/instances/{}/serve", self.id);
         let serve = ServeRequest::of(&request, payload);
-        let passage = request.passage.as_deref();
-        match self.serve(&path, &serve, passage, request.timeout).await {
+        match self.serve(&serve, request.passage.as_deref(), request.timeout).await {
             Ok(None) => {
                 let sentence = "the client closed the connection";
                 let outcome = Outcome::ClientGone(sentence.into());
@@ -104,7 +103,7 @@ impl RemoteInstance {
             // It had ended before: no code of the function has seen the request.
             Err(AskError::Missing) => lost(sent, false, "the instance had ended".to_owned()),
             Err(_) if self.member.is_gone_soon().await => lost(sent, true, self.member.farewell()),
-            Err(AskError::Failed(error)) => {
+            Err(AskError::Busy(error) | AskError::Failed(error)) => {
                 // Nobody would know of it any more.
                 self.stop(Duration::ZERO, false).await;
                 let sentence = format!("the worker {} failed: {error}", self.member.name());
@@ -117,15 +116,35 @@ impl RemoteInstance {
     /// its client, where a function goes on.
     async fn serve(
         &self,
-        path: &str,
         request: &ServeRequest,
         passage: Option<&Passage>,
         limit: Duration,
     ) -> Result<Option<ServeAnswer>, AskError> {
         let body = wire::encode(request).map_err(AskError::Failed)?;
-        let mut frames = Frames::new(self.member.ask(path, body).await?);
+        let is_websocket = passage.is_some_and(Passage::is_websocket);
+        let (what, body, to_worker) = if is_websocket {
+            let (pieces, sent) = mpsc::channel(websockets::PIECES);
+            let (whole, is_whole) = oneshot::channel();
+            let to_worker = ToWorker { request_id: &request.request_id, pieces, whole };
+            ("websocket", frames::open(body, sent, is_whole), Some(to_worker))
+        } else {
+            ("serve", body.into(), None)
+        };
+        let path = format!("/instances/{}/{what}", self.id);
+        let mut frames = Frames::new(self.member.ask_with(&path, body).await?);
         let beginning: Option<Beginning> =
             self.member.unless_gone(frames.read()).await?.map_err(AskError::Failed)?;
+        // By then the worker has ended it, and waits only for a client that does not read.
+        let deadline = Instant::now() + limit + PASSING;
+        let is_switched = |it: &Beginning| it.answer.status == StatusCode::SWITCHING_PROTOCOLS;
+        let beginning = match (beginning, passage, to_worker) {
+            (Some(it), Some(passage), Some(to_worker)) if is_switched(&it) => {
+                let member = &self.member;
+                return websockets::pass(member, &mut frames, it, passage, to_worker, deadline)
+                    .await;
+            }
+            (beginning, ..) => beginning,
+        };
         // Whoever has all that was announced takes no more, and has not gone.
         let mut left = beginning.as_ref().and_then(|it| it.announced).unwrap_or(u64::MAX);
         let mut client = None;
@@ -136,8 +155,6 @@ impl RemoteInstance {
                 Err(ClientGone) => {}
             }
         }
-        // By then the worker has ended it, and waits only for a client that does not read.
-        let deadline = Instant::now() + limit + PASSING;
         loop {
             let next = self.member.unless_gone(frames.next());
             let piece = match &client {
@@ -174,10 +191,18 @@ impl RemoteInstance {
     /// Carries out what the path's last part says.
     pub(crate) async fn order(&self, what: &str) -> io::Result<()> {
         let path = format!("/instances/{}/{what}", self.id);
-        let answer = self.member.ask(&path, Bytes::new()).await.map_err(io::Error::other)?;
+        let answer = self.member.ask(&path, Bytes::new()).await?;
         // What it used of the CPU up to here, while it served nothing.
         self.note_idle_cpu(wire::decode(answer).await.map_err(io::Error::other)?);
         Ok(())
+    }
+
+    /// Resolves once nothing refuses an order as `ResourceBusy`.
+    pub(crate) async fn free(&self) {
+        if self.order("free").await.is_err() {
+            // It has ended, which is told elsewhere.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Ends it within `grace`, in order if it is to `retire`.
@@ -206,10 +231,6 @@ async fn whole(request: &Request) -> Result<Bytes, Outcome> {
         let body = Some(Bytes::from_static(message.as_bytes()));
         Outcome::Answered(Box::new(HttpAnswer { status, headers: HeaderMap::new(), body }))
     };
-    if passage.is_websocket() {
-        let message = "instances on workers that have joined a controller take no websockets";
-        return Err(refuse(StatusCode::NOT_IMPLEMENTED, message));
-    }
     let Some(body) = passage.take_body() else { return Ok(request.payload.clone()) };
     match http_body_util::Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(body) => Ok(body.to_bytes()),

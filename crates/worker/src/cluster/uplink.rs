@@ -15,13 +15,13 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use uncia_oci::Layer;
 
 use super::wire::{INTRODUCTION_HEADER, Introduction, JOIN_PATH, PROTOCOL};
+use crate::passage::Stream;
 
 /// A controller that does not take a connection by then is not going to.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,10 +31,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most that is read of what a controller says of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 * 1024;
-
-/// A connection, with or without TLS.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Why a worker cannot join.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +116,7 @@ impl Uplink {
         JoinError::Unreachable { url: self.url.clone(), reason: reason.to_string() }
     }
 
+    /// A connection, with or without TLS.
     async fn connect(&self) -> Result<Pin<Box<dyn Stream>>, JoinError> {
         let connect = async {
             let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;

@@ -21,7 +21,7 @@ use crate::instance::{
 use crate::store::{Code, FetchedZip, Origin, StoredImage};
 
 /// What the connection of a worker becomes. Its number grows with every change of what is said on it.
-pub(crate) const PROTOCOL: &str = "uncia-worker/4";
+pub(crate) const PROTOCOL: &str = "uncia-worker/6";
 /// Where a worker joins.
 pub(crate) const JOIN_PATH: &str = "/uncia/v1/workers/join";
 /// What a worker says of itself: [`Introduction`] in JSON.
@@ -250,6 +250,14 @@ impl ServeAnswer {
             ..self.reply
         }
     }
+}
+
+/// Asks how many bytes the instance has taken of a websocket, once those are more than `known`; a `u64` answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TakenRequest {
+    /// Of the request that became the websocket.
+    pub request_id: String,
+    pub known: u64,
 }
 
 /// The reply of an instance whose worker is gone.

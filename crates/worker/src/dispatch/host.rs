@@ -64,13 +64,18 @@ pub(crate) trait RunningInstance: Clone + Send + Sync + 'static {
     /// when this returns.
     fn invoke(&self, request: Request) -> impl Future<Output = Reply> + Send;
 
-    /// Stops its processes where they are.
+    /// Stops its processes where they are; `ResourceBusy` if that would disturb what ends by itself.
     fn freeze(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 
     /// Undoes [`Self::freeze`].
     fn thaw(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 
-    /// Leaves it next to no CPU.
+    /// Resolves once nothing refuses [`Self::freeze`] or [`Self::scale_down`] as `ResourceBusy`.
+    fn free(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    /// Leaves it next to no CPU; `ResourceBusy` as of [`Self::freeze`].
     fn scale_down(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 
     /// Undoes [`Self::scale_down`].

@@ -67,6 +67,7 @@ impl<H: InstanceHost, L: Log> InstanceTask<H, L> {
                     owner: owner.clone(),
                     stop_grace,
                     paused: None,
+                    postponed: None,
                 };
                 let reason = running.follow().await;
                 Message::Ended { instance: id, reason, idle_cpu: running.instance.idle_cpu() }
@@ -105,6 +106,8 @@ struct Running<I, L> {
     owner: UnboundedSender<Message>,
     stop_grace: Duration,
     paused: Option<Pause>,
+    /// The pause that comes once the instance can be paused, unless a request comes before.
+    postponed: Option<Pause>,
 }
 
 impl<I: RunningInstance, L: Log> Running<I, L> {
@@ -117,6 +120,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                     biased;
                     order = self.orders.recv() => order,
                     () = self.instance.exited() => return self.instance.end_reason(),
+                    order = once_free(&self.instance, self.postponed) => Some(order),
                 },
             };
             match order {
@@ -137,6 +141,8 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
                     };
                     // Where that cannot be done it idles on, and is warm.
                     self.paused = paused.is_ok().then_some(how);
+                    let is_busy = paused.is_err_and(|it| it.kind() == ErrorKind::ResourceBusy);
+                    self.postponed = is_busy.then_some(how);
                 }
                 Some(Order::Stop(reason)) => {
                     self.instance.retire(self.stop_grace).await;
@@ -269,6 +275,7 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
     async fn resume(&mut self) -> Result<Option<Resume>, std::io::Error> {
         let start = Moment::now();
         let paused = self.paused.take();
+        self.postponed = None;
         let resumed = match paused {
             Some(Pause::Freeze) => self.instance.thaw().await,
             Some(Pause::ScaleDown) => self.instance.scale_up().await,
@@ -315,6 +322,13 @@ impl<I: RunningInstance, L: Log> Running<I, L> {
         let served = Served { instance: self.id, request: work.id, result, idle_cpu };
         report(&self.owner, Message::Served(Box::new(served)));
     }
+}
+
+/// The order for a pause that the instance has refused, when it does so no longer.
+async fn once_free<I: RunningInstance>(instance: &I, postponed: Option<Pause>) -> Order {
+    let Some(how) = postponed else { return std::future::pending().await };
+    instance.free().await;
+    Order::Pause(how)
 }
 
 fn stop_reason(reason: StopReason) -> &'static str {

@@ -41,6 +41,10 @@ pub(super) struct InstanceState {
     pub cgroup: Option<String>,
     /// Whether it was ordered to end.
     pub is_stopping: bool,
+    /// How long it has idled on the account of hints, in ns; None where nobody reads hints.
+    pub hint_idle: Option<i64>,
+    /// Since when it does.
+    on_hint_since: Option<Moment>,
     ready: bool,
     idle_since: Option<Moment>,
     /// When it was last given a request while it had none.
@@ -73,6 +77,8 @@ impl InstanceState {
             idle_cpu: None,
             cgroup: None,
             is_stopping: false,
+            hint_idle: None,
+            on_hint_since: None,
             ready: false,
             idle_since: None,
             busy_from: None,
@@ -113,6 +119,16 @@ impl InstanceState {
         self.ready
     }
 
+    /// From now on until it serves or is released, it idles on the account of hints.
+    pub(super) fn hold(&mut self) {
+        self.on_hint_since.get_or_insert_with(Moment::now);
+    }
+
+    /// From now on it idles on nobody's account.
+    pub(super) fn release(&mut self) {
+        self.end_hint(Moment::now());
+    }
+
     pub(super) fn assign(&mut self, request: RequestId) {
         if self.assigned.is_empty() {
             self.busy_from = Some(Moment::now());
@@ -148,6 +164,7 @@ impl InstanceState {
     }
 
     fn idle_until(&mut self, end: Moment) -> Option<IdleInterval> {
+        self.end_hint(end);
         let since = self.idle_since.take()?;
         // As the row's other stamps: by the real-time clock as it was set when the start began.
         let start = self.began.at(since.monotonic()).unix();
@@ -155,7 +172,16 @@ impl InstanceState {
         Some(IdleInterval { instance: self.name.clone(), start, end: start + length })
     }
 
-    /// What the log says of it while it lives. Its idle intervals are rows of their own.
+    /// Counts what it has idled on the account of hints up to `end`.
+    fn end_hint(&mut self, end: Moment) {
+        let on_hint = self.on_hint_since.take();
+        if let (Some(idle), Some(on_hint)) = (self.idle_since, on_hint) {
+            let time = end.since(on_hint).min(end.since(idle)).max(0);
+            self.hint_idle = self.hint_idle.map(|sum| sum + time);
+        }
+    }
+
+    /// What is said of it while it lives. Its idle intervals are rows of their own.
     pub(super) fn row(&self) -> InstanceRow {
         let initialized = self.start_ns.filter(|_| self.ready).map(|ns| self.began.unix() + ns);
         InstanceRow {
@@ -165,7 +191,8 @@ impl InstanceState {
             worker: self.worker_name.clone(),
             started: self.began.unix(),
             initialized,
-            start: Some(Arc::from(self.start_word())),
+            // Nobody knows before.
+            start: self.start_ns.map(|_| Arc::from(self.start_word())),
             allocated_cpu: i64::try_from(self.function.cpu_micro()).ok(),
             allocated_memory: i64::try_from(self.function.memory_bytes()).ok(),
             invocations: Some(self.invocations),
@@ -183,6 +210,7 @@ impl InstanceState {
             ended: Some(self.began.unix() + Moment::now().since(self.began)),
             end_reason: Some(Arc::from(reason)),
             idle_cpu: idle_cpu.or(self.idle_cpu),
+            hint_idle: self.hint_idle,
             ..self.row()
         }
     }

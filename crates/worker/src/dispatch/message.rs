@@ -12,7 +12,7 @@ use uncia_policy::{
 use uncia_record::Instance as InstanceRow;
 
 use super::events::QueuedEvent;
-use super::{Completion, Submission};
+use super::{Completion, GivenHint, Submission};
 use crate::function::Function;
 use crate::instance::{InUse, Phase, Reply, Request, StartError};
 
@@ -25,6 +25,8 @@ pub(super) enum Message {
     Submit(Box<Submission>, oneshot::Sender<Completion>),
     /// An accepted event, which is in the log.
     Accept(Box<QueuedEvent>),
+    /// What an accepted event of the function says of those to come.
+    Hint(FunctionId, GivenHint),
     /// An instance can serve.
     Ready {
         instance: InstanceId,

@@ -11,12 +11,14 @@
 //! | [`owner`] | the state, and what follows from each message |
 //! | [`message`] | what the owner and the instances' tasks say to each other |
 //! | [`requests`], [`instances`], [`events`] | the parts of the state |
+//! | [`hints`] | what requests say of those to come |
 //! | [`relief`] | what making room in memory took |
 //! | [`instance_task`] | following one instance from its start to its end |
 //! | [`host`] | the seam: sandboxes, or in tests something that only behaves like them |
 //! | [`row`] | the log's row of a request |
 
 mod events;
+mod hints;
 mod host;
 mod instance_task;
 mod instances;
@@ -41,6 +43,7 @@ use uncia_policy::{
 };
 use uncia_record::{Instance as InstanceRow, Invocation};
 
+pub(crate) use hints::{GivenHint, HintCounts};
 pub(crate) use host::{InstanceHost, Log, RunningInstance, Started};
 
 use crate::awake::StayAwake;
@@ -76,6 +79,8 @@ pub(crate) struct Submission {
     pub client_context: Option<String>,
     /// The ARN that it was invoked by, where that is not the version's own.
     pub invoked_arn: Option<String>,
+    /// What it says of those to come.
+    pub hint: Option<GivenHint>,
 }
 
 /// What became of a request.
@@ -128,6 +133,7 @@ pub(crate) struct Dispatcher {
     reads_samples: bool,
     reads_connections: bool,
     relief: Arc<Relief>,
+    hints: Arc<HintCounts>,
 }
 
 /// A place among the events that wait, given back when it is dropped.
@@ -172,7 +178,9 @@ impl Dispatcher {
         let reads_samples = scheduler.reads_samples();
         let reads_connections = scheduler.reads_connections();
         let relief = Arc::new(Relief::default());
-        let state = Owner::new(config, host, log, scheduler, owner.clone(), relief.clone());
+        let hints = Arc::new(HintCounts::default());
+        let counts = (relief.clone(), hints.clone());
+        let state = Owner::new(config, host, log, scheduler, owner.clone(), counts);
         tokio::spawn(state.run(joined, messages));
         Self {
             owner,
@@ -184,6 +192,7 @@ impl Dispatcher {
             reads_samples,
             reads_connections,
             relief,
+            hints,
         }
     }
 
@@ -318,6 +327,16 @@ impl Dispatcher {
     /// What instances on this machine use now.
     pub(crate) fn note_use(&self, in_use: InUse) {
         self.send(Message::InUse(Box::new(in_use)));
+    }
+
+    /// An accepted event of the function says what comes.
+    pub(crate) fn hint(&self, function: FunctionId, hint: GivenHint) {
+        self.send(Message::Hint(function, hint));
+    }
+
+    /// How many hints there were.
+    pub(crate) fn hints(&self) -> &HintCounts {
+        &self.hints
     }
 
     /// Who was stopped because memory ran short.

@@ -92,6 +92,7 @@ impl PendingRequest {
             timeout: function.timeout(),
             client_context: self.client_context.as_deref().map(str::to_owned),
             invoked_arn: self.invoked_arn.as_deref().map(str::to_owned),
+            order: None,
         };
         Work { id, request, stored }
     }

@@ -10,7 +10,7 @@ use super::message::{Preemption, Resume};
 use super::requests::PendingRequest;
 use crate::failure::Failure;
 use crate::function::Function;
-use crate::instance::{Outcome, Reply, StartError, Usage};
+use crate::instance::{MAX_ANSWER, Outcome, Reply, StartError, Usage};
 use crate::meterlog::Recorded;
 
 /// What the column `platform` says.
@@ -156,7 +156,11 @@ fn outcome(execution: &Execution<'_>) -> (&'static str, Option<String>) {
         }
         Outcome::OutOfMemory => ("function_error", Some("Runtime.OutOfMemory".to_owned())),
         Outcome::ResponseTooLarge(bytes) => {
-            ("function_error", Some(format!("the response of {bytes} bytes is too large")))
+            let error = format!(
+                "the response of {bytes} bytes is too large: {MAX_ANSWER} pass unless it is \
+                 streamed, and what is larger belongs into a store"
+            );
+            ("function_error", Some(error))
         }
     }
 }

@@ -236,6 +236,15 @@ impl RunningInstance for Running {
         }
     }
 
+    async fn free(&self) {
+        match self {
+            Self::Sandbox(instance, _) => instance.free().await,
+            // It refuses it for good.
+            Self::Code(_) => std::future::pending().await,
+            Self::Remote(instance) => instance.free().await,
+        }
+    }
+
     async fn scale_down(&self) -> io::Result<()> {
         match self {
             Self::Sandbox(instance, _) => instance.scale_down(),

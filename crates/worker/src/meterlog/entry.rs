@@ -79,6 +79,8 @@ pub(crate) struct Passed {
     /// The trigger's name.
     pub trigger: Arc<str>,
     pub position: i64,
+    /// Of the change there: by this it is seen when another has its position.
+    pub digest: String,
 }
 
 /// A trigger as it is kept.
@@ -88,6 +90,10 @@ pub(crate) struct KeptTrigger {
     /// JSON.
     pub definition: String,
     pub position: i64,
+    /// Of which feed that is, if it was connected to one.
+    pub feed: Option<String>,
+    /// Of the change at that position, if it is known.
+    pub digest: Option<String>,
 }
 
 /// What becomes of a trigger.

@@ -32,9 +32,20 @@ const INVOCATION_ROOM: usize = 50_000;
 /// makes good: it ends the instances that are left, and drops the events of functions that are gone.
 const STATE_ROOM: usize = 10_000;
 
+/// When rows are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Keeping {
+    /// Into the journal, before their answers go out.
+    #[default]
+    Durable,
+    /// Into the database alone, once somebody reads it or many wait: a measure of what writing takes.
+    Memory,
+}
+
 /// The writing end of the log; shared by all.
 pub(crate) struct MeterLog {
     path: PathBuf,
+    keeping: Keeping,
     journal: Arc<Mutex<Journal>>,
     queue: Arc<Queue>,
     event_room: Arc<Semaphore>,
@@ -50,14 +61,19 @@ pub(crate) struct MeterLog {
 impl MeterLog {
     /// Opens the log in the state folder, with what the journal has of an earlier worker that was
     /// killed. Instances that it left running, which are gone by now, are recorded as such.
-    pub(crate) fn open(state: &Path, retention: Retention) -> Result<Self, LogError> {
-        Self::open_with(state, retention, journal::SEGMENT_BYTES, Writer::run)
+    pub(crate) fn open(
+        state: &Path,
+        retention: Retention,
+        keeping: Keeping,
+    ) -> Result<Self, LogError> {
+        Self::open_with(state, retention, keeping, journal::SEGMENT_BYTES, Writer::run)
     }
 
     /// A file of the journal is followed by another at `segment_bytes`; `run` is what the thread does.
     pub(super) fn open_with(
         state: &Path,
         retention: Retention,
+        keeping: Keeping,
         segment_bytes: u64,
         run: impl FnOnce(Writer, &Queue) + Send + 'static,
     ) -> Result<Self, LogError> {
@@ -88,7 +104,7 @@ impl MeterLog {
         tables::set_noted(&connection, &journal.to_note()).map_err(refused)?;
         let journal = Arc::new(Mutex::new(journal));
         let payloads = Mutex::new(Reader::open(&path)?);
-        let queue = Arc::<Queue>::default();
+        let queue = Arc::new(Queue::new(keeping));
         let event_room = Arc::new(Semaphore::new(EVENT_ROOM_KIB));
         let (failed, failure) = watch::channel(None);
         let writer = Writer::new(path.clone(), connection, journal.clone(), retention);
@@ -109,6 +125,7 @@ impl MeterLog {
             .map_err(|error| LogError::Thread(error.to_string()))?;
         Ok(Self {
             path,
+            keeping,
             journal,
             queue,
             event_room,
@@ -213,9 +230,12 @@ impl MeterLog {
         if self.queue.is_closed() {
             return Err(LogError::Closed);
         }
-        let written = journal.append(&record);
-        let number = written.as_ref().ok().copied();
-        if any_case || number.is_some() {
+        let written = match self.keeping {
+            Keeping::Durable => journal.append(&record).map(Some),
+            Keeping::Memory => Ok(None),
+        };
+        let number = written.as_ref().ok().copied().flatten();
+        if any_case || written.is_ok() {
             // Under the lock, so that rows reach the database in the order of their numbers.
             self.queue.push(Entry::Row(Box::new(Row { record, number, _room: room })));
         }
@@ -287,7 +307,9 @@ mod tests {
     #[test]
     fn what_waits_for_the_database_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let log = Arc::new(MeterLog::open(folder.path(), Retention::default()).unwrap());
+        let log = Arc::new(
+            MeterLog::open(folder.path(), Retention::default(), Keeping::Durable).unwrap(),
+        );
         let held = hold(folder.path());
         let tasks = tokio::task::LocalSet::new();
         let accept = || {
@@ -323,7 +345,8 @@ mod tests {
             panic!("the test wants it");
         };
         let size = journal::SEGMENT_BYTES;
-        let log = MeterLog::open_with(folder.path(), Retention::default(), size, run);
+        let log =
+            MeterLog::open_with(folder.path(), Retention::default(), Keeping::Durable, size, run);
         let log = Arc::new(log.unwrap());
         let failed = log.failed();
         record(&log, invocation("answered")).unwrap();
@@ -339,7 +362,7 @@ mod tests {
         assert_eq!(block_on(log.barrier()), Err(LogError::Closed));
         log.close();
         drop(log);
-        drop(MeterLog::open(folder.path(), Retention::default()).unwrap());
+        drop(MeterLog::open(folder.path(), Retention::default(), Keeping::Durable).unwrap());
         assert_eq!(names(folder.path()), ["answered"]);
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use entry::{
     WaitingEvent,
 };
 pub(crate) use journal::FORMAT as JOURNAL_FORMAT;
-pub(crate) use log::MeterLog;
+pub(crate) use log::{Keeping, MeterLog};
 pub(crate) use reader::{MAX_PAGE_ROWS, Page, Query, Reader};
 pub(crate) use retention::Retention;
 

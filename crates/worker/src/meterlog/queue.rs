@@ -5,9 +5,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::entry::Entry;
+use super::log::Keeping;
 
 /// So many rows are enough for a commit.
 const ENOUGH_ROWS: usize = 256;
+/// So many rows are not kept in memory any longer: there is room for more of each kind.
+const MOST_IN_MEMORY: usize = 8_000;
 /// Most bytes of events in one commit, so that nobody waits long for large ones of others.
 const BATCH_EVENT_BYTES: usize = 1024 * 1024;
 const BATCH_EVENTS: usize = 256;
@@ -30,8 +33,8 @@ pub(super) enum Taken {
 }
 
 /// Entries from all who write, for the one thread that takes them.
-#[derive(Default)]
 pub(super) struct Queue {
+    keeping: Keeping,
     waiting: Mutex<Waiting>,
     arrived: Condvar,
 }
@@ -55,6 +58,18 @@ impl Waiting {
 }
 
 impl Queue {
+    pub(super) fn new(keeping: Keeping) -> Self {
+        Self { keeping, waiting: Mutex::default(), arrived: Condvar::new() }
+    }
+
+    /// How many rows bring the thread to write them, whoever waits.
+    fn enough(&self) -> usize {
+        match self.keeping {
+            Keeping::Durable => ENOUGH_ROWS,
+            Keeping::Memory => MOST_IN_MEMORY,
+        }
+    }
+
     /// Appends an entry. A queue that is closed drops it, which tells whoever waits for it.
     pub(super) fn push(&self, entry: Entry) {
         let mut waiting = self.lock();
@@ -64,7 +79,7 @@ impl Queue {
             drop(entry);
             return;
         }
-        waiting.urgent |= !matches!(entry, Entry::Row(_)) || waiting.rows.len() >= ENOUGH_ROWS;
+        waiting.urgent |= !matches!(entry, Entry::Row(_)) || waiting.rows.len() >= self.enough();
         match entry {
             // What becomes of a trigger stays in the order of the events that it began.
             Entry::Event { .. } | Entry::Trigger { .. } => waiting.events.push_back(entry),
@@ -101,11 +116,13 @@ impl Queue {
             let result = self.arrived.wait_timeout(waiting, pause);
             let (after, timeout) = result.unwrap_or_else(PoisonError::into_inner);
             waiting = after;
-            if timeout.timed_out() && !waiting.is_empty() {
+            if timeout.timed_out() && !waiting.is_empty() && self.keeping == Keeping::Durable {
                 break;
             }
         }
-        batch.extend(waiting.rows.drain(..));
+        if self.keeping == Keeping::Durable || waiting.urgent || waiting.closed {
+            batch.extend(waiting.rows.drain(..));
+        }
         let (mut bytes, mut events) = (0, 0);
         while bytes < BATCH_EVENT_BYTES && events < BATCH_EVENTS {
             let Some(entry) = waiting.events.pop_front() else { break };

@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 13, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 17, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
@@ -135,7 +135,25 @@ const COUNTERS: &str = "
     ALTER TABLE invocations ADD COLUMN branch_misses INTEGER;
     ALTER TABLE invocations ADD COLUMN llc_misses INTEGER;
     ALTER TABLE instances ADD COLUMN cgroup TEXT;
-    PRAGMA user_version = 13;
+";
+const FIRST_WITH_COUNTERS: i64 = 13;
+
+/// What instances idled on the account of hints.
+const HINTS: &str = "ALTER TABLE instances ADD COLUMN hint_idle INTEGER";
+const FIRST_WITH_HINTS: i64 = 14;
+
+/// How instances started, which nobody knows of earlier ones.
+const STARTS: &str = "ALTER TABLE instances ADD COLUMN start TEXT";
+const FIRST_WITH_STARTS: i64 = 15;
+
+/// Of which feed a trigger's position is, which nobody knows of earlier ones.
+const FEEDS: &str = "ALTER TABLE triggers ADD COLUMN feed TEXT";
+const FIRST_WITH_FEEDS: i64 = 16;
+
+/// Which change a trigger's position is, which nobody knows of earlier ones.
+const DIGESTS: &str = "
+    ALTER TABLE triggers ADD COLUMN digest TEXT;
+    PRAGMA user_version = 17;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -195,7 +213,19 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
     if version < FIRST_WITH_TRIGGERS {
         transaction.execute_batch(TRIGGERS)?;
     }
-    transaction.execute_batch(COUNTERS)?;
+    if version < FIRST_WITH_COUNTERS {
+        transaction.execute_batch(COUNTERS)?;
+    }
+    if version < FIRST_WITH_HINTS {
+        transaction.execute_batch(HINTS)?;
+    }
+    if version < FIRST_WITH_STARTS {
+        transaction.execute_batch(STARTS)?;
+    }
+    if version < FIRST_WITH_FEEDS {
+        transaction.execute_batch(FEEDS)?;
+    }
+    transaction.execute_batch(DIGESTS)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

@@ -24,7 +24,7 @@ const INVOCATION_COLUMNS: &str = "function, invocation, request_id, attempt, par
     lent_memory_avg, services, cpu_wait, page_faults, context_switches, cycles, instructions, \
     branch_misses, llc_misses";
 const INSTANCE_COLUMNS: &str = "function, instance, started, initialized, ended, end_reason, \
-    allocated_cpu, allocated_memory, invocations, idle_cpu, worker, cgroup";
+    allocated_cpu, allocated_memory, invocations, idle_cpu, worker, cgroup, hint_idle, start";
 
 /// Which log this is, and the number of the last record of its journal that is in it.
 pub(super) fn applied(connection: &Connection) -> rusqlite::Result<(LogId, u64)> {
@@ -266,7 +266,7 @@ pub(super) fn read_span(row: &Row<'_>) -> rusqlite::Result<Span> {
 pub(super) fn put_instance(connection: &Connection, row: &Instance) -> rusqlite::Result<()> {
     let sql = format!(
         "INSERT OR REPLACE INTO instances ({INSTANCE_COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
     );
     connection.prepare_cached(&sql)?.execute(params![
         &*row.function,
@@ -281,6 +281,8 @@ pub(super) fn put_instance(connection: &Connection, row: &Instance) -> rusqlite:
         row.idle_cpu,
         row.worker.as_deref(),
         row.cgroup,
+        row.hint_idle,
+        row.start.as_deref(),
     ])?;
     for &(start, end) in row.idle.iter().flatten() {
         insert_idle_interval(connection, &row.instance, start, end)?;
@@ -298,13 +300,13 @@ const END_LEFT_INSTANCES: &str = "
         WHERE id > (SELECT MAX(id) FROM invocations) - ?1 GROUP BY instance)
     INSERT OR REPLACE INTO instances
         (function, instance, started, initialized, ended, end_reason, allocated_cpu,
-         allocated_memory, worker, cgroup)
+         allocated_memory, worker, cgroup, start)
     SELECT function, gone.instance, started, initialized,
            MAX(started, IFNULL(initialized, started), IFNULL(latest.ended, started),
                IFNULL((SELECT last_end FROM merged_idle WHERE instance = gone.instance), started),
                IFNULL((SELECT end FROM idle_intervals WHERE instance = gone.instance
                        ORDER BY start DESC LIMIT 1), started)),
-           'crash', allocated_cpu, allocated_memory, worker, cgroup
+           'crash', allocated_cpu, allocated_memory, worker, cgroup, start
     FROM instances AS gone INDEXED BY living_instances
     LEFT JOIN latest ON latest.instance = gone.instance
     WHERE gone.ended IS NULL ORDER BY id";
@@ -339,7 +341,7 @@ pub(super) fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         initialized: row.get("initialized")?,
         ended: row.get("ended")?,
         end_reason: row.get("end_reason")?,
-        start: Some(Arc::from("cold")),
+        start: row.get("start")?,
         allocated_cpu: row.get("allocated_cpu")?,
         allocated_memory: row.get("allocated_memory")?,
         invocations: row.get("invocations")?,
@@ -347,6 +349,7 @@ pub(super) fn read_instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         idle_cpu: row.get("idle_cpu")?,
         worker: row.get("worker")?,
         cgroup: row.get("cgroup")?,
+        hint_idle: row.get("hint_idle")?,
     })
 }
 
@@ -372,9 +375,12 @@ pub(super) fn update_trigger(
     update: &TriggerUpdate,
 ) -> rusqlite::Result<()> {
     match update {
-        TriggerUpdate::Put(KeptTrigger { name, definition, position }) => connection
-            .prepare_cached("INSERT OR REPLACE INTO triggers VALUES (?1, ?2, ?3)")?
-            .execute(params![name, definition, position])?,
+        TriggerUpdate::Put(KeptTrigger { name, definition, position, feed, digest }) => connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO triggers (name, definition, position, feed, digest)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![name, definition, position, feed, digest])?,
         TriggerUpdate::Passed(passed) => return pass_change(connection, passed),
         TriggerUpdate::Removed(name) => {
             connection.prepare_cached("DELETE FROM triggers WHERE name = ?1")?.execute([name])?
@@ -386,17 +392,19 @@ pub(super) fn update_trigger(
 /// Notes up to where a trigger has come.
 pub(super) fn pass_change(connection: &Connection, passed: &Passed) -> rusqlite::Result<()> {
     connection
-        .prepare_cached("UPDATE triggers SET position = ?2 WHERE name = ?1")?
-        .execute(params![&*passed.trigger, passed.position])?;
+        .prepare_cached("UPDATE triggers SET position = ?2, digest = ?3 WHERE name = ?1")?
+        .execute(params![&*passed.trigger, passed.position, passed.digest])?;
     Ok(())
 }
 
 /// All triggers, by name.
 pub(super) fn read_triggers(connection: &Connection) -> rusqlite::Result<Vec<KeptTrigger>> {
-    let sql = "SELECT name, definition, position FROM triggers ORDER BY name";
+    let sql = "SELECT name, definition, position, feed, digest FROM triggers ORDER BY name";
     let mut statement = connection.prepare(sql)?;
     let rows = statement.query_map([], |row| {
-        Ok(KeptTrigger { name: row.get(0)?, definition: row.get(1)?, position: row.get(2)? })
+        let [name, definition] = [row.get(0)?, row.get(1)?];
+        let (position, feed, digest) = (row.get(2)?, row.get(3)?, row.get(4)?);
+        Ok(KeptTrigger { name, definition, position, feed, digest })
     })?;
     rows.collect()
 }

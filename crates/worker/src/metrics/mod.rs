@@ -46,6 +46,11 @@ pub(crate) async fn answer(api: &Arc<Api>) -> Answer {
     );
     text.sample(&[], Seconds(enforcer));
     put_relief(&mut text, api.dispatcher.relief());
+    let hints = api.dispatcher.hints();
+    let help = "Hints of requests: taken, or refused, which those that were ignored count as.";
+    text.family("uncia_hints_total", Kind::Counter, help);
+    text.sample(&[("result", "taken")], hints.taken());
+    text.sample(&[("result", "refused")], hints.refused());
     let help = "Outputs of invocations that could not be kept.";
     text.family("uncia_output_dropped_total", Kind::Counter, help);
     text.sample(&[], api.output.dropped());

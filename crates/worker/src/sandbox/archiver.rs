@@ -5,30 +5,24 @@
 //! rights, with limits of memory and time, and nothing of the package runs there. It is only ever shown to
 //! instances with the same package.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
+use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::compiler::Compiled;
 use super::environment::BYTES_PER_MIB;
 use super::host::Host;
-use super::live::Instance;
+use super::pieces;
 use crate::ids;
-use crate::instance::{InstanceSpec, Outcome, Request};
-use crate::runtime::in_proportion;
+use crate::instance::InstanceSpec;
 
 /// How long a package may take: two starts of a virtual machine, on however busy a machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The largest file that is kept.
-const MAX_BYTES: u64 = 250 * BYTES_PER_MIB;
 const MEMORY_BYTES: u64 = 1024 * BYTES_PER_MIB;
 const TMP_BYTES: u64 = 300 * BYTES_PER_MIB;
 /// Of two virtual machines, with their threads.
@@ -68,49 +62,13 @@ impl Archiver<'_> {
         let deadline = Instant::now() + TIMEOUT;
         let started = self.host.start(self.spec.clone()).await.result;
         let instance = started.map_err(|error| io::Error::other(error.to_string()))?;
-        let made = self.fetch(&instance, &self.into.join(name), deadline).await;
+        let path = self.into.join(name);
+        let ask = |request| {
+            let instance = instance.clone();
+            async move { instance.invoke(request).await.outcome }
+        };
+        let made = pieces::take(&path, None, deadline, ask).await;
         instance.stop(Duration::ZERO).await;
-        made
-    }
-
-    /// Takes the file from the instance, piece by piece.
-    async fn fetch(
-        &self,
-        instance: &Instance,
-        path: &Path,
-        deadline: Instant,
-    ) -> io::Result<Compiled> {
-        let mut offset = 0;
-        let mut file = File::create_new(path)?;
-        loop {
-            let request = Request {
-                request_id: ids::uuid(),
-                payload: Bytes::from(serde_json::json!({ "offset": offset }).to_string()),
-                timeout: deadline.saturating_duration_since(Instant::now()),
-                ..Request::default()
-            };
-            let answer = match instance.invoke(request).await.outcome {
-                Outcome::Ok(answer) => answer,
-                Outcome::FunctionError(error) => {
-                    return Err(io::Error::other(String::from_utf8_lossy(&error).into_owned()));
-                }
-                other => return Err(io::Error::other(format!("{other:?}"))),
-            };
-            let bytes = answer.len();
-            let decode = move || {
-                let text: Option<String> = serde_json::from_slice(&answer).ok()?;
-                STANDARD.decode(text?).ok()
-            };
-            let Some(piece) = in_proportion(bytes, decode).await else { break };
-            offset += piece.len() as u64;
-            if piece.is_empty() || offset > MAX_BYTES {
-                return Err(io::Error::other("it is too large"));
-            }
-            let written =
-                tokio::task::spawn_blocking(move || file.write_all(&piece).map(|()| file));
-            file = written.await.map_err(io::Error::other)??;
-        }
-        file.set_permissions(Permissions::from_mode(0o444))?;
-        Ok(Compiled::Some)
+        made.map(|()| Compiled::Some)
     }
 }

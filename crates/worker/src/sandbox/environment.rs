@@ -85,9 +85,15 @@ pub(super) fn build(
     set("AWS_LAMBDA_FUNCTION_NAME", name);
     set("AWS_LAMBDA_FUNCTION_VERSION", &spec.version);
     set("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", &(spec.memory_bytes / BYTES_PER_MIB).to_string());
-    set("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand");
+    // A client that finds this makes its connection anew once it is restored.
+    let initialization = if spec.restorable { "snap-start" } else { "on-demand" };
+    set("AWS_LAMBDA_INITIALIZATION_TYPE", initialization);
     set("AWS_LAMBDA_LOG_GROUP_NAME", &format!("/aws/lambda/{name}"));
     set("AWS_LAMBDA_LOG_STREAM_NAME", &format!("[{}]{}", spec.version, spec.id));
+    if spec.records && !spec.restorable {
+        // Gone before the function could see it.
+        set("_UNCIA_RECORDS", spec.share_state.name());
+    }
     if spec.network == Network::Platform {
         set("AWS_ENDPOINT_URL_LAMBDA", &format!("http://127.0.0.1:{CHAIN_PORT}"));
     }

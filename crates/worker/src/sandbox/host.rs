@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::capabilities::Capabilities;
 use super::cgroup::{Controller, Layout, Mounts, PerCpu, clear_tree, discover, discover_to_pin};
+use super::checkpoint::Criu;
 use super::code::CodeHost;
 use super::containers;
 use super::cores::HostCores;
@@ -28,6 +29,7 @@ use super::priority::allowed_cpus;
 use super::ready_groups::ReadyGroups;
 use super::rootfs::{ImageRoots, RootError};
 use super::roots::Roots;
+use super::shared_state::SharedStates;
 use super::shares::Shares;
 use super::spawn::Spawner;
 use super::sweep;
@@ -92,6 +94,11 @@ pub struct Host {
     pub(super) started: Arc<RuntimePool>,
     pub(super) zygotes: Arc<Zygotes>,
     pub(super) function_zygotes: Arc<FunctionZygotes>,
+    /// Of started instances, by function.
+    pub(super) checkpoints: Arc<SharedStates>,
+    /// What makes and restores them, or why nothing does, once somebody wants to know.
+    pub(super) criu: OnceLock<Result<Criu, String>>,
+    pub(super) shared_states: Arc<SharedStates>,
     pub(super) sampler: Sampler,
     /// Set where somebody wants to know what instances use.
     memory_watch: OnceLock<MemoryWatch>,
@@ -189,6 +196,15 @@ impl Host {
             started: Arc::new(RuntimePool::new(config.pool)),
             zygotes: Arc::default(),
             function_zygotes: Arc::default(),
+            checkpoints: Arc::new(
+                SharedStates::open(state.join("checkpoints"), config.checkpoint_cache)
+                    .map_err(bad_state)?,
+            ),
+            criu: OnceLock::new(),
+            shared_states: Arc::new(
+                SharedStates::open(state.join("shared"), config.checkpoint_cache)
+                    .map_err(bad_state)?,
+            ),
             sampler: Sampler::new(&failure, config.capacity_memory).map_err(HostError::Thread)?,
             memory_watch: OnceLock::new(),
             capacity_memory: config.capacity_memory,
@@ -222,7 +238,10 @@ impl Host {
 
     /// What functions asked for and do not get, a sentence each.
     pub fn refusals(&self) -> Vec<String> {
-        self.function_zygotes.refusals()
+        let mut refusals = self.function_zygotes.refusals();
+        refusals.extend(self.shared_states.refusals());
+        refusals.extend(self.checkpoints.refusals());
+        refusals
     }
 
     /// What is not measured, or not divided, where this policy divides the CPU; a sentence.

@@ -95,20 +95,15 @@ impl Instance {
         if let Some(server) = &inner.server {
             return http_server::invoke(inner, server, request).await;
         }
+        let Ok(turn) = timeout(request.timeout, inner.turn()).await else {
+            // Another instance may serve it: no code of the function has seen it.
+            inner.end(Reason::Failure).await;
+            let how = "making what instances share of it took longer than a request's time limit";
+            return unserved(Outcome::Exited(how.into()));
+        };
         if inner.busy.swap(true, Ordering::AcqRel) {
-            let now = Moment::now();
             let payload = br#"{"errorType":"Uncia.Busy","errorMessage":"the instance is serving another request"}"#;
-            return Reply {
-                outcome: Outcome::FunctionError(bytes::Bytes::from_static(payload)),
-                delivered: false,
-                started: now,
-                ended: now,
-                usage: Usage::default(),
-                shared: false,
-                services: None,
-                extensions: None,
-                log_tail: bytes::Bytes::new(),
-            };
+            return unserved(Outcome::FunctionError(bytes::Bytes::from_static(payload)));
         }
         let guard = Guard::new(inner);
         inner.log.begin();
@@ -177,6 +172,9 @@ impl Instance {
         };
         guard.release();
         inner.busy.store(false, Ordering::Release);
+        if matches!(reply.outcome, Outcome::Ok(_) | Outcome::Passed) {
+            self.has_served(turn);
+        }
         reply
     }
 
@@ -219,5 +217,21 @@ impl Instance {
             Ok(Err(_)) => Waited::Gone,
             Err(_) => Waited::TimeUp,
         }
+    }
+}
+
+/// The reply to a request of which nothing was served.
+fn unserved(outcome: Outcome) -> Reply {
+    let now = Moment::now();
+    Reply {
+        outcome,
+        delivered: false,
+        started: now,
+        ended: now,
+        usage: Usage::default(),
+        shared: false,
+        services: None,
+        extensions: None,
+        log_tail: bytes::Bytes::new(),
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use nix::sys::socket::MsgFlags;
@@ -18,9 +18,12 @@ use super::connector::Connector;
 use super::containers::Contained;
 use super::cores::HostCores;
 use super::enforcer::Watched;
+use super::host::Host;
 use super::http_server::Server;
+use super::kept::Kept;
 use super::log::Log;
 use super::meter::Meter;
+use super::recording::Recording;
 use super::runtime_api::{MAX_END, Reason, RuntimeApi};
 use super::shares::Part;
 use super::spawn;
@@ -73,9 +76,15 @@ pub(super) struct Inner {
     /// Set if it is a container.
     pub contained: Option<Contained>,
     /// Given back with it.
-    pub _user: User,
+    pub user: User,
+    /// What has started it.
+    pub host: Weak<Host>,
     /// Of its function's share of the CPU, if its group is in none.
     pub _part: Option<Part>,
+    /// What it started with of what its function's instances share, until it has ended.
+    pub kept: Mutex<Option<Arc<Kept>>>,
+    /// Set if that is made of this one.
+    pub recording: Option<Recording>,
     /// Set where the worker enforces the CPU quota.
     pub watched: Option<Arc<Watched>>,
     /// The first process in the worker's numbering. Only for looking: it may be another's number
@@ -242,6 +251,8 @@ impl Inner {
         for server in self.servers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             server.abort();
         }
+        // Who is told that nothing is asked any more is to know why.
+        self.doomed.store(true, Ordering::SeqCst);
         self.api.close();
         if let Some(watched) = &self.watched {
             watched.end();
@@ -254,6 +265,12 @@ impl Inner {
             let reaped = spawn::reap(instance.pidfd.get_ref()).map_err(io::Error::from);
             let removed = instance.group.as_ref().map_or(Ok(()), |group| group.remove());
             let forgotten = instance.contained.as_ref().map_or(Ok(()), Contained::remove);
+            // Before anybody is told that it has ended: an instance that starts then may be the next to record,
+            // and files that nobody uses any more are gone.
+            drop(instance.kept.lock().unwrap_or_else(PoisonError::into_inner).take());
+            if let Some(recording) = &instance.recording {
+                recording.end();
+            }
             reaped.and(removed).and(forgotten)
         });
         if let Ok(Err(error)) = cleared.await {
@@ -318,10 +335,12 @@ impl Instance {
         &self.inner.id
     }
 
-    /// Stops all its processes where they are, until [`Self::thaw`].
+    /// Stops all its processes where they are, until [`Self::thaw`]; not while something is made of it, which would
+    /// keep whoever orders this waiting.
     pub async fn freeze(&self) -> io::Result<()> {
         let inner = &self.inner;
         let group = inner.group.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let _turn = inner.try_turn()?;
         if inner.doomed.load(Ordering::SeqCst) {
             return Err(io::Error::other("the instance is ending"));
         }
@@ -371,8 +390,9 @@ impl Instance {
         Ok(())
     }
 
-    /// Leaves it 0.01 vCPU, until [`Self::scale_up`].
+    /// Leaves it 0.01 vCPU, until [`Self::scale_up`]; not while something is made of it, which would not end.
     pub fn scale_down(&self) -> io::Result<()> {
+        let _turn = self.inner.try_turn()?;
         self.set_limits(&self.inner.limits.scaled_down())
     }
 

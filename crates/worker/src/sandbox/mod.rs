@@ -10,6 +10,8 @@
 //! | [`start`] | starting one |
 //! | [`live`] | a running instance: invoke, freeze, stop |
 //! | [`compiler`], [`archiver`] | byte code of packages, class archives |
+//! | [`shared_state`], [`recording`], [`pieces`] | what instances of a function share, and how it is made of one |
+//! | [`checkpoint`] | images of started instances, and CRIU, which makes and restores them |
 //! | [`spawn`] | processes in fresh namespaces, as copies of long-lived ones |
 //! | [`kinds`] | what an instance may be started from, a file each |
 //! | [`init`] | the first process inside: builds the sandbox, starts the runtime, watches it |
@@ -30,6 +32,7 @@
 //! | [`log`] | what a function prints |
 //! | [`users`], [`peer`] | whom instances run as, and who is at the other end of a connection |
 //! | [`visitors`] | functions that connect to the platform's own API |
+//! | [`terms`] | what makes two instances alike |
 //! | [`threads`] | threads whose end is a failure of the host |
 //! | [`containers`] | the OCI runtimes, a file each, and what they make of an instance |
 //! | [`capabilities`] | what this machine offers |
@@ -39,6 +42,7 @@ mod archiver;
 mod capabilities;
 mod cgroup;
 mod chain;
+mod checkpoint;
 mod code;
 mod compiler;
 mod connector;
@@ -53,6 +57,7 @@ mod http1;
 mod http_server;
 mod init;
 mod invocation;
+mod kept;
 mod kinds;
 mod live;
 mod log;
@@ -60,17 +65,21 @@ mod memory_watch;
 mod meter;
 mod pace;
 mod peer;
+mod pieces;
 mod priority;
 mod ready_groups;
+mod recording;
 mod rootfs;
 mod roots;
 mod runtime_api;
 mod runtimes;
+mod shared_state;
 mod shares;
 mod spawn;
 mod start;
 mod sweep;
 mod telemetry;
+mod terms;
 mod threads;
 mod traffic;
 mod users;
@@ -94,6 +103,8 @@ pub use live::Instance;
 pub(crate) use memory_watch::InUse;
 pub(crate) use runtimes::Client;
 pub use runtimes::Runtime;
+pub(crate) use runtimes::RuntimeDefinition;
+pub(crate) use shared_state::shares;
 pub use spawn::enter_if_asked;
 pub use start::Started;
 pub use visitors::{Peer, Visit};

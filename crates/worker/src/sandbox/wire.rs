@@ -72,8 +72,24 @@ pub(super) struct InitConfig {
     pub environment: Vec<(String, String)>,
     /// What runs beside the program, and starts before it.
     pub extensions: Vec<Extension>,
+    /// What the runtime is restored from, if it is not started.
+    pub restore: Option<Restore>,
+    /// Whether a checkpoint may be made of it.
+    pub restorable: bool,
     /// What makes all of this, if the first process does not do so itself.
     pub container: Option<Container>,
+}
+
+/// A checkpoint, and CRIU, which restores it: all on the host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Restore {
+    pub loader: PathBuf,
+    pub libraries: PathBuf,
+    pub program: PathBuf,
+    pub cache: PathBuf,
+    pub images: PathBuf,
+    /// What the pipe was called that the runtime printed to.
+    pub output: String,
 }
 
 /// A container of an OCI runtime.

@@ -28,7 +28,7 @@ pub use schema::{clients_json, policies_json, runtimes_json, settings_json};
 
 use crate::config::Config;
 use crate::cpu_list::CpuList;
-use crate::instance::{Architecture, InstanceSpec, Runtime, Sandbox, StartFrom};
+use crate::instance::{Architecture, InstanceSpec, Runtime, Sandbox, ShareState, StartFrom};
 use crate::services::Reach;
 
 /// Prefix of the tags that are settings.
@@ -72,6 +72,7 @@ pub(crate) struct Target<'a> {
     row: Option<&'a mut Invocation>,
     config: Option<&'a mut Config>,
     start_from: Option<&'a mut StartFrom>,
+    share_state: Option<&'a mut ShareState>,
     sandbox: Option<&'a mut Sandbox>,
     serving: Option<&'a mut Serving>,
     reach: Option<&'a mut Reach>,
@@ -110,6 +111,14 @@ impl<'a> Target<'a> {
         self.instance(|spec| spec.start_from = value);
         if let Some(start_from) = self.start_from.as_deref_mut() {
             *start_from = value;
+        }
+    }
+
+    /// Sets what instances share.
+    pub(crate) fn share_state(&mut self, value: ShareState) {
+        self.instance(|spec| spec.share_state = value);
+        if let Some(share_state) = self.share_state.as_deref_mut() {
+            *share_state = value;
         }
     }
 
@@ -309,11 +318,53 @@ impl Overrides {
         if let Some(refusal) = self.refusal_of_container(runtime, start_from) {
             return Some(refusal);
         }
+        if let Some(refusal) = self.refusal_of_sharing(runtime, default) {
+            return Some(refusal);
+        }
         let reason = start_from.refusal(runtime)?;
         let runtime = runtime.name();
         Some(format!(
             "The tag {TAG_PREFIX}start-from does not fit a function in {runtime}: {reason}."
         ))
+    }
+
+    fn share_state(&self) -> ShareState {
+        let mut share_state = ShareState::None;
+        self.apply(&mut Target { share_state: Some(&mut share_state), ..Target::default() });
+        share_state
+    }
+
+    /// Why the runtime is too old for these settings, if it is: a sentence. `version`: that on this machine.
+    pub(crate) fn refusal_of_version(&self, runtime: Runtime, version: &str) -> Option<String> {
+        let share_state = self.share_state();
+        let reason = runtime.definition().refuse_version(version, share_state)?;
+        let name = share_state.name();
+        Some(format!("The tag {TAG_PREFIX}share-state cannot be {name} here: {reason}."))
+    }
+
+    /// Why instances cannot share what they are to, if they cannot: a sentence.
+    fn refusal_of_sharing(&self, runtime: Runtime, default: Architecture) -> Option<String> {
+        let share_state = self.share_state();
+        if share_state == ShareState::None {
+            return None;
+        }
+        let (name, tag) = (share_state.name(), format!("{TAG_PREFIX}share-state"));
+        let can =
+            |it: &dyn crate::sandbox::RuntimeDefinition| crate::sandbox::shares(it, share_state);
+        if !can(runtime.definition()) {
+            return Some(format!(
+                "The tag {tag} cannot be {name} for a function in {}: it can for one in {}.",
+                runtime.name(),
+                Runtime::names_of(can)
+            ));
+        }
+        let architecture = self.serving().architecture.unwrap_or(default);
+        (architecture != Architecture::Polling).then(|| {
+            format!(
+                "The tag {tag} must be none for a function that does not poll: only the platform's own client of \
+                 the Runtime API can be asked for what instances share."
+            )
+        })
     }
 
     /// Why a function that is an image cannot have these settings, if it cannot: a sentence.
@@ -446,21 +497,26 @@ impl Overrides {
 
 /// What an instance can be started from.
 pub(crate) fn start_choices() -> Vec<&'static str> {
-    let setting = function::ALL.iter().find(|setting| setting.name == "start_from");
+    choices("start_from")
+}
+
+/// The words of a function's setting that is a choice.
+fn choices(name: &str) -> Vec<&'static str> {
+    let setting = function::ALL.iter().find(|setting| setting.name == name);
     match setting.map(|setting| &setting.kind) {
         Some(Kind::Choice(choices)) => choices.iter().map(|(word, _)| *word).collect(),
         _ => Vec::new(),
     }
 }
 
-/// What instances of a runtime can be started from.
-fn starts_of(runtime: Runtime) -> Vec<&'static str> {
+/// Which of these words functions of a runtime can have.
+fn words_for(runtime: Runtime, name: &str) -> Vec<&'static str> {
     let fits = |word: &&'static str| {
-        let tag = (format!("{TAG_PREFIX}start-from"), (*word).to_owned());
+        let tag = (format!("{TAG_PREFIX}{name}"), (*word).to_owned());
         let set = Overrides::parse(&BTreeMap::from([tag]));
         set.is_ok_and(|overrides| overrides.refusal(runtime, Architecture::Polling).is_none())
     };
-    start_choices().into_iter().filter(fits).collect()
+    choices(name).into_iter().filter(fits).collect()
 }
 
 /// Milliseconds as nanoseconds.

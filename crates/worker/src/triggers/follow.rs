@@ -9,10 +9,10 @@ use tokio::sync::watch;
 
 use super::feed::{Change, Feed};
 use super::lineage::{self, Origin};
-use super::{Hindrance, MAX_GENERATION, SERVICE, Trigger, TriggerError};
+use super::{Hindrance, MAX_GENERATION, Place, SERVICE, Trigger, TriggerError};
 use crate::api::{Api, begin_change};
 use crate::machines::{ExecutionRow, MachineError};
-use crate::meterlog::{Passed, TriggerUpdate};
+use crate::meterlog::TriggerUpdate;
 use crate::services::Located;
 
 /// Changes that are read at once.
@@ -53,25 +53,21 @@ async fn read(
 ) -> Result<(), TriggerError> {
     let connect = async {
         let mut feed = Feed::connect(service(api)?).await?;
-        let newest = feed.newest().await?;
-        Ok::<_, TriggerError>((feed, newest))
+        let (id, newest) = (feed.id().await?, feed.newest().await?);
+        Ok::<_, TriggerError>((feed, id, newest))
     };
-    let (mut feed, newest) = tokio::select! {
+    let (mut feed, id, newest) = tokio::select! {
         _ = stopped.wait_for(|is_stopped| *is_stopped) => return Ok(()),
         connected = connect => connected?,
     };
-    if newest < trigger.position.load(Ordering::Relaxed) {
-        // Another feed than was followed before: its positions are its own.
-        trigger.note(format!(
-            "the trigger {}: the documents' server has begun anew, and all its changes since are followed",
-            trigger.name
-        ));
-        trigger.position.store(0, Ordering::SeqCst);
+    tokio::select! {
+        _ = stopped.wait_for(|is_stopped| *is_stopped) => return Ok(()),
+        place = find_place(api, trigger, &mut feed, &id, newest) => place?,
     }
     trigger.earlier.store(newest, Ordering::Relaxed);
-    let mut written = trigger.position.load(Ordering::Relaxed);
+    let mut written = trigger.position();
     loop {
-        let after = trigger.position.load(Ordering::Relaxed);
+        let after = trigger.position();
         let changes = tokio::select! {
             _ = stopped.wait_for(|is_stopped| *is_stopped) => return Ok(()),
             changes = feed.changes(after, PAGE, WAIT) => changes?,
@@ -86,13 +82,55 @@ async fn read(
                 }
                 written = position;
             } else if position - written >= UNWRITTEN {
-                let passed = Passed { trigger: trigger.name.clone(), position };
-                api.log.trigger(TriggerUpdate::Passed(passed)).await?;
+                api.log.trigger(TriggerUpdate::Passed(trigger.passed(&change))).await?;
                 written = position;
             }
-            trigger.position.store(position, Ordering::SeqCst);
+            trigger.pass(&change);
         }
     }
+}
+
+/// Compares where the trigger has come with the feed as it is now, and goes on from the right place in it.
+async fn find_place(
+    api: &Api,
+    trigger: &Trigger,
+    feed: &mut Feed,
+    id: &str,
+    newest: i64,
+) -> Result<(), TriggerError> {
+    let Place { position, feed: known, digest } = trigger.place();
+    let is_same = known.as_deref() == Some(id);
+    let name = &trigger.name;
+    if newest < position && is_same {
+        // The same feed as it was earlier. What it has was followed before, or cannot be told from that.
+        let digest = feed.at(newest).await?.map(|it| it.digest());
+        trigger.warn(format!(
+            "the trigger {name}: the documents' server was set back from change {position} to {newest}, and the \
+             changes from there on are followed. Those that were written up to there since it was set back, if any, \
+             are not"
+        ));
+        return Ok(trigger.move_to(api, Place::new(newest, id, digest)).await?);
+    }
+    if newest < position || known.is_some() && !is_same {
+        // Another feed than was followed before: its positions are its own.
+        trigger.warn(format!(
+            "the trigger {name}: the documents' server has begun anew, and all its changes since are followed"
+        ));
+        return Ok(trigger.move_to(api, Place::new(0, id, None)).await?);
+    }
+    let here = feed.at(position).await?.map(|it| it.digest());
+    let is_another = digest.is_some() && digest != here;
+    if is_another {
+        trigger.warn(format!(
+            "the trigger {name}: the documents' server was set back and has been written to since, as its change \
+             {position} is not the one that was followed. The changes behind it are followed; those that were \
+             written up to it since the server was set back are not"
+        ));
+    }
+    if known.is_none() || digest != here {
+        trigger.move_to(api, Place::new(position, id, here)).await?;
+    }
+    Ok(())
 }
 
 /// Where the documents are.

@@ -9,7 +9,7 @@ mod feed;
 mod follow;
 mod lineage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +30,9 @@ const SERVICE: &str = "documents";
 /// What a trigger led to may lead to it again so often: as Lambda's own detection of loops has it, about.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html>
 pub(crate) const MAX_GENERATION: u32 = 16;
+
+/// So many sentences about the feed are kept for readers of results.
+const MOST_TOLD: usize = 16;
 
 /// What happens to a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,8 +71,7 @@ pub(crate) struct Definition {
 pub(crate) struct Trigger {
     pub name: Arc<str>,
     pub definition: Definition,
-    /// Up to where it has come.
-    position: AtomicI64,
+    place: Mutex<Place>,
     /// Changes that were there before it began to follow: their writers' rows are on the disk.
     earlier: AtomicI64,
     begun: AtomicU64,
@@ -79,12 +81,30 @@ pub(crate) struct Trigger {
     follows: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Up to where a trigger has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    position: i64,
+    /// In which feed, once that is known.
+    feed: Option<String>,
+    /// Of the change there, once it is known.
+    digest: Option<String>,
+}
+
+impl Place {
+    fn new(position: i64, feed: &str, digest: Option<String>) -> Self {
+        Self { position, feed: Some(feed.to_owned()), digest }
+    }
+}
+
 #[derive(Default)]
 struct Trouble {
     /// Why it waits, if it does.
     waits: Option<String>,
-    /// What it passed over for good, or read anew, a sentence each.
-    passed: Vec<String>,
+    /// What it passed over for good, a sentence.
+    passed: Option<String>,
+    /// How the feed was changed behind its back, a sentence each, the newest.
+    feed: VecDeque<String>,
 }
 
 /// Why a change is not begun.
@@ -155,9 +175,10 @@ impl Triggers {
             let (parent, request) = (event.parent.as_deref(), &event.request_id);
             triggers.lineage.note(request, &event.invocation, parent, generation);
         }
-        for KeptTrigger { name, definition, position } in kept {
+        for KeptTrigger { name, definition, position, feed, digest } in kept {
+            let place = Place { position, feed, digest };
             match serde_json::from_str(&definition) {
-                Ok(definition) => triggers.follow(api, &name, definition, position),
+                Ok(definition) => triggers.follow(api, &name, definition, place),
                 Err(error) => tracing::warn!("the trigger {name} cannot be read: {error}"),
             }
         }
@@ -181,20 +202,22 @@ impl Triggers {
         definition: Definition,
         from: Option<i64>,
     ) -> Result<Standing, TriggerError> {
-        let newest = Feed::connect(follow::service(api)?).await?.newest().await?;
+        let mut feed = Feed::connect(follow::service(api)?).await?;
+        let (id, newest) = (feed.id().await?, feed.newest().await?);
         let triggers = &api.triggers;
         let _alone = triggers.changing.lock().await;
         let was = triggers.take(name).await;
-        let reached = was.as_ref().map(|it| it.position.load(Ordering::Relaxed));
-        let position = from.or(reached).unwrap_or(newest);
-        let text = serde_json::to_string(&definition).expect("it is JSON");
-        let kept = KeptTrigger { name: name.to_owned(), definition: text, position };
+        let place = match (&was, from) {
+            (Some(was), None) => was.place(),
+            (_, from) => Place::new(from.unwrap_or(newest), &id, None),
+        };
+        let kept = definition.kept(name, &place);
         if let Err(error) = api.log.trigger(TriggerUpdate::Put(kept)).await {
             triggers.follow_again(api, was);
             return Err(error.into());
         }
         triggers.lineage.remember();
-        triggers.follow(api, name, definition, position);
+        triggers.follow(api, name, definition, place);
         let made = triggers.lock().get(name).map(|trigger| trigger.standing());
         Ok(made.expect("it was put there"))
     }
@@ -227,7 +250,7 @@ impl Triggers {
         let is_idle =
             has_resumed && api.dispatcher.events_waiting() == 0 && api.machines.running() == 0;
         // Of what is begun after this look, something was counted or is behind.
-        let is_level = all.iter().all(|it| it.position.load(Ordering::SeqCst) >= newest);
+        let is_level = all.iter().all(|it| it.position() >= newest);
         let is_same = feed.newest().await? == newest && begun() == before;
         Ok((standings, is_idle && is_level && is_same))
     }
@@ -241,7 +264,7 @@ impl Triggers {
             let name = &trigger.name;
             warnings
                 .extend(trouble.waits.iter().map(|why| format!("the trigger {name} waits: {why}")));
-            warnings.extend(trouble.passed.iter().cloned());
+            warnings.extend(trouble.feed.iter().chain(&trouble.passed).cloned());
         }
         warnings
     }
@@ -264,16 +287,15 @@ impl Triggers {
     /// Follows on with a trigger that was taken out in vain.
     fn follow_again(&self, api: &Arc<Api>, was: Option<Arc<Trigger>>) {
         if let Some(was) = was {
-            let position = was.position.load(Ordering::Relaxed);
-            self.follow(api, &was.name, was.definition.clone(), position);
+            self.follow(api, &was.name, was.definition.clone(), was.place());
         }
     }
 
-    fn follow(&self, api: &Arc<Api>, name: &str, definition: Definition, position: i64) {
+    fn follow(&self, api: &Arc<Api>, name: &str, definition: Definition, place: Place) {
         let trigger = Arc::new(Trigger {
             name: Arc::from(name),
             definition,
-            position: AtomicI64::new(position),
+            place: Mutex::new(place),
             earlier: AtomicI64::new(0),
             begun: AtomicU64::new(0),
             stopped: AtomicU64::new(0),
@@ -292,12 +314,48 @@ impl Triggers {
     }
 }
 
+impl Definition {
+    fn kept(&self, name: &str, place: &Place) -> KeptTrigger {
+        let definition = serde_json::to_string(self).expect("it is JSON");
+        let Place { position, feed, digest } = place.clone();
+        KeptTrigger { name: name.to_owned(), definition, position, feed, digest }
+    }
+}
+
 impl Trigger {
+    fn place(&self) -> Place {
+        self.lock_place().clone()
+    }
+
+    fn position(&self) -> i64 {
+        self.lock_place().position
+    }
+
+    /// The change is behind it.
+    fn pass(&self, change: &Change) {
+        let mut place = self.lock_place();
+        place.position = change.position;
+        place.digest = Some(change.digest());
+    }
+
+    /// It is whole after every statement, so a panic elsewhere does not spoil it.
+    fn lock_place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of how far it has come in which feed: behind what it has begun, and before what it begins.
+    async fn move_to(&self, api: &Api, place: Place) -> Result<(), LogError> {
+        let kept = self.definition.kept(&self.name, &place);
+        api.log.trigger(TriggerUpdate::Put(kept)).await?;
+        *self.lock_place() = place;
+        Ok(())
+    }
+
     fn standing(&self) -> Standing {
         Standing {
             name: self.name.clone(),
             definition: self.definition.clone(),
-            position: self.position.load(Ordering::Relaxed),
+            position: self.position(),
             begun: self.begun.load(Ordering::Relaxed),
             stopped: self.stopped.load(Ordering::Relaxed),
             trouble: self.lock().waits.clone(),
@@ -315,7 +373,8 @@ impl Trigger {
 
     /// Where a change leaves it.
     pub(crate) fn passed(&self, change: &Change) -> Passed {
-        Passed { trigger: self.name.clone(), position: change.position }
+        let (trigger, position) = (self.name.clone(), change.position);
+        Passed { trigger, position, digest: change.digest() }
     }
 
     fn concerns(&self, change: &Change) -> bool {
@@ -328,11 +387,18 @@ impl Trigger {
     }
 
     fn note(&self, sentence: String) {
-        let mut trouble = self.lock();
         // One of a kind tells: a loop or a broken change comes again and again.
-        if trouble.passed.is_empty() {
-            trouble.passed.push(sentence);
+        self.lock().passed.get_or_insert(sentence);
+    }
+
+    /// Says what became of the feed.
+    fn warn(&self, sentence: String) {
+        tracing::warn!("{sentence}");
+        let told = &mut self.lock().feed;
+        if told.len() == MOST_TOLD {
+            told.pop_front();
         }
+        told.push_back(sentence);
     }
 
     fn lock(&self) -> MutexGuard<'_, Trouble> {

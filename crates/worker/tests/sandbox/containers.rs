@@ -119,7 +119,8 @@ async fn nothing_of_the_runtime_is_left() {
 
 async fn a_killed_worker_is_swept() {
     let folder = tempfile::tempdir().expect("a folder");
-    let ids = kill_worker(folder.path());
+    let killed = kill_worker(folder.path());
+    let ids = &killed.ids;
     while ids.iter().any(|id| !processes(id).is_empty()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

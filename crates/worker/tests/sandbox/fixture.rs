@@ -78,6 +78,7 @@ pub(crate) fn config(state: &Path) -> HostConfig {
         chain: chain(),
         services: config.expect("a configuration").services,
         pool: 4,
+        checkpoint_cache: 1 << 30,
         cpusets: false,
         shares_cpus: false,
         capacity_memory: None,
@@ -107,9 +108,17 @@ pub(crate) fn state() -> &'static Path {
 pub(crate) enum Needs {
     Sandbox,
     Node,
+    /// Node.js, and a freezer to write to.
+    FreezerAndNode,
     Bash,
     Ruby,
     Java,
+    /// A Java whose caches hold how often methods ran.
+    JavaProfiles,
+    /// A Java whose caches do not.
+    OldJava,
+    /// A CRIU that works, Java and Ruby.
+    Criu,
     Memory,
     Cpu,
     CpuAccounting,
@@ -138,9 +147,21 @@ impl Needs {
         let (fine, reason) = match self {
             Self::Sandbox => (true, ""),
             Self::Node => (runs("node"), "there is no Node.js"),
+            Self::FreezerAndNode => {
+                (it.freezer && runs("node"), "there is no Node.js, or no freezer to write to")
+            }
             Self::Bash => (runs("bash"), "there is no Bash"),
             Self::Ruby => (runs("ruby"), "there is no Ruby"),
             Self::Java => (compiles_java(), "there is no Java with a compiler"),
+            Self::JavaProfiles => (
+                java_version() >= 25,
+                "the Java on the PATH is older than 25, which makes no profiles",
+            ),
+            Self::OldJava => (
+                compiles_java() && java_version() < 25,
+                "there is no Java, or one that makes profiles",
+            ),
+            Self::Criu => (restores(), "CRIU does not work here, or there is no Java or Ruby"),
             Self::Memory => (it.enforced.memory, "no memory controller to write to"),
             Self::Cpu => (it.enforced.cpu, "no cpu controller to write to"),
             Self::CpuAccounting => (it.cgroup.controllers["cpuacct"].writable, "no control groups"),
@@ -163,11 +184,26 @@ fn runs(program: &str) -> bool {
     std::process::Command::new(program).arg("--version").output().is_ok()
 }
 
+fn restores() -> bool {
+    static RESTORES: OnceLock<Result<(), String>> = OnceLock::new();
+    let works = RESTORES.get_or_init(Host::probe_checkpoints);
+    works.is_ok() && compiles_java() && runs("ruby")
+}
+
 fn compiles_java() -> bool {
     static COMPILES: OnceLock<bool> = OnceLock::new();
     let compiler = ["-m", "jdk.compiler/com.sun.tools.javac.Main", "-version"];
     let run = || std::process::Command::new("java").args(compiler).output();
     *COMPILES.get_or_init(|| run().is_ok_and(|output| output.status.success()))
+}
+
+/// The major version of the Java on the PATH; 0 if there is none.
+fn java_version() -> u32 {
+    let run = std::process::Command::new("java").arg("--version").output();
+    let text = run.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let version = text.unwrap_or_default();
+    let major = version.split(' ').nth(1).and_then(|it| it.split(['.', '-', '+']).next());
+    major.and_then(|it| it.parse().ok()).unwrap_or(0)
 }
 
 /// Asks by a word that ends each of them at once, if in error.

@@ -11,10 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use uncia_worker::instance::Outcome;
+use uncia_worker::instance::{Outcome, ShareState};
 
 use crate::errors::init_error;
-use crate::fixture::{Function, MIB, Needs, answer, error, request, test, with_context};
+use crate::fixture::{Function, MIB, Needs, answer, error, host, request, test, with_context};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -25,6 +25,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         test("java_errors_are_lambdas", Needs::Java, errors),
         test("java_without_memory_and_java_that_exits", Needs::Java, ends),
         test("java_beside_a_function_that_has_options", Needs::Java, options),
+        test("java_of_a_function_that_brings_a_cache", Needs::JavaProfiles, cache),
     ]
 }
 
@@ -290,4 +291,17 @@ async fn options() {
     });
     let own = heap(own).await;
     assert!((80..=100).contains(&own), "{own}");
+}
+
+/// Java takes options of archives beside those of caches from nobody.
+async fn cache() {
+    for share_state in [ShareState::None, ShareState::Classes, ShareState::Profile] {
+        let function = java("mine.Handlers::twice").with(|spec| {
+            spec.function = format!("cache-{}", share_state.name());
+            spec.share_state = share_state;
+            spec.environment.insert("JAVA_TOOL_OPTIONS".into(), "-XX:AOTMode=auto".into());
+        });
+        assert_eq!(function.once("21").await, 42, "{share_state:?}");
+        host().forget(&function.spec.function);
+    }
 }

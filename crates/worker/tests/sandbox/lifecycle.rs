@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -35,6 +37,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         test("a_killed_worker_is_swept_without_its_state_folder", Needs::Freezer, || {
             swept(emptied)
         }),
+        test("a_test_that_fails_leaves_no_instances", Needs::Freezer, cleared_by_a_failing_test),
         test("a_living_worker_is_not_swept", Needs::Freezer, living),
         test("closing_ends_everything", Needs::Sandbox, closing),
         test("version_2_of_control_groups", Needs::Unified, unified),
@@ -310,7 +313,8 @@ async fn living() {
 /// `damage`: what happens to the state folder before the next worker has it.
 async fn swept(damage: fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
-    let ids = kill_worker(folder.path());
+    let killed = kill_worker(folder.path());
+    let ids = &killed.ids;
     // The other instances end without anybody's help.
     while !processes(&ids[1]).is_empty() || !processes(&ids[2]).is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -319,7 +323,7 @@ async fn swept(damage: fn(&Path)) {
 
     damage(folder.path());
     let host = Host::open(config(folder.path())).await.unwrap();
-    for id in &ids {
+    for id in ids {
         assert!(processes(id).is_empty(), "{id}");
         assert!(control_groups(id).is_empty(), "{id}");
     }
@@ -330,20 +334,65 @@ async fn swept(damage: fn(&Path)) {
     assert!(processes(&function.spec.id).is_empty());
 }
 
+/// A worker that was killed, and its instances. If a test fails, another worker clears what is left of them.
+pub(crate) struct Killed {
+    worker: Child,
+    folder: PathBuf,
+    pub ids: [String; 3],
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It has ended, unless the test has failed before that.
+        let _ = self.worker.kill();
+        let _ = self.worker.wait();
+        if thread::panicking() {
+            let config = config(&self.folder);
+            let clear = async {
+                // Whoever has the folder already has cleared it.
+                if let Ok(host) = Host::open(config).await {
+                    host.close().await;
+                }
+            };
+            let clear = || tokio::runtime::Runtime::new().map(|runtime| runtime.block_on(clear));
+            let _ = thread::scope(|scope| scope.spawn(clear).join());
+        }
+    }
+}
+
+async fn cleared_by_a_failing_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ids = None;
+    let failing = || {
+        let killed = kill_worker(folder.path());
+        ids = Some(killed.ids.clone());
+        resume_unwind(Box::new("it fails"));
+    };
+    assert!(catch_unwind(AssertUnwindSafe(failing)).is_err());
+    for id in ids.expect("it was killed") {
+        while !processes(&id).is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(control_groups(&id).is_empty(), "{id}");
+    }
+}
+
 /// Kills a worker with this state folder, and three instances: one that is frozen, whose first process is killed
-/// too, one that runs, and one that is held. Returns their names.
-pub(crate) fn kill_worker(folder: &Path) -> [String; 3] {
-    let mut worker = Command::new(std::env::current_exe().unwrap())
+/// too, one that runs, and one that is held.
+pub(crate) fn kill_worker(folder: &Path) -> Killed {
+    let worker = Command::new(std::env::current_exe().unwrap())
         .env(WORKER, folder)
         .env(SANDBOX_NAME, sandbox().runtime().map_or("process", OciRuntime::name))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let ids = ["frozen", "spinning", "held"].map(|it| format!("{it}-{}", worker.id()));
+    let mut killed = Killed { worker, folder: folder.to_owned(), ids };
+    let (worker, ids) = (&mut killed.worker, &killed.ids);
     let mut line = String::new();
     BufReader::new(worker.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    let ids = ["frozen", "spinning", "held"].map(|it| format!("{it}-{}", worker.id()));
-    for id in &ids {
+    for id in ids {
         assert!(is_whole(id), "{id}: {:?}", processes(id));
         assert!(!control_groups(id).is_empty(), "{id}");
     }
@@ -354,7 +403,7 @@ pub(crate) fn kill_worker(folder: &Path) -> [String; 3] {
     stop(processes(&ids[0])[0].try_into().unwrap(), Signal::SIGKILL);
     worker.kill().unwrap();
     worker.wait().unwrap();
-    ids
+    killed
 }
 
 async fn closing() {
@@ -378,7 +427,9 @@ async fn closing() {
         assert!(control_groups(instance.id()).is_empty());
     }
     let files = listing(folder.path());
-    let stays = |name: &String| ["cgroups.json", "mounts", "runtimes"].contains(&&**name);
+    let stays = |name: &String| {
+        ["cgroups.json", "checkpoints", "mounts", "runtimes", "shared"].contains(&&**name)
+    };
     assert!(files.iter().all(stays), "{files:?}");
     // A host that is closed starts nothing.
     let spec = InstanceSpec { id: "closing-late".into(), ..function.spec.clone() };

@@ -1,6 +1,7 @@
 //! What a sandbox promises, tested with real instances. A test that cannot hold on this machine says
 //! why it was not run.
 
+mod checkpoints;
 mod clock;
 mod containers;
 mod enforcement;
@@ -23,6 +24,7 @@ mod rogue;
 mod ruby;
 mod running;
 mod services;
+mod shared_state;
 mod system_calls;
 mod waiting;
 mod zygotes;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     tests.extend(isolation::tests());
     tests.extend(metering::tests());
     tests.extend(services::tests());
+    tests.extend(shared_state::tests());
     tests.extend(lifecycle::tests());
     tests.extend(keep_alive::tests());
     tests.extend(enforcement::tests());
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     tests.extend(provided::tests());
     tests.extend(ruby::tests());
     tests.extend(java::tests());
+    tests.extend(checkpoints::tests());
     tests.extend(clock::tests());
     tests.extend(rogue::tests());
     tests.extend(system_calls::tests());

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from uncia.bandwidth.predict.measured import rows_of
 from uncia.bandwidth.predict.model import RANDOM, Arrivals
 from uncia.bandwidth.presets import Preset, Quantiles
 from uncia.errors import UnciaError
@@ -21,18 +22,21 @@ _SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _CLOSED_TIME: Final = "Write closed:160ms"
 
 
-def choose(preset: Preset, text: str | None, table: Path | None) -> Arrivals:
+def choose(
+    preset: Preset, text: str | None, table: Path | None, function: str | None = None
+) -> Arrivals:
     """Choose the arrivals of a prediction.
 
     Args:
         preset: the platform.
         text: ``random``, ``closed`` or ``closed:TIME``; None: as the table was measured.
         table: the measured table or run that the CPU time is from, if it is from one.
+        function: the one of the run, if it has several.
 
     Raises:
         UnciaError: the text is neither, or the time between requests is not known.
     """
-    run = None if table is None or table.suffix == ".csv" else _of_run(table, preset)
+    run = None if table is None or table.suffix == ".csv" else _of_run(table, preset, function)
     if text is None:
         if run is not None:
             return run
@@ -65,16 +69,14 @@ def choose(preset: Preset, text: str | None, table: Path | None) -> Arrivals:
     return Arrivals(preset.think, _one_at_a_time(preset.think, "as in the published runs"))
 
 
-def _of_run(path: Path, preset: Preset) -> Arrivals:
+def _of_run(path: Path, preset: Preset, function: str | None) -> Arrivals:
     """Tell from a run's rows how its requests came.
 
     In a closed loop a request comes some time after an answer: these pauses, within an instance
     and by the platform's clock, are those of the prediction. In an open loop requests know nothing
     of answers, and come anywhere in the period.
     """
-    from uncia import record
-
-    rows = record.read(path)
+    rows = rows_of(path, function)
     is_open = rows["open_loop"].combine_chunks()
     if is_open.null_count:
         return Arrivals(None, f"at random ({path} does not say how its requests were sent)")

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from uncia.bandwidth.presets import Preset
 from uncia.errors import UnciaError
 from uncia.stats.quantiles import quantiles_of
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_MS
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _QUANTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)_ms")
 _MIN_MB: Final = 64
 _MAX_VCPU: Final = 64
+_MAX_NAMES: Final = 10
 _COLUMNS: Final = (
     "The columns are memory_mb or vcpu, mean_ms, and if known samples and p5_ms, p50_ms and so on."
 )
@@ -51,13 +55,19 @@ class Table:
     rows: tuple[Row, ...]
 
 
-def read(path: Path, preset: Preset) -> Table:
+def read(path: Path, preset: Preset, function: str | None = None) -> Table:
     """Read a measured table: a CSV file, a run folder, or a file of invocations.
+
+    Args:
+        path: of the table.
+        preset: the platform.
+        function: the one of a run whose invocations count; needed if there are several.
 
     Raises:
         UnciaError: it cannot be read, is no such table, or its sizes are not the platform's.
     """
-    rows = _of_file(path, preset) if path.suffix == ".csv" else _of_run(path, preset)
+    is_file = path.suffix == ".csv"
+    rows = _of_file(path, preset) if is_file else _of_run(path, preset, function)
     rows.sort(key=lambda row: row.size)
     return Table(path, tuple(rows))
 
@@ -168,13 +178,40 @@ def _number(location: str, key: str, text: str) -> float:
     return value
 
 
-def _of_run(path: Path, preset: Preset) -> list[Row]:
-    """Group executions of a run's invocations that ended ok by allocation."""
-    import numpy as np
+def rows_of(path: Path, function: str | None) -> pa.Table:
+    """Read a run's invocations of one function.
+
+    Raises:
+        UnciaError: they are of several functions and none is named, or it has none of that name.
+    """
+    import pyarrow.compute as pc
 
     from uncia import record
 
     rows = record.read(path)
+    names = sorted(name for name in pc.unique(rows["function"]).to_pylist() if name is not None)
+    if function is None and len(names) > 1:
+        raise UnciaError(
+            f"{path} has invocations of {len(names)} functions, whose CPU times are different:"
+            f" {_listed(names)}",
+            f"Name one: --function {names[0]}.",
+        )
+    if function is not None and function not in names:
+        raise UnciaError(
+            f"--function: {path} has no invocation of {function!r}", f"It has {_listed(names)}."
+        )
+    return rows if function is None else rows.filter(pc.equal(rows["function"], function))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
+
+
+def _of_run(path: Path, preset: Preset, function: str | None) -> list[Row]:
+    """Group executions of a run's invocations that ended ok by allocation."""
+    import numpy as np
+
+    rows = rows_of(path, function)
     column, unit = ("allocated_memory", MIB) if preset.by_memory else ("allocated_cpu", 1)
     times: dict[int, list[int]] = {}
     for size, execution, outcome in zip(

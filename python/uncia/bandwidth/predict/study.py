@@ -185,6 +185,7 @@ def study(
     *,
     arrivals: str | None = None,
     compare: Path | None = None,
+    function: str | None = None,
     samples: int = model.SAMPLES,
     seed: int = 0,
 ) -> Study:
@@ -198,6 +199,7 @@ def study(
         arrivals: ``random``, ``closed``, or ``closed:TIME``; by default as a run's rows tell, as
             a measured table was driven if the time between requests is known, and at random else.
         compare: a measured table to compare with; by default the one that the CPU time is from.
+        function: the one of a run whose invocations count; needed if there are several.
         samples: invocations at each size.
         seed: of the random numbers.
 
@@ -206,8 +208,13 @@ def study(
     """
     _check(preset, sizes)
     path = Path(cpu_text)
-    table = measured.read(path, preset) if _is_table(path) else None
-    requests = choose(preset, arrivals, None if table is None else path)
+    is_run = _is_table(path) and path.suffix != ".csv"
+    if function is not None and not is_run:
+        raise UnciaError(
+            "--function names one of a run's, and --cpu-time is no run", "Leave out --function."
+        )
+    table = measured.read(path, preset, function) if _is_table(path) else None
+    requests = choose(preset, arrivals, None if table is None else path, function)
     if table is None:
         distribution = cpu.parse(cpu_text)
         if distribution.points[0][0] <= 0:
@@ -216,7 +223,7 @@ def study(
     else:
         work = cpu.from_full(table, preset) or invert.inverted(table, preset, requests)
     predicted = model.predict(preset, work.cpu, sizes, requests, samples=samples, seed=seed)
-    compared = table if compare is None else measured.read(compare, preset)
+    compared = table if compare is None else measured.read(compare, preset, function)
     return Study(
         preset,
         work,

@@ -88,6 +88,7 @@ def register(app: typer.Typer) -> None:
             | {"rows": "rows", "cost": "USD a million"}
             | headings,
             notes=[*notes(frame), "Parts in USD a million rows; they sum to the bill."],
+            keys=1 + len(groups),
         )
 
 

@@ -81,6 +81,7 @@ def register(app: typer.Typer) -> None:
                 "cost": "USD a million",
             },
             notes=notes(frame),
+            keys=1 + len(groups),
         )
 
 

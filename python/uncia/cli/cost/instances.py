@@ -115,6 +115,7 @@ def register(app: typer.Typer) -> None:
         options.emit(
             frame if as_json else shown,
             as_json=as_json,
+            keys=2,
             columns={
                 "request_tariff": "by request",
                 "instance_tariff": "by instance",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from uncia import terminal
 from uncia.cli import pages
 from uncia.cli.cost import options
 
@@ -88,7 +89,7 @@ def _print(cells: pd.DataFrame) -> None:
     sentences = headlines(cells)
     for function, rows in grids(cells).items():
         console.print(f"{function}: {sentences[function]}", soft_wrap=True)
-        console.print(_grid(rows))
+        terminal.show(console, _grid(rows))
         console.print()
     bound = cells.attrs["bound_ms"]
     broken = "" if bound is None else f" {BROKEN}"

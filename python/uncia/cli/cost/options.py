@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import typer
 
+from uncia import terminal
 from uncia.cli import pages
 from uncia.cli.options import AsJson as AsJson
 from uncia.cli.options import Html as Html
@@ -209,6 +210,7 @@ def emit(
     as_json: bool,
     columns: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
+    keys: int = 1,
 ) -> None:
     """Print an analysis as JSON (a list of objects with every column), or as a table.
 
@@ -217,6 +219,7 @@ def emit(
         as_json: whether to print JSON.
         columns: the columns of the table and their headings; by default all, by name.
         notes: sentences below the table; with JSON they go to standard error.
+        keys: how many of the table's columns say what a row is of.
     """
     if as_json:
         names = [str(name) for name in frame.columns]
@@ -238,7 +241,7 @@ def emit(
         table.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
     for _, row in frame.iterrows():
         table.add_row(*(_text(row[name]) for name in headings))
-    console.print(table)
+    terminal.show(console, table, keys)
     for note in notes:
         console.print(note, style="yellow")
 

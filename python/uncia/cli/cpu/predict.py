@@ -63,6 +63,13 @@ def register(app: typer.Typer) -> None:
         measured: Path = typer.Option(
             None, metavar="FILE.csv", help="A measured table to compare with."
         ),
+        function: str = typer.Option(
+            None,
+            "--function",
+            "-f",
+            metavar="NAME",
+            help="The function of a run that --cpu-time names, if it has several.",
+        ),
         samples: int = typer.Option(
             2_500, min=1, max=100_000, help="Simulated invocations at each size."
         ),
@@ -95,6 +102,7 @@ def register(app: typer.Typer) -> None:
             tariffs.find(tariff or platform.tariff),
             arrivals=arrivals,
             compare=measured,
+            function=function,
             samples=samples,
             seed=seed,
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from uncia import terminal
 from uncia.cli.options import AsJson, Overwrite, Quiet
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
@@ -203,7 +204,7 @@ def _print(summary: dict[str, Any]) -> None:
             cells = (f"{times[key] / 1e6:,.3f}" for key in ("mean", "p5", "p50", "p95", "max"))
             table.add_row(name, *cells)
     if table.row_count:
-        console.print(table)
+        terminal.show(console, table)
     for task in summary.get("tasks", ()):
         console.print(
             f"task of {task['cpu_ns'] / 1e6:g} ms: mean {task['mean_ns'] / 1e6:.3f} ms, "

@@ -90,11 +90,11 @@ def register(app: typer.Typer) -> None:
         resolve(tariffs)
         definition = catalogue.find(suite)
         entries = definition.choose(only)
-        repeating.check(entries)
-        folders.open_history(history, definition.source)
         plan = repeating.Plan(
             history, definition, entries, quick, conditions, tariffs, on_regression
         )
+        repeating.check(plan)
+        folders.open_history(history, definition.source)
         reporter = progress.reporter(quiet=quiet)
         interruption = Interruption()
         try:

@@ -25,12 +25,14 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Judge the claims and write claims.json and report.html from the rows of a suite's runs.
 
-        Nothing is run. Exits 1 when a run failed.
+        Nothing is run. Exits 1 when a run failed, or what it wrote is gone or damaged; then the
+        files stay as they are.
         """
         from uncia.suites import catalogue, perform, results
 
         state = perform.State.read(folder)
         read = results.read(state, catalogue.find(state.suite))
+        read.check_undamaged()
         emit(read, as_json=as_json)
         if read.failures:
             raise typer.Exit(1)

@@ -66,7 +66,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Carry out the entries of a suite, and write claims.json and one report.
 
-        Exits 1 when a run failed, whatever the verdicts; an entry that failed has no numbers.
+        Exits 1 when a run failed, whatever the verdicts; an entry that failed has no numbers. So it
+        does when what another entry wrote is gone or damaged; then both files stay as they are.
         """
         from uncia.experiment import progress
         from uncia.experiment.runner import RESULTS
@@ -85,14 +86,19 @@ def register(app: typer.Typer) -> None:
         )
         reporter = progress.reporter(quiet=quiet)
         try:
-            interrupted = perform.carry_out(state, entries, reporter)
+            others = [it for it in definition.entries.values() if it not in entries]
+            interrupted = perform.carry_out(state, entries, reporter, others)
             reporter.note("Judging the claims and writing the report.")
         finally:
             reporter.close()
         read = results.read(state, definition)
-        emit(read, as_json=as_json)
+        try:
+            read.check_undamaged(entries if interrupted is None else ())
+            emit(read, as_json=as_json)
+        finally:
+            if interrupted is not None:
+                typer.echo(f"Interrupted. To go on: {_resumption(suite, only, state)}", err=True)
         if interrupted is not None:
-            typer.echo(f"Interrupted. To go on: {_resumption(suite, only, state)}", err=True)
             raise typer.Exit(interrupted)
         if read.failures:
             raise typer.Exit(_EXIT_FAILED)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from uncia import engine
+from uncia.cache import cache_folder, create_once
 from uncia.errors import UnciaError
-from uncia.functions.cache import cache_folder, create_once
 from uncia.functions.form import BOOTSTRAP, Function
 from uncia.functions.images.debian import machine_suite, make_root
 from uncia.functions.images.layout import (

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from uncia import programs
 from uncia.errors import UnciaError
 from uncia.functions.images.layout import TIME, Execution, Image, Layer, write_image
 
@@ -19,7 +20,6 @@ SOURCES: Final = Path("/etc/apt")
 
 _PACKAGE: Final = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?(=[A-Za-z0-9.+:~-]+)?")
 _SUITE: Final = re.compile(r"[a-z][a-z0-9-]*")
-_LAST_LINES: Final = 8
 
 # What no function reads, and what differs from machine to machine.
 _LEFT_OUT: Final = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*")
@@ -142,18 +142,9 @@ def _proxies() -> list[str]:
 
 
 def _run(command: list[str], suite: str) -> None:
-    process = subprocess.run(
+    programs.run(
         command,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | {"SOURCE_DATE_EPOCH": str(TIME), "LC_ALL": "C.UTF-8"},
-        check=False,
+        f"{PROGRAM} could not make a root of {suite}",
+        hint="It needs root or user namespaces, and packages that apt finds (apt-get update).",
+        environment=os.environ | {"SOURCE_DATE_EPOCH": str(TIME), "LC_ALL": "C.UTF-8"},
     )
-    if process.returncode != 0:
-        lines = [line for line in process.stderr.splitlines() if line.strip()]
-        raise UnciaError(
-            f"{PROGRAM} could not make a root of {suite}:\n" + "\n".join(lines[-_LAST_LINES:]),
-            hint="It needs root or user namespaces, and packages that apt finds (apt-get update).",
-            exit_code=1,
-        )

@@ -11,11 +11,9 @@ process, its ``environment`` and ``folder``, ``timeout`` in s, and ``groups``: f
 this process joins its control groups.
 """
 
-import base64
 import collections
 import concurrent.futures
 import contextlib
-import ctypes
 import http.server
 import json
 import os
@@ -29,37 +27,38 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-PR_SET_PDEATHSIG = 1
+# As a program it stands beside what it imports.
+if TYPE_CHECKING or __package__:
+    from uncia.platforms.shims import reaper
+    from uncia.platforms.shims.python_handler import response, unanswered
+else:
+    import reaper
+    from python_handler import response, unanswered
+
 MOST_BODY = 64 << 20
 STARTED_TIMEOUT_S = 60
-MOST_MESSAGE = 500
-LIBC = ctypes.CDLL(None)
-
-
-def unanswered(kind: str, message: str) -> bytes:
-    """The body of what is no answer of the function's."""
-    return json.dumps({"errorType": kind, "errorMessage": message}).encode()
 
 
 class Process:
     """A process of the function: it answers events, one after the other."""
 
+    IS_LATE = False
+    """Whether it is started by its first event."""
+
     def __init__(self, config: dict[str, Any]) -> None:
         self.began = time.time_ns()
         self.name = uuid.uuid4().hex
         self.is_fresh = True
-        self.child: subprocess.Popen[bytes] = subprocess.Popen(
+        self.spent = reaper.Spent()
+        self.child = reaper.start(
             config["command"],
+            spent=self.spent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=None,
             cwd=config["folder"],
             env=config["environment"],
-            start_new_session=True,
-            # It must not outlive this process, however that ends.
-            preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
         )
 
     def ask(self, order: dict[str, Any], timeout_s: float) -> Any:
@@ -90,17 +89,23 @@ class Process:
             # What a child of the function's has printed between the answers.
             return None
 
-    def end(self) -> tuple[int, int]:
-        """Kill it with all that it has started; user and system CPU time in ns of its life."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.child.pid, signal.SIGKILL)
+    def end(self) -> tuple[int, int] | None:
+        """Kill it with all that it has started; user and system CPU time in ns of their lives.
+
+        Of the reaper above them, what it takes to end is in it. None if that is not known.
+        """
+        if self.child.returncode is not None:
+            return None  # it was ended before
+        user, system = reaper.end_tree(self.child.pid)
+        spent_user, spent_system = self.spent.times()
         for pipe in (self.child.stdin, self.child.stdout):
             with contextlib.suppress(OSError):  # what it was not given is lost with it
                 if pipe is not None:
                     pipe.close()
-        _, status, usage = os.wait4(self.child.pid, 0)
-        self.child.returncode = os.waitstatus_to_exitcode(status)
-        return round(usage.ru_utime * 1e9), round(usage.ru_stime * 1e9)
+        self.child.wait()
+        # The kernel divides times into both by samples: what one has too little is in the other.
+        user, system = user - spent_user, system - spent_system
+        return max(0, user + min(0, system)), max(0, system + min(0, user))
 
 
 class Places:
@@ -135,8 +140,9 @@ class Places:
 class Pool:
     """The places in which processes run; a request waits for one, in order."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], kind: type[Process] = Process) -> None:
         self.config = config
+        self.kind = kind
         self.places = Places()
         # To the kernel a process' parent is the thread that started it: one that stays is not of a
         # thread that ends with its client's connection.
@@ -150,7 +156,7 @@ class Pool:
 
     def start(self) -> Process:
         """A process that stays."""
-        return self.starter.submit(Process, self.config).result()
+        return self.starter.submit(self.kind, self.config).result()
 
     def renew(self) -> None:
         """Give back a place with another process in it, when that has loaded the function."""
@@ -172,8 +178,7 @@ class Pool:
         except BaseException:
             # The place must not be lost with what could not be started.
             if process is not None:
-                with contextlib.suppress(ChildProcessError):
-                    process.end()
+                process.end()
             self.places.put(None)
             raise
         if kept is None and self.config["mode"] == "warm":
@@ -189,7 +194,7 @@ class Pool:
         taken = time.time_ns()
         is_new = process is None
         process = process or (
-            self.start() if self.config["mode"] == "warm" else Process(self.config)
+            self.start() if self.config["mode"] == "warm" else self.kind(self.config)
         )
         timeout_s = self.config["timeout"]
         if is_new:
@@ -202,38 +207,31 @@ class Pool:
             "x-uncia-instance": process.name,
             "x-uncia-queued-ns": taken - arrived,
         }
-        headers["x-uncia-start"] = "cold" if is_new else "warm"
+        # Where a runtime is started by the first request, that is its start.
+        is_cold = is_new or (process.is_fresh and process.IS_LATE)
+        began = process.began if is_new else taken
+        headers["x-uncia-start"] = "cold" if is_cold else "warm"
         kept = process if self.config["mode"] == "warm" and answer is not None else None
-        used: tuple[int | None, int | None] = (None, None)
-        if answer is not None:
-            used = (answer["user"], answer["system"])
+        life: tuple[int, int] | None = None
         if kept is None:
             life = process.end()
-            # What it used for events before is not told apart.
-            used = life if answer is None and process.is_fresh else used
-        process.is_fresh = False
-        headers |= {"x-uncia-cpu-user-ns": used[0], "x-uncia-cpu-system-ns": used[1]}
         if answer is None:
+            if life is not None and process.is_fresh:
+                # What it used for events before is not known apart.
+                headers |= {"x-uncia-cpu-user-ns": life[0], "x-uncia-cpu-system-ns": life[1]}
             if is_late:
                 headers["x-uncia-outcome"] = "timeout"
                 message = f"no answer within {timeout_s} s"
                 return kept, (504, headers, unanswered("Timeout", message))
             message = "the process ended without an answer"
             return kept, (502, headers, unanswered("Exited", message))
-        headers |= {
-            "x-uncia-started-unix-ns": answer["started"],
-            "x-uncia-ended-unix-ns": answer["ended"],
-            "x-uncia-execution-ns": max(0, answer["ended"] - answer["started"]),
-        }
-        if is_new:
-            headers["x-uncia-initialization-ns"] = max(0, answer["started"] - process.began)
-        if "type" in answer:
-            body = unanswered(answer["type"], answer["message"])
-            headers["x-uncia-outcome"] = "function_error"
-            short = unanswered(answer["type"][:MOST_MESSAGE], answer["message"][:MOST_MESSAGE])
-            headers["x-uncia-error"] = base64.b64encode(short).decode()
-            return kept, (502, headers, body)
-        return kept, (200, headers, json.dumps(answer["result"]).encode())
+        process.is_fresh = False
+        if is_cold:
+            headers["x-uncia-initialization-ns"] = max(0, answer["started"] - began)
+        if "result" in answer:
+            answer["result"] = json.dumps(answer["result"])
+        status, measured, body = response(answer)
+        return kept, (status, headers | measured, body)
 
     def end(self) -> None:
         """End those that wait for a request."""
@@ -309,21 +307,31 @@ class Server(http.server.ThreadingHTTPServer):
         return connection, address
 
 
-def main() -> None:
-    """Serve until the input ends."""
-    config = json.loads(sys.stdin.readline())
+def join(config: dict[str, Any]) -> None:
+    """Join the control groups of a configuration."""
     for file in config["groups"]:
         Path(file).write_text("0", encoding="ascii")
-    pool = Handler.pool = Pool(config)
+
+
+def serve(pool: Pool) -> None:
+    """Serve by these processes until the input ends."""
+    Handler.pool = pool
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(json.dumps({"port": server.server_address[1]}), flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: reaper.leave())
     sys.stdin.read()
     server.shutdown()
     pool.end()
-    # Requests that are being served go with their processes, which die with this one.
-    os._exit(0)
+    reaper.leave()  # with the processes of requests that are being served
+
+
+def main() -> None:
+    """Serve by bare processes until the input ends."""
+    config = json.loads(sys.stdin.readline())
+    join(config)
+    reaper.adopt()
+    serve(Pool(config))
 
 
 if __name__ == "__main__":

@@ -3,55 +3,92 @@
 
 const fs = require("fs");
 const path = require("path");
+const crypto = require("crypto");
 const readline = require("readline");
 
-const [name, functionName] = process.argv.slice(2);
-const answers = fs.openSync("/proc/self/fd/1", "w");
-// What the function prints goes elsewhere than its answers.
-process.stdout.write = process.stderr.write.bind(process.stderr);
-for (const kind of ["log", "info", "debug"]) console[kind] = console.error;
-const [module_, attribute] = [name.slice(0, name.lastIndexOf(".")), name.slice(name.lastIndexOf(".") + 1)];
+const instance = crypto.randomBytes(16).toString("hex");
+const MOST_MESSAGE = 500;
 
 function unixNs() {
   return BigInt(Math.round((performance.timeOrigin + performance.now()) * 1e3)) * 1000n;
 }
 
-async function load() {
+// The handler MODULE.EXPORT of this folder.
+async function load(name) {
+  const [module_, attribute] = [name.slice(0, name.lastIndexOf(".")), name.slice(name.lastIndexOf(".") + 1)];
   const stem = path.join(process.cwd(), module_);
   for (const ending of [".mjs", ".js", ".cjs"]) {
-    if (fs.existsSync(stem + ending)) return ending === ".mjs" ? import(stem + ending) : require(stem + ending);
+    if (!fs.existsSync(stem + ending)) continue;
+    const loaded = await (ending === ".mjs" ? import(stem + ending) : require(stem + ending));
+    return loaded[attribute];
   }
   throw new Error(`there is no ${stem}.js`);
 }
 
+// What a handler learns of its invocation; the deadline is in Unix seconds.
+function context(functionName, awsRequestId, deadline) {
+  const getRemainingTimeInMillis = () => Math.max(0, deadline * 1000 - Date.now());
+  return { functionName, awsRequestId, functionVersion: "$LATEST", getRemainingTimeInMillis };
+}
+
+// A handler's answer: its result as a text of JSON, or what it threw; times and CPU time in ns.
+async function call(handler, event, given) {
+  // The clock first and last, so that one thread's CPU time is not longer than the execution.
+  const started = unixNs();
+  const before = process.cpuUsage();
+  let answer;
+  try {
+    const result = await new Promise((resolve, reject) => {
+      const promised = handler(event, given, (error, value) => (error ? reject(error) : resolve(value)));
+      if (promised && promised.then) promised.then(resolve, reject);
+      else if (handler.length < 3) resolve(promised);
+    });
+    answer = { result: JSON.stringify(result === undefined ? null : result) };
+  } catch (error) {
+    answer = { type: error && error.name || "Error", message: String(error && error.message || error) };
+  }
+  const used = process.cpuUsage(before);
+  const ended = unixNs();
+  return { ...answer, started, ended, user: used.user * 1000, system: used.system * 1000 };
+}
+
+// Status, headers and body of an answer.
+function response(answer) {
+  const headers = {
+    "x-uncia-instance": instance,
+    "x-uncia-started-unix-ns": String(answer.started),
+    "x-uncia-ended-unix-ns": String(answer.ended),
+    "x-uncia-execution-ns": String(answer.ended - answer.started),
+  };
+  if (answer.user !== undefined) {
+    headers["x-uncia-cpu-user-ns"] = String(answer.user);
+    headers["x-uncia-cpu-system-ns"] = String(answer.system);
+  }
+  if (answer.type === undefined) return { status: 200, headers, body: answer.result };
+  const said = (most) => JSON.stringify({
+    errorType: answer.type.slice(0, most), errorMessage: answer.message.slice(0, most),
+  });
+  headers["x-uncia-outcome"] = "function_error";
+  headers["x-uncia-error"] = Buffer.from(said(MOST_MESSAGE)).toString("base64");
+  return { status: 502, headers, body: said() };
+}
+
 async function main() {
-  const handler = (await load())[attribute];
+  const [name, functionName] = process.argv.slice(2);
+  const answers = fs.openSync("/proc/self/fd/1", "w");
+  // What the function prints goes elsewhere than its answers.
+  process.stdout.write = process.stderr.write.bind(process.stderr);
+  for (const kind of ["log", "info", "debug"]) console[kind] = console.error;
+  const handler = await load(name);
   fs.writeSync(answers, "{}\n"); // loaded
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const order = JSON.parse(line);
-    const context = {
-      functionName, awsRequestId: order.id, functionVersion: "$LATEST",
-      getRemainingTimeInMillis: () => Math.max(0, order.deadline * 1000 - Date.now()),
-    };
-    // The clock first and last, so that one thread's CPU time is not longer than the execution.
-    const started = unixNs();
-    const before = process.cpuUsage();
-    let answer;
-    try {
-      const result = await new Promise((resolve, reject) => {
-        const given = handler(order.event, context, (error, value) => (error ? reject(error) : resolve(value)));
-        if (given && given.then) given.then(resolve, reject);
-        else if (handler.length < 3) resolve(given);
-      });
-      answer = JSON.stringify({ result: result === undefined ? null : result });
-    } catch (error) {
-      answer = JSON.stringify({ type: error && error.name || "Error", message: String(error && error.message || error) });
-    }
-    const used = process.cpuUsage(before);
-    const ended = unixNs();
-    const times = `"started": ${started}, "ended": ${ended}, "user": ${used.user * 1000}, "system": ${used.system * 1000}`;
-    fs.writeSync(answers, `${answer.slice(0, -1)}, ${times}}\n`);
+    const { result, type, message, started, ended, user, system } =
+      await call(handler, order.event, context(functionName, order.id, order.deadline));
+    const what = type === undefined ? `"result": ${result}` : JSON.stringify({ type, message }).slice(1, -1);
+    fs.writeSync(answers, `{${what}, "started": ${started}, "ended": ${ended}, "user": ${user}, "system": ${system}}\n`);
   }
 }
 
-main().catch((error) => { console.error(error); process.exit(1); });
+module.exports = { load, context, call, response };
+if (require.main === module) main().catch((error) => { console.error(error); process.exit(1); });

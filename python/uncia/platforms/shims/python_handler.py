@@ -6,8 +6,12 @@ An event is a line of JSON: its ``id``, the ``event``, and the ``deadline`` in U
 an answer: ``result``, or ``type`` and ``message`` of what was raised; when the handler began and
 ended, in Unix ns; and the CPU time in ns that the process used meanwhile. Before the first answer
 an empty object says that the function is loaded.
+
+Frameworks that serve functions have it beside the handler, as ``uncia_handler.py``, and call it
+from their shims.
 """
 
+import base64
 import importlib
 import json
 import os
@@ -17,23 +21,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+NAME = os.urandom(16).hex()
+"""Of this process."""
+MOST_MESSAGE = 500
+
+Cpu = Callable[[], tuple[int, int]]
+
 
 class Context:
     """What a handler learns of its invocation, as far as there is anything to say."""
 
-    def __init__(self, name: str, order: dict[str, Any]) -> None:
+    def __init__(self, name: str, request_id: str, deadline: float) -> None:
         self.function_name = name
         self.function_version = "$LATEST"
-        self.aws_request_id = order["id"]
+        self.aws_request_id = request_id
         self.log_group_name = self.log_stream_name = ""
-        self._deadline = order["deadline"]
+        self._deadline = deadline
 
     def get_remaining_time_in_millis(self) -> int:
         """Return how long the invocation may go on."""
         return max(0, int((self._deadline - time.time()) * 1_000))
 
 
-def cpu_clock() -> Callable[[], tuple[int, int]]:
+def cpu_clock() -> Cpu:
     """A function that reads user and system CPU time in ns: of this process and its children.
 
     Of the latter, those that it has waited for.
@@ -52,6 +62,68 @@ def cpu_clock() -> Callable[[], tuple[int, int]]:
     return used
 
 
+def thread_cpu() -> tuple[int, int]:
+    """User and system CPU time in ns of this thread."""
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    return round(usage.ru_utime * 1e9), round(usage.ru_stime * 1e9)
+
+
+def load(name: str) -> Callable[[Any, Any], Any]:
+    """The handler ``MODULE.FUNCTION`` of this folder."""
+    sys.path.insert(0, str(Path.cwd()))
+    module, _, attribute = name.rpartition(".")
+    handler: Callable[[Any, Any], Any] = getattr(
+        importlib.import_module(module.replace("/", ".")), attribute
+    )
+    return handler
+
+
+def call(
+    handler: Callable[[Any, Any], Any],
+    event: Any,
+    context: Any,
+    used: Cpu,
+    encode: Callable[[Any], Any] = json.dumps,
+) -> dict[str, Any]:
+    """Call a handler; its answer, with the ``result`` as ``encode`` makes it."""
+    # The clock first and last, so that one thread's CPU time is not longer than the execution.
+    started = time.time_ns()
+    user, system = used()
+    answer: dict[str, Any]
+    try:
+        answer = {"result": encode(handler(event, context))}
+    except Exception as error:  # noqa: BLE001  # whatever a function raises is its answer
+        answer = {"type": type(error).__name__, "message": str(error)}
+    after = used()
+    ended = time.time_ns()
+    times = {"started": started, "ended": ended}
+    return answer | times | {"user": after[0] - user, "system": after[1] - system}
+
+
+def unanswered(kind: str, message: str) -> bytes:
+    """The body of what is no answer of the function's."""
+    return json.dumps({"errorType": kind, "errorMessage": message}).encode()
+
+
+def response(answer: dict[str, Any]) -> tuple[int, dict[str, Any], bytes]:
+    """Status, headers and body of an answer whose result is a text of JSON."""
+    headers: dict[str, Any] = {
+        "x-uncia-cpu-user-ns": answer["user"],
+        "x-uncia-cpu-system-ns": answer["system"],
+        "x-uncia-started-unix-ns": answer["started"],
+        "x-uncia-ended-unix-ns": answer["ended"],
+        "x-uncia-execution-ns": max(0, answer["ended"] - answer["started"]),
+    }
+    if "type" not in answer:
+        return 200, headers, answer["result"].encode()
+    headers["x-uncia-outcome"] = "function_error"
+    short = unanswered(answer["type"][:MOST_MESSAGE], answer["message"][:MOST_MESSAGE])
+    headers["x-uncia-error"] = base64.b64encode(short).decode()
+    return 502, headers, unanswered(answer["type"], answer["message"])
+
+
 def main() -> None:
     """Answer events until there are no more."""
     name, function = sys.argv[1:]
@@ -63,31 +135,18 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    sys.path.insert(0, str(Path.cwd()))
-    module, _, attribute = name.rpartition(".")
-    handler = getattr(importlib.import_module(module.replace("/", ".")), attribute)
+    handler = load(name)
     used = cpu_clock()
     answers.write("{}\n")  # loaded
     answers.flush()
     for line in events:
         order = json.loads(line)
-        # The clock first and last, so that one thread's CPU time is not longer than the execution.
-        started = time.time_ns()
-        user, system = used()
-        try:
-            answer = {"result": handler(order["event"], Context(function, order))}
-            text = json.dumps(answer)
-        except Exception as error:  # noqa: BLE001  # whatever a function raises is its answer
-            text = json.dumps({"type": type(error).__name__, "message": str(error)})
-        after = used()
-        ended = time.time_ns()
-        times = {
-            "started": started,
-            "ended": ended,
-            "user": after[0] - user,
-            "system": after[1] - system,
-        }
-        answers.write(text[:-1] + ", " + json.dumps(times)[1:] + "\n")
+        context = Context(function, order["id"], order["deadline"])
+        answer = call(handler, order["event"], context, used)
+        result = answer.pop("result", None)
+        text = json.dumps(answer)
+        answers.write(text if result is None else f'{{"result": {result}, {text[1:]}')
+        answers.write("\n")
         answers.flush()
 
 

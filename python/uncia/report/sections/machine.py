@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from uncia.doctor.monitor import NOISE
 from uncia.report import numbers, plots
 from uncia.report.data import RunData
 from uncia.report.numbers import count, figure
@@ -15,6 +16,7 @@ from uncia.report.sections import Rows
 from uncia.report.table import Column, Table
 from uncia.report.vega import MAX_POINTS
 from uncia.stats import columns
+from uncia.stats.columns import pc
 from uncia.stats.quantiles import Floats, quantiles_of
 from uncia.units import NS_PER_S
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POSITION: Final = 120
-ROWS: Final = Rows("machine", {"cgroup": None, "monitor": None})
+ROWS: Final = Rows("machine", {"cgroup": None})
 
 _PERCENT: Final = "_percent"
 _UNITS: Final = {_PERCENT: "%", "_bytes": "bytes"}
@@ -30,7 +32,11 @@ _MAX_SERIES: Final = 6
 
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
-    """Show the recorded counters, and facts from the run's description."""
+    """Show what the monitor beside every run recorded, and facts from the run's description."""
+    # Runs of earlier versions have it without a name.
+    named = pc.coalesce(columns.words(rows, "monitor"), NOISE)
+    of_machine = pc.starts_with(columns.words(rows, "counter"), "monitor.")
+    rows = rows.filter(pc.and_(pc.equal(named, NOISE), pc.invert(of_machine)))
     series = _series(rows)
     machine = run.meta.get("machine")
     facts = _facts(machine) if isinstance(machine, Mapping) else []

@@ -96,7 +96,8 @@ def page(suite: Suite, judged: Sequence[Judged], way: str) -> Page:
         kicker="Uncia dashboard",
         summary=suite.form.description,
         verdict="" if newest is None else _fate(newest),
-        good=newest is None or (newest.time.status == "whole" and not newest.violated),
+        good=newest is None
+        or (all(it.verdict == "holds" for it in newest.findings) and newest.time.status == "whole"),
         facts=[("Suite", suite.name), ("Times", numbers.count(len(judged)))],
         warnings=[
             f"{item.time.name}: {item.time.reason}"
@@ -125,10 +126,19 @@ def _fate(item: Judged) -> str:
     """What came of a time, in a sentence."""
     if item.time.status != "whole":
         return f"The last time {item.time.status}: {item.time.reason}."
-    if not item.violated:
+    if item.violated:
+        subjects = ", ".join(dict.fromkeys(finding.subject for finding in item.violated))
+        return f"The last time violates conditions: {subjects}."
+    open_ = [finding for finding in item.findings if finding.verdict == "not judged"]
+    if not open_:
         return "The last time violates no condition."
-    subjects = ", ".join(dict.fromkeys(finding.subject for finding in item.violated))
-    return f"The last time violates conditions: {subjects}."
+    first = f"{open_[0].subject}: {open_[0].reason}"
+    if len(open_) == len(item.findings):
+        return f"Of the last time nothing is judged, such as {first}."
+    return (
+        f"The last time violates no condition, but {len(open_)} of {len(item.findings)} were not"
+        f" judged, such as {first}."
+    )
 
 
 def _trend(suite: Suite, entry: str, judged: Sequence[Judged], way: str, share: int) -> Section:

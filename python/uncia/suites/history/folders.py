@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -23,12 +23,21 @@ from typing import IO, Any, Final
 
 from uncia import locks
 from uncia.errors import UnciaError
+from uncia.stats import gates
+from uncia.suites import described
 from uncia.suites.perform import write_text
 
 HISTORY: Final = "history.json"
 REPEAT: Final = "repeat.json"
 
 _FORM: Final = 1
+_REPEAT_KEYS: Final = {
+    "suite": str,
+    "begun": str,
+    "quick": bool,
+    "runs": list,
+    "conditions": list,
+}
 _LOCK: Final = ".lock"
 _INDEX_LOCK: Final = ".index.lock"
 _GLANCES: Final = 20
@@ -68,19 +77,22 @@ class Repeat:
         Raises:
             ForeignError: it is missing or damaged.
         """
-        content = _read(folder / REPEAT)
+        content = _read(folder / REPEAT, _REPEAT_KEYS)
+        ended = content.get("ended")
+        conditions = [str(text) for text in content["conditions"]]
         try:
-            ended = content["ended"]
-            return cls(
-                str(content["suite"]),
-                str(content["begun"]),
-                bool(content["quick"]),
-                [str(name) for name in content["runs"]],
-                [str(text) for text in content["conditions"]],
-                None if ended is None else str(ended),
-            )
-        except (KeyError, TypeError) as error:
-            raise ForeignError(f"{folder / REPEAT} is damaged: {error!r}") from error
+            for text in conditions:
+                gates.parse(text)
+        except UnciaError as error:
+            raise ForeignError(f"{folder / REPEAT} is damaged: {error.message}") from error
+        return cls(
+            content["suite"],
+            content["begun"],
+            content["quick"],
+            [str(name) for name in content["runs"]],
+            conditions,
+            None if ended is None else str(ended),
+        )
 
     def write(self, folder: Path) -> None:
         """Write the file atomically.
@@ -142,10 +154,7 @@ def suite_of(folder: Path) -> str:
             f"{folder} holds no history of a suite",
             hint="One is made by: uncia suite repeat SUITE --history DIR",
         )
-    suite = _read(folder / HISTORY).get("suite")
-    if not isinstance(suite, str):
-        raise ForeignError(f"{folder / HISTORY} is damaged: it names no suite")
-    return suite
+    return str(_read(folder / HISTORY, {"suite": str})["suite"])
 
 
 @contextmanager
@@ -270,18 +279,19 @@ def begin(folder: Path, repeat: Repeat, moment: datetime) -> Path:
     return path
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """A JSON file of this form.
+def _read(path: Path, keys: Mapping[str, type]) -> dict[str, Any]:
+    """A JSON file of this form with these keys.
 
     Raises:
         ForeignError: it is missing, damaged, or of another form.
     """
+    if not path.exists():
+        raise ForeignError(f"{path} is missing")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ForeignError(f"{path} is missing") from error
-    except (OSError, ValueError) as error:
-        raise ForeignError(f"{path} is damaged: {error}") from error
-    if not isinstance(content, dict) or content.get("form") != _FORM:
-        raise ForeignError(f"{path} is damaged, or written by another version of uncia")
+        content = described.read(path, {"form": int, **keys})
+    except UnciaError as error:
+        raise ForeignError(error.message) from error
+    if content["form"] != _FORM:
+        form = content["form"]
+        raise ForeignError(f"{path} was written by another version of uncia (form {form})")
     return content

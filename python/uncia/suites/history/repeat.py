@@ -21,7 +21,7 @@ from uncia.experiment.progress import Reporter
 from uncia.stats.verdicts import Finding
 from uncia.suites import page, perform, results, simulated
 from uncia.suites.catalogue import Suite, SuiteEntry, experiment_file
-from uncia.suites.history import folders, index, judging
+from uncia.suites.history import conditions, folders, index, judging
 from uncia.suites.history.folders import ForeignError, Repeat
 from uncia.suites.history.judging import Judged
 from uncia.suites.perform import State
@@ -58,14 +58,16 @@ class Plan:
     command: str | None
 
 
-def check(entries: Sequence[SuiteEntry]) -> None:
-    """Check that times of these entries can be read by a history.
+def check(plan: Plan) -> None:
+    """Check that times of a plan can be read by a history, and judged by its conditions.
 
     A time is read run by run, and a sweep is many: it could never be whole.
 
     Raises:
-        UnciaError: one of them is a simulation with a sweep.
+        UnciaError: an entry is a simulation with a sweep or has runs without requests, or a
+            condition names what no time has.
     """
+    entries = plan.entries
     swept = [
         entry.name
         for entry in entries
@@ -80,6 +82,17 @@ def check(entries: Sequence[SuiteEntry]) -> None:
             f"a history cannot compare simulations with a sweep: {', '.join(swept)}",
             hint="Choose other entries with --only, or carry these out with: uncia suite run",
         )
+    without_requests = [
+        entry.name
+        for entry in entries
+        if any(not perform.lacks(entry, name) for name in sorted(entry.traced | entry.locality))
+    ]
+    if without_requests:
+        raise UnciaError(
+            f"a history cannot compare runs without requests: {', '.join(without_requests)}",
+            hint="Choose other entries with --only, or carry these out with: uncia suite run",
+        )
+    conditions.check(plan.suite, entries, plan.conditions, plan.tariffs, quick=plan.quick)
 
 
 def once(plan: Plan, reporter: Reporter) -> tuple[Judged, int | None]:

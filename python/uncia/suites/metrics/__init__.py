@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from uncia.errors import UnciaError
 
@@ -39,6 +39,9 @@ class Metric:
         simulate: the value for each seed of a simulated subject, None where there is none; None
             for metrics of others.
         profile: the figure of functions of a trace; None for metrics of others.
+        locality: the value of a line of `uncia.suites.locality`, of which there is one for each
+            seed; None for metrics of others.
+        is_of_fits: whether it is of the power laws that entries draw.
         is_geometric: whether its mean over seeds is the geometric one, as of rates, times and
             ratios; of parts of a whole it is the arithmetic one.
         counts_all: whether what failed is in the figure as well.
@@ -51,6 +54,8 @@ class Metric:
     compute: Callable[[SubjectRows, str], Figure] | None = None
     simulate: Callable[[SimulatedRows], Sequence[float | None]] | None = None
     profile: Callable[[TracedGroup], Figure] | None = None
+    locality: Callable[[Mapping[str, Any]], float | None] | None = None
+    is_of_fits: bool = False
     is_geometric: bool = True
     counts_all: bool = False
 

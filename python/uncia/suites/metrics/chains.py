@@ -41,7 +41,7 @@ def _known(subject: SubjectRows) -> tuple[list[ChainParts], str]:
 def _mean(value: Callable[[ChainParts], float], subject: SubjectRows, tariff: str) -> Figure:
     """The mean over chains."""
     del tariff
-    parts, why = _known(subject)
+    parts, why = subject.once(_known)
     if not parts:
         return Figure(None, why=why)
     values = np.array([value(it) for it in parts], dtype=np.float64)
@@ -55,7 +55,7 @@ def _mean(value: Callable[[ChainParts], float], subject: SubjectRows, tariff: st
 def _over_self(name: str, subject: SubjectRows, tariff: str) -> Figure:
     """A sum over all chains, over that of own work; both are of the same resampled chains."""
     del tariff
-    parts, why = _known(subject)
+    parts, why = subject.once(_known)
     amounts = [getattr(it, name) for it in parts]
     if not parts or None in amounts:
         return Figure(None, why=why or "the platform does not say what it bills for")
@@ -86,7 +86,7 @@ def _cost(subject: SubjectRows, tariff: str) -> Figure:
     """The bill of a million chains, without what steps of workflows cost."""
     from uncia.tariffs import bill
 
-    table, chain, count = _invoked(subject)
+    table, chain, count = subject.once(_invoked)
     if count == 0:
         return Figure(None, why="nothing was invoked")
     order = bootstrap.generator(bootstrap.SEED, "chains", subject.name).permutation(count)
@@ -111,7 +111,7 @@ def _cost(subject: SubjectRows, tariff: str) -> Figure:
 def _memory_time(subject: SubjectRows, tariff: str) -> Figure:
     """Memory times billed time of all that a chain causes: the bill of the paper."""
     del tariff
-    table, chain, count = _invoked(subject)
+    table, chain, count = subject.once(_invoked)
     # Nobody pays for what was preempted.
     is_kept = pc.invert(columns.is_preempted(table))
     table, chain = table.filter(is_kept), chain[is_kept.to_numpy().astype(bool)]
@@ -128,18 +128,22 @@ def _memory_time(subject: SubjectRows, tariff: str) -> Figure:
     return Figure(float(sums.mean()), bootstrap.means(sums, rng), count)
 
 
-def _gap(name: str, subject: SubjectRows, tariff: str) -> Figure:
-    """From the end of a stage of a sequence to the start of the next, by the platform's clock."""
-    del tariff
-    table = subject.invocations
-    described = hops.chains_of(subject.meta)
+def _gaps(subject: SubjectRows) -> Ints:
+    """The times between stages of sequences, ascending, in ns."""
+    described = columns.chains_of(subject.meta)
     times = [
         time
-        for stream, chains in hops.by_stream(table, described).items()
+        for stream, chains in hops.by_stream(subject.invocations, described).items()
         if described[stream]["kind"] == "sequence"
         for time in hops.times_between(chains).values()
     ]
-    values = np.sort(np.array(times, dtype=np.int64))
+    return np.sort(np.array(times, dtype=np.int64))
+
+
+def _gap(name: str, subject: SubjectRows, tariff: str) -> Figure:
+    """From the end of a stage of a sequence to the start of the next, by the platform's clock."""
+    del tariff
+    values = subject.once(_gaps)
     order = QUANTILES[name]
     value, n, needed = quantile(values, order), int(values.size), minimum_rows(order)
     if value is None:

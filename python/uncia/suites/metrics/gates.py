@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _figure(name: str, subject: SubjectRows, tariff: str) -> Figure:
     del tariff
-    return subject.compared[subject.name, name, ""]
+    return subject.compared(name)
 
 
 def _cost(subject: SubjectRows, tariff: str) -> Figure:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def _values(path: tuple[str, ...], factor: float, subject: SimulatedRows) -> Sequence[float | None]:
-    return [_at(values, path, factor) for values in subject.values]
+    return [at(values, path, factor) for values in subject.values]
 
 
-def _at(values: Any, path: tuple[str, ...], factor: float = 1) -> float | None:
+def at(values: Any, path: tuple[str, ...], factor: float = 1) -> float | None:
     """The number at a path; None if there is none, or no such class of invocations."""
     for key in path:
         values = values.get(key) if isinstance(values, dict) else None
@@ -27,7 +27,7 @@ def _relative(path: tuple[str, ...], subject: SimulatedRows) -> Sequence[float |
     """A number in percent of that of the file's first model, seed by seed."""
     shares: list[float | None] = []
     for values, base in zip(subject.values, subject.base_values, strict=True):
-        mine, other = _at(values, path), _at(base, path)
+        mine, other = at(values, path), at(base, path)
         shares.append(None if mine is None or not other else 100 * mine / other)
     return shares
 

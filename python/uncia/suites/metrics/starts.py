@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NS_PER_MS: Final = 1e6
 PREPARE: Final = ("fetch", "unpack", "cgroup", "spawn", "assign", "network", "mount", "mounts")
 PULL: Final = ("fetch", "unpack")
-LOAD: Final = ("extensions", "exec", "runtime", "fork", "handler")
+LOAD: Final = ("extensions", "exec", "runtime", "fork", "restore", "handler")
 PHASES: Final = (*PREPARE, *LOAD, "thaw")
 """What the platform calls them (docs/explanation/cold-start.md)."""
 

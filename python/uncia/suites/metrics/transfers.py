@@ -42,7 +42,7 @@ def _draws(subject: SubjectRows, times: Ints) -> Floats:
 
 def _quantile(name: str, subject: SubjectRows, tariff: str) -> Figure:
     del tariff
-    times, _, why = _times(subject)
+    times, _, why = subject.once(_times)
     order = QUANTILES[name]
     value, n, needed = quantile(times, order), int(times.size), minimum_rows(order)
     if value is None:
@@ -67,7 +67,7 @@ def _tail(subject: SubjectRows, tariff: str) -> Figure:
 
 def _bandwidth(subject: SubjectRows, tariff: str) -> Figure:
     """The payload's size over the median, Mb/s."""
-    _, size, _ = _times(subject)
+    _, size, _ = subject.once(_times)
     median = _quantile("p50", subject, tariff)
     if median.value is None:
         return median

@@ -36,7 +36,7 @@ def importers() -> dict[str, Importer]:
     """Return all importers by name."""
     modules = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
-        if info.name != "base":
+        if info.name != "base" and not info.name.startswith("_"):
             module = cast(Importer, importlib.import_module(f"{__name__}.{info.name}"))
             modules[module.NAME] = module
     return modules

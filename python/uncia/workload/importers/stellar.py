@@ -11,15 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any, Final, Literal
-
-from pydantic import Field
+from typing import Any, Final
 
 from uncia import yamlio
 from uncia.errors import UnciaError
-from uncia.forms import Form
 from uncia.units import format_duration, parse_duration
-from uncia.workload.importers.base import Imported, Number, Options, duration, name_of
+from uncia.workload.importers._stellar_file import Config, SubExperiment, spelled
+from uncia.workload.importers.base import Imported, Options, duration, name_of
 
 NAME: Final = "stellar"
 DESCRIPTION: Final = "STeLLAR's experiment configurations (JSON)"
@@ -27,6 +25,10 @@ DESCRIPTION: Final = "STeLLAR's experiment configurations (JSON)"
 _SEED: Final = 1
 _DEFAULT_MEMORY_MB: Final = 128
 _CHAIN_TIMEOUT: Final = "60s"
+# Of functions that hand on up to a gigabyte by the store.
+_STORE_TIMEOUT: Final = "5min"
+# A zip file of more than 50 MB is uploaded through the store, what is beside the filler included.
+_LARGEST_UPLOAD: Final = 40 << 20
 # The languages of STeLLAR that functions of the catalogue may have too, by how their names begin.
 _LANGUAGES: Final = {
     "python": "python",
@@ -51,50 +53,9 @@ _COMPUTED: Final = ("ID", "BusySpinIncrements", "Endpoints", "Routes")
 _FORGOTTEN: Final = ("RepurposeIdentifier",)
 # What Uncia lacks, by the key that asks for it.
 _LACKING: Final = {
-    "StorageTransfer": "stores between functions",
     "SnapStartEnabled": "snapshots of started instances (SnapStart)",
     "CPUBoostEnabled": "more CPU during a start (CPU boost)",
 }
-
-
-class SubExperiment(Form):
-    """One entry of ``SubExperiments``."""
-
-    Title: str = ""
-    Function: str = "producer-consumer"
-    Handler: str | None = None
-    Runtime: str | None = None
-    PackageType: str = "Zip"
-    PackagePattern: str | None = None
-    Bursts: int = Field(0, ge=0)
-    BurstSizes: list[int] = Field(default_factory=list)
-    IATSeconds: Number = Fraction(0)
-    IATType: Literal["stochastic", "deterministic", "step"] = "stochastic"
-    DesiredServiceTimes: list[str] = Field(default_factory=list)
-    PayloadLengthBytes: int = Field(0, ge=0)
-    Parallelism: int = Field(1, ge=0)
-    FunctionMemoryMB: int = Field(0, ge=0)
-    FunctionImageSizeMB: Number = Fraction(0)
-    DataTransferChainLength: int = Field(1, ge=0)
-    StorageTransfer: bool = False
-    SnapStartEnabled: bool = False
-    CPUBoostEnabled: bool = False
-    Visualization: str | None = None
-    RepurposeIdentifier: Any = None
-    ID: Any = None
-    BusySpinIncrements: Any = None
-    Endpoints: Any = None
-    Routes: Any = None
-
-
-class Config(Form):
-    """The whole file."""
-
-    Sequential: bool = False
-    Provider: str = "aws"
-    Runtime: str | None = None
-    Function: Any = None
-    SubExperiments: list[SubExperiment] = Field(min_length=1)
 
 
 def recognises(data: dict[str, Any]) -> bool:
@@ -109,7 +70,7 @@ def convert(document: yamlio.Document, options: Options) -> Imported:
         UnciaError: unknown keys, bad values, or what Uncia does not have (file, line, key).
     """
     imported = Imported("experiment", {})
-    config = yamlio.validate(Config, _spelled(document, imported.warnings))
+    config = yamlio.validate(Config, spelled(document, imported.warnings))
     _warn_of_the_whole(config, options, imported)
     builder = _Builder(document, config, options, imported)
     for position in range(len(config.SubExperiments)):
@@ -121,38 +82,12 @@ def convert(document: yamlio.Document, options: Options) -> Imported:
         "description": "STeLLAR's experiment",
         "seed": _SEED,
         "platform": {"kind": options.platform},
+        **({"services": builder.services} if builder.services else {}),
         "functions": builder.functions,
         **({"chains": builder.chains} if builder.chains else {}),
         "experiments": builder.experiments,
     }
     return imported
-
-
-def _spelled(document: yamlio.Document, warnings: list[str]) -> yamlio.Document:
-    """Return the document with STeLLAR's spelling of keys, because Go ignores their case.
-
-    A key in two spellings is there twice, of which the last counts: a warning.
-    """
-
-    def respell(data: Any, form: type[Form], place: str = "") -> Any:
-        if not isinstance(data, dict):
-            return data
-        known: dict[str, str] = {key.lower(): key for key in form.model_fields}
-        result: dict[str, Any] = {}
-        for key, value in data.items():
-            name = known[key.lower()] if key.lower() in known else str(key)
-            if name in result:
-                warnings.append(f"{place}{name}: the key is there again as {key}, which counts")
-            result[name] = value
-        return result
-
-    data = respell(document.data, Config)
-    if isinstance(data.get("SubExperiments"), list):
-        data["SubExperiments"] = [
-            respell(sub, SubExperiment, f"SubExperiments[{index}].")
-            for index, sub in enumerate(data["SubExperiments"])
-        ]
-    return document.with_data(data)
 
 
 def _warn_of_the_whole(config: Config, options: Options, imported: Imported) -> None:
@@ -186,6 +121,7 @@ class _Builder:
         self.imported = imported
         self.functions: dict[str, Any] = {}
         self.chains: dict[str, Any] = {}
+        self.services: dict[str, Any] = {}
         self.experiments: dict[str, Any] = {}
         self._names: dict[tuple[object, ...], str] = {}
 
@@ -228,10 +164,10 @@ class _Builder:
         for key, feature in _LACKING.items():
             if getattr(sub, key):
                 raise refuse((*key_path, key), f"Uncia lacks {feature}")
-        if sub.DataTransferChainLength > 1 and sub.PayloadLengthBytes:
+        if sub.has_payload and set(sub.DesiredServiceTimes) - {"0ms", "0s"}:
             raise refuse(
-                (*key_path, "PayloadLengthBytes"),
-                "Uncia lacks a function that hands a payload on to the next of a chain",
+                (*key_path, "DesiredServiceTimes"),
+                "Uncia lacks a function that hands a payload on and burns CPU time",
             )
         if sub.Bursts == 0:
             raise refuse((*key_path, "Bursts"), "no bursts: nothing would be sent")
@@ -264,7 +200,8 @@ class _Builder:
         if self.options.runtime is not None:
             return self.options.runtime
         named = (sub.Runtime or self.config.Runtime or _HELLO[sub.Function.lower()]).lower()
-        source = "hello" if set(sub.DesiredServiceTimes) <= {"0ms"} else "spin"
+        is_busy = not set(sub.DesiredServiceTimes) <= {"0ms"}
+        source = "relay" if sub.has_payload else "spin" if is_busy else "hello"
         from uncia import functions
 
         languages = functions.load(source).runtime_names
@@ -300,8 +237,15 @@ class _Builder:
                 f" functions get {sub.FunctionMemoryMB} MB"
             )
         if sub.PackageType != "Zip":
+            warn(f"{entry}.PackageType: the original ignores it on AWS; here functions are images")
+        if sub.PayloadLengthBytes and not sub.is_chain:
+            warn(f"{entry}.PayloadLengthBytes: the original uses it within chains alone; left out")
+        if sub.StorageTransfer and not sub.has_payload:
+            warn(f"{entry}.StorageTransfer: there is no chain with a payload to store; left out")
+        if sub.StorageTransfer and sub.has_payload:
             warn(
-                f"{entry}.PackageType {sub.PackageType!r}: the original ignores it on AWS; left out"
+                f"{entry}.StorageTransfer: the original stores, and never loads; here the next"
+                " function loads what was stored"
             )
         given = sub.model_fields_set
         for key in _COMPUTED:
@@ -319,8 +263,6 @@ class _Builder:
                 " answered (a closed loop)"
             )
             return
-        if sub.PayloadLengthBytes and sub.DataTransferChainLength <= 1:
-            warn(f"{entry}.PayloadLengthBytes: the original uses it within chains alone; left out")
         if len(set(sub.DesiredServiceTimes)) > 1:
             warn(
                 f"{entry}.DesiredServiceTimes: taken in turn, round by round, as documented; the"
@@ -347,7 +289,7 @@ class _Builder:
         service: Sequence[int],
     ) -> dict[str, Any]:
         replicas = max(1, sub.Parallelism)
-        is_chain = sub.DataTransferChainLength > 1
+        is_chain = sub.is_chain
         in_turn = (
             replicas > 1
             and not is_chain
@@ -436,14 +378,32 @@ class _Builder:
     ) -> dict[str, Any]:
         """Return a stream; ``loop`` is its ``arrivals`` or ``closed``."""
         parameters = {"parameters": {"cpu": format_duration(service_ns)}} if service_ns else {}
-        if sub.DataTransferChainLength > 1:
-            stage = {"function": function, "repeat": sub.DataTransferChainLength, **parameters}
-            return {"chain": self._chain(function, stage), "kind": "nested", **loop}
+        if sub.is_chain:
+            chain = self._chain(function, self._stages(sub, function, parameters))
+            return {"chain": chain, "kind": "nested", **loop}
         return {"function": function, **loop, **parameters}
 
-    def _chain(self, function: str, stage: dict[str, Any]) -> str:
-        """Return the name of a chain of one repeated stage; adds it if it is new."""
-        chain = {"stages": {"link": stage}}
+    @staticmethod
+    def _stages(sub: SubExperiment, function: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the stages of a chain: each like the others, or what hands a payload on."""
+        length = sub.DataTransferChainLength
+        if not sub.has_payload:
+            return {"link": {"function": function, "repeat": length, **parameters}}
+        by = "store" if sub.StorageTransfer else "inline"
+        made = {"size": f"{sub.PayloadLengthBytes}B", "by": by}
+        taken = {"payload": "{{answer.payload}}"}
+        passing: dict[str, Any] = {"function": function, "parameters": {**taken, **made}}
+        if length > 3:
+            passing["repeat"] = length - 2
+        return {
+            "send": {"function": function, "parameters": made},
+            **({"pass": passing} if length > 2 else {}),
+            "take": {"function": function, "parameters": {**taken, "size": "0B"}},
+        }
+
+    def _chain(self, function: str, stages: dict[str, Any]) -> str:
+        """Return the name of a chain of these stages; adds it if it is new."""
+        chain = {"stages": stages}
         for name, known in self.chains.items():
             if known == chain:
                 return name
@@ -490,20 +450,30 @@ class _Builder:
         """Return the name of the function that serves a stream; adds it if it is new."""
         memory = sub.FunctionMemoryMB or _DEFAULT_MEMORY_MB
         function: dict[str, Any] = {
-            "source": "spin" if service_ns else "hello",
+            "source": "relay" if sub.has_payload else "spin" if service_ns else "hello",
             "runtime": runtime,
             "memory": f"{memory}MB",
         }
-        if sub.DataTransferChainLength > 1:
+        is_stored = sub.has_payload and sub.StorageTransfer
+        if sub.is_chain:
             # A function waits for those after it, which may have to start first.
-            function["timeout"] = _CHAIN_TIMEOUT
-        if sub.FunctionImageSizeMB:
-            size = round(sub.FunctionImageSizeMB * (1 << 20))
+            function["timeout"] = _STORE_TIMEOUT if is_stored else _CHAIN_TIMEOUT
+        if is_stored:
+            function["reach"] = ["store"]
+            self.services["store"] = {}
+        size = round(sub.FunctionImageSizeMB * (1 << 20))
+        if size:
             function["filler"] = f"{size}B"
+        if sub.PackageType != "Zip":
+            function["package"] = "container"
+            self.services["registry"] = {}
+        elif size > _LARGEST_UPLOAD:
+            function["code"] = "fetched"
+            self.services["store"] = {}
         if replicas > 1:
             function["replicas"] = replicas
         # Replicas are alike, and yet functions of their own.
-        identity = (sub.Function, replica, *function.values())
+        identity = (sub.Function, replica, *map(str, function.values()))
         if identity not in self._names:
             suffix = "" if replica is None else f"-{replica}"
             name = name_of(f"{sub.Function}-{memory}{suffix}", self.functions)

@@ -30,6 +30,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         let (orders, ordered) = mpsc::unbounded_channel();
         let name = ids::instance().into();
         let mut state = InstanceState::new(name, function, orders, worker);
+        state.hint_idle = self.scheduler.reads_hints().then_some(0);
         state.worker_name = self.host.worker_name(worker);
         state.counts_reservations =
             self.config.counts_reservations() || self.host.counts_reservations(worker);

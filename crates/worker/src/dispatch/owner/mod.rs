@@ -19,6 +19,7 @@ use uncia_policy::{
 };
 
 use super::events::{Delayed, DelayedEvents, QueuedEvent};
+use super::hints::HintCounts;
 use super::host::{InstanceHost, Log};
 use super::instances::InstanceState;
 use super::message::{FailedStart, Message, Order, Overview, Preemption, Readiness};
@@ -88,6 +89,7 @@ pub(super) struct Owner<H: InstanceHost, L: Log> {
     /// Kept to spare an allocation for each event.
     decisions: Vec<Decision>,
     relief: Arc<Relief>,
+    hints: Arc<HintCounts>,
 }
 
 impl<H: InstanceHost, L: Log> Owner<H, L> {
@@ -97,7 +99,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         log: Arc<L>,
         scheduler: Scheduler,
         inbox: UnboundedSender<Message>,
-        relief: Arc<Relief>,
+        (relief, hints): (Arc<Relief>, Arc<HintCounts>),
     ) -> Self {
         Self {
             config,
@@ -124,6 +126,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             finish_waiters: Vec::new(),
             decisions: Vec::new(),
             relief,
+            hints,
         }
     }
 
@@ -197,6 +200,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             Message::Delete(function) => self.delete(&function),
             Message::Submit(submission, answer) => self.submit(*submission, answer),
             Message::Accept(event) => self.enqueue(*event),
+            Message::Hint(function, hint) => self.hint(function, hint),
             Message::Ready { instance, phases, restored, initialization_ns, cgroup } => {
                 if let Some(state) = self.instances.get_mut(&instance) {
                     state.cgroup = cgroup;
@@ -367,6 +371,16 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             }
             Decision::SetCpu { instance, assignment } => {
                 self.order(instance, Order::SetCpu(assignment));
+            }
+            Decision::Hold { instance } => {
+                if let Some(state) = self.instances.get_mut(&instance) {
+                    state.hold();
+                }
+            }
+            Decision::Release { instance } => {
+                if let Some(state) = self.instances.get_mut(&instance) {
+                    state.release();
+                }
             }
             Decision::WakeAt(at) => self.wake_at = Some(at),
         }

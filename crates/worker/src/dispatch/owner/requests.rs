@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use uncia_clock::Moment;
-use uncia_policy::{Event, Rejection, RequestId};
+use uncia_policy::{Event, FunctionId, Rejection, RequestId};
 
 use super::{Owner, Refusal};
 use crate::dispatch::events::{AttemptEnd, Delayed, NextAttempt, QueuedEvent};
 use crate::dispatch::host::{InstanceHost, Log};
 use crate::dispatch::requests::{PendingRequest, Source};
-use crate::dispatch::{Completion, Disposition, Submission, row};
+use crate::dispatch::{Completion, Disposition, GivenHint, Submission, row};
 use crate::instance::Outcome;
 use crate::meterlog::Recorded;
 
@@ -28,7 +28,9 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             passage,
             client_context,
             invoked_arn,
+            hint,
         } = submission;
+        let function_id = function.id;
         let request = PendingRequest {
             function,
             request_id: Arc::from(request_id),
@@ -46,7 +48,24 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             undelivered: 0,
             source: Source::Client(answer),
         };
-        self.arrive(request, false);
+        let id = self.arrive(request, false);
+        // One that was turned away has invoked nothing.
+        if let Some(hint) = hint.filter(|_| self.requests.contains_key(&id)) {
+            self.hint(function_id, hint);
+        }
+    }
+
+    /// Tells the scheduler what a request of the function says of those to come.
+    pub(super) fn hint(&mut self, function: FunctionId, given: GivenHint) {
+        let mut decisions = std::mem::take(&mut self.decisions);
+        let answer = self.scheduler.on_hint(self.now(), function, given.hint, &mut decisions);
+        for decision in decisions.drain(..) {
+            self.carry_out(decision);
+        }
+        self.decisions = decisions;
+        self.hints.note(answer.is_taken());
+        // Whoever asked may have gone away.
+        let _ = given.answer.send(answer);
     }
 
     /// Has an accepted event wait for its turn.
@@ -69,7 +88,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         self.arrive(request, true);
     }
 
-    fn arrive(&mut self, request: PendingRequest, can_wait: bool) {
+    fn arrive(&mut self, request: PendingRequest, can_wait: bool) -> RequestId {
         let function = request.function.id;
         let id = RequestId(self.next_request);
         self.next_request += 1;
@@ -78,6 +97,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
         }
         self.requests.insert(id, request);
         self.notify_scheduler(Event::Arrival { request: id, function, can_wait });
+        id
     }
 
     pub(super) fn take_request(&mut self, id: RequestId) -> Option<PendingRequest> {

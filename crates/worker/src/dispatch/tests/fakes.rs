@@ -1,6 +1,7 @@
 //! A host and a log that only behave like the real ones: what happens, and when, dice decide.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(super) struct FakeHost {
     pub invocations: Arc<Mutex<Vec<String>>>,
     /// Functions for which something is kept.
     pub kept: Arc<Mutex<BTreeSet<String>>>,
+    /// So many times instances will not be frozen for now.
+    pub refusals: Arc<AtomicU32>,
 }
 
 #[derive(Clone)]
@@ -63,6 +66,7 @@ impl FakeHost {
             alive: Arc::default(),
             invocations: Arc::default(),
             kept: Arc::default(),
+            refusals: Arc::default(),
         }
     }
 
@@ -171,12 +175,23 @@ impl RunningInstance for FakeInstance {
     }
 
     async fn freeze(&self) -> std::io::Result<()> {
-        self.host.dice.pass(200).await;
-        if *self.alive.borrow() { Ok(()) } else { Err(std::io::Error::other("it has ended")) }
+        let less = |refusals: u32| refusals.checked_sub(1);
+        let refusals = &self.host.refusals;
+        if refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+            || self.host.unlucky(10)
+        {
+            return Err(std::io::ErrorKind::ResourceBusy.into());
+        }
+        self.thaw().await
+    }
+
+    async fn free(&self) {
+        self.host.dice.pass(5_000).await;
     }
 
     async fn thaw(&self) -> std::io::Result<()> {
-        self.freeze().await
+        self.host.dice.pass(200).await;
+        if *self.alive.borrow() { Ok(()) } else { Err(std::io::Error::other("it has ended")) }
     }
 
     async fn scale_down(&self) -> std::io::Result<()> {

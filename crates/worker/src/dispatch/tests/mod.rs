@@ -11,7 +11,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::config::Config;
+use crate::dispatch::instances::InstanceState;
 use platform::{Platform, config, run, was_ok};
+use uncia_policy::WorkerId;
 
 #[test]
 fn requests_are_answered_and_instances_removed() {
@@ -23,6 +25,23 @@ fn requests_are_answered_and_instances_removed() {
         let again = submit(2).await.unwrap();
         assert!(was_ok(&again));
         assert_eq!(again.row().start.as_deref(), Some("warm"));
+        platform.rest().await;
+        platform.check_rows();
+    });
+}
+
+#[test]
+fn an_instance_that_cannot_be_paused_yet_is_later() {
+    run(async {
+        let platform = Platform::new(1, true, config());
+        let answer = |n: usize| platform.dispatcher.submit(platform.submission(0, n.to_string()));
+        for (refusals, name) in [(0, 0), (2, 1)] {
+            platform.host.refusals.store(refusals, std::sync::atomic::Ordering::SeqCst);
+            assert!(was_ok(&answer(2 * name).await.unwrap()));
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            let again = answer(2 * name + 1).await.unwrap();
+            assert_eq!(again.row().start.as_deref(), Some("thawed"), "{refusals}");
+        }
         platform.rest().await;
         platform.check_rows();
     });
@@ -63,6 +82,41 @@ fn a_row_says_what_the_instance_was_allocated() {
         platform.rest().await;
         let state = platform.log.state.lock().unwrap();
         assert_eq!(state.rows[0].allocated_memory, Some(1 << 30));
+    });
+}
+
+#[test]
+fn how_an_instance_started_is_not_known_before_it_has() {
+    run(async {
+        let platform = Platform::new(11, true, config());
+        let (orders, _ordered) = tokio::sync::mpsc::unbounded_channel();
+        let function = platform.functions[0].clone();
+        let mut state = InstanceState::new("i".into(), function, orders, WorkerId(0));
+        assert_eq!(state.row().start, None);
+        state.become_ready(&[], true, 0);
+        assert_eq!(state.row().start.as_deref(), Some("restored"));
+        platform.rest().await;
+    });
+}
+
+#[test]
+fn what_is_released_idles_on_and_costs_hints_no_more() {
+    run(async {
+        let platform = Platform::new(9, true, config());
+        let (orders, _ordered) = tokio::sync::mpsc::unbounded_channel();
+        let function = platform.functions[0].clone();
+        let mut state = InstanceState::new("i".into(), function, orders, WorkerId(0));
+        state.hint_idle = Some(0);
+        state.become_ready(&[], false, 0);
+        state.hold();
+        assert_eq!(state.row().hint_idle, None, "while it lives");
+        state.release();
+        let held = state.hint_idle.unwrap();
+        let row = state.ended_row("keep_alive", None);
+        assert_eq!(row.hint_idle, Some(held));
+        let idle: i64 = row.idle.unwrap().iter().map(|(start, end)| end - start).sum();
+        assert!(0 < held && held < idle, "{held} of {idle}");
+        platform.rest().await;
     });
 }
 

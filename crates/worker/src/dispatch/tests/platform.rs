@@ -56,6 +56,7 @@ impl Platform {
 
     pub(super) fn submission(&self, function: usize, name: String) -> Submission {
         Submission {
+            hint: None,
             function: self.functions[function].clone(),
             request_id: name.clone(),
             invocation: name,

@@ -3,7 +3,11 @@
 use rusqlite::Connection;
 
 /// What undoes each version's change of the tables, the newest first.
-const CHANGES: [(i64, &str); 10] = [
+const CHANGES: [(i64, &str); 14] = [
+    (17, "ALTER TABLE triggers DROP COLUMN digest;"),
+    (16, "ALTER TABLE triggers DROP COLUMN feed;"),
+    (15, "ALTER TABLE instances DROP COLUMN start;"),
+    (14, "ALTER TABLE instances DROP COLUMN hint_idle;"),
     (
         13,
         "ALTER TABLE invocations DROP COLUMN cpu_wait;

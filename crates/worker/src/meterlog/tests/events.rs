@@ -55,10 +55,18 @@ fn an_orderly_end_is_no_failure() {
 fn a_trigger_passes_a_change_with_the_event_that_it_became() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
-    let kept =
-        |position| KeptTrigger { name: "t".to_owned(), definition: "{}".to_owned(), position };
+    let kept = |position| KeptTrigger {
+        name: "t".to_owned(),
+        definition: "{}".to_owned(),
+        position,
+        feed: Some("f".to_owned()),
+        digest: Some(format!("of {position}")),
+    };
     block_on(log.trigger(TriggerUpdate::Put(kept(3)))).unwrap();
-    let passed = |position| Passed { trigger: Arc::from("t"), position };
+    let passed = |position| {
+        let digest = format!("of {position}");
+        Passed { trigger: Arc::from("t"), position, digest }
+    };
     block_on(log.accept(event("t:5"), Some(passed(5)))).unwrap();
     // A worker that was killed: its files as they are, without an orderly end.
     let killed = tempfile::tempdir().unwrap();

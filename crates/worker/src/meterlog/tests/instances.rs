@@ -76,7 +76,8 @@ fn a_crash_keeps_what_is_known_and_says_what_is_not() {
         record(&log, served).unwrap();
     }
     log.instance(Instance { initialized: Some(20), ..instance("served") });
-    log.instance(Instance { initialized: Some(30), ..instance("ready") });
+    let restored = Some(Arc::from("restored"));
+    log.instance(Instance { initialized: Some(30), start: restored, ..instance("ready") });
     log.instance(Instance { initialized: None, ..instance("started") });
     barrier(&log);
     drop(log);
@@ -87,4 +88,5 @@ fn a_crash_keeps_what_is_known_and_says_what_is_not() {
     assert_eq!(ends, [("i", 11), ("served", 77), ("ready", 30), ("started", 1)]);
     assert_eq!(rows[0].end_reason.as_deref(), Some("crash"));
     assert_eq!((rows[0].idle.clone(), rows[0].invocations), (Some(vec![(10, 11)]), None));
+    assert_eq!((rows[2].start.as_deref(), rows[3].start.as_deref()), (Some("restored"), None));
 }

@@ -60,7 +60,7 @@ fn killed(rows: i64) -> tempfile::TempDir {
 }
 
 fn refusal(state: &Path) -> String {
-    MeterLog::open(state, Retention::default()).map(drop).unwrap_err().to_string()
+    MeterLog::open(state, Retention::default(), Keeping::Durable).map(drop).unwrap_err().to_string()
 }
 
 #[test]

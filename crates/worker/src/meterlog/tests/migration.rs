@@ -341,6 +341,29 @@ fn event_after() -> AcceptedEvent {
 }
 
 #[test]
+fn triggers_of_version_16_do_not_say_which_change_they_passed() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    let kept = |name: &str, digest: Option<&str>| KeptTrigger {
+        name: name.to_owned(),
+        definition: "{}".to_owned(),
+        position: 3,
+        feed: Some("f".to_owned()),
+        digest: digest.map(str::to_owned),
+    };
+    block_on(log.trigger(TriggerUpdate::Put(kept("old", Some("d"))))).unwrap();
+    log.close();
+    let database = Connection::open(log.path()).unwrap();
+    make_earlier(&database, 16);
+    drop(database);
+
+    let log = open(folder.path());
+    block_on(log.trigger(TriggerUpdate::Put(kept("new", Some("d"))))).unwrap();
+    assert_eq!(log.triggers().unwrap(), [kept("new", Some("d")), kept("old", None)]);
+    log.close();
+}
+
+#[test]
 fn a_later_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     open(folder.path()).close();
@@ -348,7 +371,10 @@ fn a_later_version_is_refused() {
     let database = Connection::open(&path).unwrap();
     database.pragma_update(None, "user_version", schema::FORMAT.version + 1).unwrap();
     drop(database);
-    let error = MeterLog::open(folder.path(), Retention::default()).err().unwrap().to_string();
+    let error = MeterLog::open(folder.path(), Retention::default(), Keeping::Durable)
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("newer version") && error.contains("meter.sqlite"), "{error}");
 }
 

@@ -18,12 +18,12 @@ use super::writer::Writer;
 use super::*;
 
 pub(super) fn open(state: &Path) -> MeterLog {
-    MeterLog::open(state, Retention::default()).unwrap()
+    MeterLog::open(state, Retention::default(), Keeping::Durable).unwrap()
 }
 
 /// Its journal's files are as long as a few rows.
 pub(super) fn open_with_short_files(state: &Path) -> MeterLog {
-    MeterLog::open_with(state, Retention::default(), 4096, Writer::run).unwrap()
+    MeterLog::open_with(state, Retention::default(), Keeping::Durable, 4096, Writer::run).unwrap()
 }
 
 pub(super) fn reader(state: &Path) -> Reader {

@@ -67,7 +67,7 @@ fn long_lists_of_idle_intervals_end_a_page() {
 #[test]
 fn the_newest_rows_are_kept_and_ids_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    let log = MeterLog::open(folder.path(), Retention { rows: 1_000 }).unwrap();
+    let log = MeterLog::open(folder.path(), Retention { rows: 1_000 }, Keeping::Durable).unwrap();
     accept(&log, event("waits"));
     log.instance(instance("lives"));
     for number in 0..20 {
@@ -160,7 +160,7 @@ fn a_page_of_one_function_ends_after_many_of_others() {
 #[test]
 fn idle_intervals_are_merged_under_a_living_instance() {
     let folder = tempfile::tempdir().unwrap();
-    let log = MeterLog::open(folder.path(), Retention { rows: 1_000 }).unwrap();
+    let log = MeterLog::open(folder.path(), Retention { rows: 1_000 }, Keeping::Durable).unwrap();
     log.instance(instance("lives"));
     for number in 0..5_000 {
         let idle = Some(IdleInterval {
@@ -196,4 +196,49 @@ fn idle_intervals_are_merged_under_a_living_instance() {
     let row = reader.instances(&Query::default()).unwrap().rows.remove(0);
     let sum = row.idle.unwrap().iter().map(|(start, end)| end - start).sum::<i64>();
     assert_eq!(sum, lengths.sum::<i64>() + 1);
+}
+
+#[test]
+fn rows_in_memory_are_written_once_somebody_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = MeterLog::open(folder.path(), Retention::default(), Keeping::Memory).unwrap();
+    let files = || {
+        let mut lengths: Vec<_> = std::fs::read_dir(folder.path().join("journal"))
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .collect();
+        lengths.sort_unstable();
+        lengths
+    };
+    let empty = files();
+    for number in 0..1_000 {
+        record(&log, invocation(&format!("{number:03}"))).unwrap();
+        log.instance(instance(&number.to_string()));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(names(folder.path()), [""; 0]);
+    assert_eq!(files(), empty);
+    barrier(&log);
+    assert_eq!(names(folder.path()).len(), 1_000);
+    record(&log, invocation("last")).unwrap();
+    log.close();
+    drop(log);
+    // What a worker that is stopped has is written.
+    drop(open(folder.path()));
+    assert_eq!(names(folder.path()).len(), 1_001);
+}
+
+#[test]
+fn no_more_rows_wait_in_memory_than_there_is_room_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = MeterLog::open(folder.path(), Retention::default(), Keeping::Memory).unwrap();
+    for number in 0..10_000 {
+        record(&log, invocation(&number.to_string())).unwrap();
+    }
+    // Nobody reads by way of the log.
+    while names(folder.path()).len() < 8_000 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    barrier(&log);
+    assert_eq!(names(folder.path()).len(), 10_000);
 }

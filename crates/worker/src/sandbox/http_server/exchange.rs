@@ -16,13 +16,10 @@ use super::connection::Connection;
 use super::passing::{self, Broken};
 use super::{Server, headers};
 use crate::clock::Moment;
-use crate::instance::{HttpAnswer, Request};
+use crate::instance::{HttpAnswer, MAX_ANSWER, Request};
 use crate::passage::{OutgoingBody, Passage};
 use crate::reception::FREE_BYTES;
 use crate::sandbox::live::Inner;
-
-/// The largest body of an answer that is collected: as that of a runtime, 6 MB and a little.
-const MAX_ANSWER: usize = 6 * 1024 * 1024 + 100;
 
 /// After a websocket was closed, so long may it take until an instance has ended with which it was.
 const CLOSED: Duration = Duration::from_millis(20);

@@ -107,7 +107,7 @@ pub(super) async fn websocket(
     let mut client = passage.websocket().await?;
     let Some(client) = client.as_mut() else { return Err(Broken::ByClient) };
     let (mut from_server, mut to_server) = split(TokioIo::new(server));
-    let (mut from_client, mut to_client) = split(TokioIo::new(client));
+    let (mut from_client, mut to_client) = split(client);
     let outward = async {
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {

@@ -16,6 +16,7 @@ mod mounts;
 mod network;
 mod overlay;
 mod privileges;
+mod restore;
 mod runtime;
 pub(super) mod seccomp;
 mod waiting;
@@ -40,6 +41,7 @@ use self::extensions::Extensions;
 pub(super) use self::mounts::{DEV_BYTES, user_line};
 pub(super) use self::overlay::temporary;
 pub(super) use self::privileges::{OPEN_FILES, OUT_OF_MEMORY};
+pub(super) use self::restore::RESTORABLE;
 use super::spawn::Title;
 use super::wire::{self, Container, Exit, InitConfig, NotForked, Order, Report};
 
@@ -70,6 +72,8 @@ enum Failure {
     Program(String, String),
     #[error("{0} makes no container: {1}")]
     Container(String, String),
+    #[error("it cannot be restored: {0}")]
+    NotRestored(String),
     #[error("the zygote made no copy: {0}")]
     NotForked(String),
     #[error("the zygote does not answer")]
@@ -160,6 +164,7 @@ fn run(title: Title) -> Result<(), Failure> {
 
     // Opened while the host's files can still be seen.
     let groups = Groups::open(&config)?;
+    let checkpoint = config.restore.as_ref().map(restore::Opened::new).transpose()?;
     let thaw = match &config.thaw {
         Some((path, word)) => Some((control_file(path)?, word.clone())),
         None => None,
@@ -189,7 +194,10 @@ fn run(title: Title) -> Result<(), Failure> {
         prepared = monotonic_ns();
         phases.push(("extensions".to_owned(), mounted, prepared));
     }
-    let (runtime, how, not_forked) = start(&config, &groups, copy)?;
+    let (runtime, how, not_forked) = match checkpoint {
+        Some(checkpoint) => restore(&config, &groups, &checkpoint)?,
+        None => start(&config, &groups, copy)?,
+    };
     drop(groups);
     privileges::keep_only_kill(&config)?;
     phases.push((how.to_owned(), prepared, monotonic_ns()));
@@ -216,7 +224,28 @@ fn start(
         }),
         None => None,
     };
+    if config.restorable {
+        restore::reserve_number()?;
+    }
     Ok((runtime::start(config, groups, None)?, "exec", not_forked))
+}
+
+/// Restores the runtime from a checkpoint, or if that fails starts it, and says why.
+fn restore(
+    config: &InitConfig,
+    groups: &Groups,
+    checkpoint: &restore::Opened,
+) -> Result<(Pid, &'static str, Option<NotForked>), Failure> {
+    match checkpoint.restore(groups) {
+        Ok(pid) => Ok((pid, "restore", None)),
+        Err(failure) => {
+            // What is left of it, if anything is.
+            drop(reap());
+            let reason = failure.to_string();
+            let not_forked = NotForked { silent: false, refused: true, reason };
+            Ok((runtime::start(config, groups, None)?, "exec", Some(not_forked)))
+        }
+    }
 }
 
 /// What the worker sends, with the descriptors beside it; `None` if it has no use for this process any

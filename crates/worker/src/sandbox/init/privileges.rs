@@ -160,7 +160,7 @@ fn nest_user(uid: u32, gid: u32) -> Result<(), Failure> {
 }
 
 /// Signals as a fresh program expects them: none blocked, none ignored.
-fn signals() -> Result<(), Failure> {
+pub(super) fn signals() -> Result<(), Failure> {
     // SAFETY: the default action is no handler.
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.doing("reset a signal")?;
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).doing("unblock signals")

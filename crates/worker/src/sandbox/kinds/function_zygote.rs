@@ -64,7 +64,7 @@ impl StartKind for FromFunctionZygote {
                 Some(first) => first,
                 None => host.first_process(spec.network, &spec.id, Some(&keeper)).await?,
             };
-            Ok(Origin { first, zygote: Some(keeper), waiting: None, made_ahead })
+            Ok(Origin { first, zygote: Some(keeper), restore: None, waiting: None, made_ahead })
         })
     }
 

@@ -1,11 +1,11 @@
 //! Which functions have a zygote of their own, and what became of each.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::function_zygote::FunctionZygote;
-use crate::instance::{InstanceSpec, Network, Runtime};
+use crate::instance::InstanceSpec;
+use crate::sandbox::terms::Terms;
 
 /// Functions that have one: those that start most often. Each has the memory of its imports.
 const MAX_FUNCTIONS: usize = 16;
@@ -16,42 +16,6 @@ const REMEMBERED_STARTS: u32 = 1024;
 /// Zygotes of a function that end by themselves before it gets no other: each runs the imports anew, at the
 /// platform's expense.
 const MOST_ENDS: u32 = 8;
-
-/// What a zygote was made for: with any of it changed, it is another function's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Terms {
-    runtime: Runtime,
-    arn: String,
-    version: String,
-    handler: String,
-    code: PathBuf,
-    layers: Option<PathBuf>,
-    mounts: Vec<(PathBuf, PathBuf)>,
-    environment: BTreeMap<String, String>,
-    memory_bytes: u64,
-    pids_max: u64,
-    ephemeral_bytes: u64,
-    network: Network,
-}
-
-impl Terms {
-    fn of(spec: &InstanceSpec) -> Self {
-        Self {
-            runtime: spec.runtime,
-            arn: spec.function_arn.clone(),
-            version: spec.version.clone(),
-            handler: spec.handler.clone(),
-            code: spec.code.clone(),
-            layers: spec.layers.clone(),
-            mounts: spec.mounts.clone(),
-            environment: spec.environment.clone(),
-            memory_bytes: spec.memory_bytes,
-            pids_max: spec.pids_max,
-            ephemeral_bytes: spec.ephemeral_bytes,
-            network: spec.network,
-        }
-    }
-}
 
 enum State {
     /// It is wanted.

@@ -4,6 +4,7 @@
 //! that is started before has done already. All else is the same for all, and is in
 //! [`start`](super::start).
 
+mod checkpoint;
 mod fresh;
 mod function_zygote;
 mod function_zygotes;
@@ -16,10 +17,12 @@ use std::sync::Arc;
 
 use super::cgroup::Group;
 use super::host::Host;
+use super::kept::Kept;
 use super::runtimes::Runtime;
 use super::users::User;
 use crate::instance::{InstanceSpec, StartError, StartFrom};
 
+pub(super) use checkpoint::obstacle;
 pub(super) use function_zygotes::FunctionZygotes;
 pub(super) use pool::RuntimePool;
 pub(super) use prepared::{Pool, Prepared, output_pipe};
@@ -32,6 +35,8 @@ pub(super) struct Origin {
     pub zygote: Option<Arc<Zygote>>,
     /// The runtime that waits in its sandbox, if one does.
     pub waiting: Option<Waiting>,
+    /// The checkpoint that its runtime is restored from.
+    pub restore: Option<Arc<Kept>>,
     /// Whether the first process was there before: what has become of it meanwhile is no fault of this
     /// start.
     pub made_ahead: bool,
@@ -96,5 +101,6 @@ pub(super) fn of(start_from: StartFrom) -> &'static dyn StartKind {
         StartFrom::Zygote => &zygote::FromZygote,
         StartFrom::FunctionZygote => &function_zygote::FromFunctionZygote,
         StartFrom::Pool => &pool::FromPool,
+        StartFrom::Checkpoint => &checkpoint::FromCheckpoint,
     }
 }

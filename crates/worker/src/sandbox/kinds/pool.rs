@@ -243,7 +243,13 @@ impl StartKind for FromPool {
 
     fn take(&self, host: &Host, spec: &InstanceSpec) -> Option<Origin> {
         let StartedRuntime { first, waiting } = host.started.take(spec)?;
-        Some(Origin { first, zygote: None, waiting: Some(waiting), made_ahead: true })
+        Some(Origin {
+            first,
+            zygote: None,
+            restore: None,
+            waiting: Some(waiting),
+            made_ahead: true,
+        })
     }
 
     fn begin<'a>(&self, host: &'a Arc<Host>, spec: &'a InstanceSpec) -> Begun<'a> {
@@ -289,6 +295,8 @@ impl Host {
         self.started.forget(function);
         self.ready_groups.forget(function);
         self.function_zygotes.forget(function);
+        self.shared_states.forget(function);
+        self.checkpoints.forget(function);
     }
 
     /// Starts a runtime for any function whose instances have this one's limits.

@@ -227,7 +227,7 @@ pub(super) async fn begin(
         Some(first) => first,
         None => host.first_process(spec.network, &spec.id, zygote.as_deref()).await?,
     };
-    Ok(Origin { first, zygote, waiting: None, made_ahead })
+    Ok(Origin { first, zygote, restore: None, waiting: None, made_ahead })
 }
 
 /// Makes as many as are kept, before there is a start that could have taken one.

@@ -11,21 +11,25 @@ mod quota;
 mod runtime;
 mod sampler;
 mod shared;
+mod source;
+mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::cgroup::{Counters, Cpu, Limits, Running, Threads, Throttling};
-use super::enforcer::{self, Enforcer, Watched};
+use super::cgroup::{Cpu, Limits, Throttling};
+use super::enforcer;
 use crate::instance::Usage;
 pub(super) use cores::{ByCpu, Reserved};
 pub(super) use counted::Counted;
-use cpu::{IdleCpu, Split, process_cpu};
+use cpu::{Split, process_cpu};
 use memory::{MemoryAverage, MemoryUse};
 pub(super) use quota::QuotaUse;
 use runtime::Runtime;
 pub(super) use sampler::Sampler;
 use shared::Apportionment;
+pub(super) use source::Source;
+use state::{Readings, State};
 
 /// More CPU time than this in an idle time is more than what follows an answer: something runs in the
 /// background.
@@ -49,122 +53,11 @@ pub(super) struct Meter {
     sampler: Sampler,
     /// Set where what the kernel counts of invocations is asked for.
     counted: Option<Counted>,
+    /// Otherwise nothing is read but why an invocation failed.
+    measures: bool,
     state: Mutex<State>,
     /// What requests that overlap have used; who holds the lock has one begin or end.
     parts: tokio::sync::Mutex<Apportionment>,
-}
-
-/// Where the numbers come from.
-pub(super) enum Source {
-    Groups(Arc<Groups>),
-    /// Without control groups: the CPU time of the runtime's process alone.
-    Process,
-}
-
-/// The counters of control groups, and what keeps them exact.
-pub(super) struct Groups {
-    counters: Counters,
-    /// The limit of memory in bytes.
-    memory_limit: i64,
-    /// Who counts the throttling, if not the kernel.
-    watched: Option<Arc<Watched>>,
-    /// Who brings the kernel's account up to date.
-    enforcer: Arc<Enforcer>,
-    /// Only the enforcer's thread uses them.
-    threads: Mutex<Threads>,
-    /// Set where throttling has a file of its own, which need not be read while little is used.
-    quota: Option<Mutex<QuotaUse>>,
-    /// Set where it is counted whose CPUs are used.
-    by_cpu: Option<ByCpu>,
-}
-
-#[derive(Default)]
-struct State {
-    runtime: Option<Runtime>,
-    /// Where the counters stood when the invocation began.
-    before: Readings,
-    /// Where they stood when the last one ended.
-    previous: Readings,
-    split: Split,
-    memory: MemoryAverage,
-    /// What others use of its memory, where that is counted.
-    lent: MemoryAverage,
-    /// How many threads there were when it was last found out which of them run; None until then.
-    known_threads: Option<i64>,
-    /// Whether any of them ran then.
-    has_background: bool,
-    /// Where the counters stood at the end of the instance, whose control groups are gone.
-    last: Option<Readings>,
-    idle: IdleCpu,
-    cores: cores::Account,
-}
-
-/// Where the counters stand.
-#[derive(Debug, Clone, Copy, Default)]
-struct Readings {
-    at: Option<Instant>,
-    /// CPU time in ns.
-    cpu: Option<i64>,
-    /// Together with how it is split, if that was read.
-    split: Option<Cpu>,
-    throttling: Option<Throttling>,
-    memory: Option<i64>,
-    peak: Option<i64>,
-    oom_kills: Option<i64>,
-}
-
-impl Source {
-    pub(super) fn groups(
-        counters: Counters,
-        memory_limit: u64,
-        watched: Option<Arc<Watched>>,
-        enforcer: Arc<Enforcer>,
-        by_cpu: Option<ByCpu>,
-        quota: QuotaUse,
-    ) -> Self {
-        let memory_limit = i64::try_from(memory_limit).unwrap_or(i64::MAX);
-        let threads = Mutex::default();
-        let quota = counters.has_throttling_file().then(|| Mutex::new(quota));
-        Self::Groups(Arc::new(Groups {
-            counters,
-            memory_limit,
-            watched,
-            enforcer,
-            threads,
-            quota,
-            by_cpu,
-        }))
-    }
-}
-
-impl Groups {
-    /// CPU time in ns, and the throttling.
-    fn cpu_and_throttling(&self) -> (Option<i64>, Option<Throttling>) {
-        if let Some(watched) = &self.watched {
-            return (self.counters.cpu_total(), Some(watched.throttling()));
-        }
-        let Some(quota) = &self.quota else { return self.counters.cpu_total_and_throttling() };
-        let mut quota = quota.lock().unwrap_or_else(PoisonError::into_inner);
-        let cpu = self.counters.cpu_total();
-        let throttling = quota.throttling(Instant::now(), cpu, || self.counters.throttling());
-        (cpu, throttling)
-    }
-
-    /// Has the scheduler account for what those of the group who run now have used; whether there
-    /// are any. Otherwise the time since the last tick (4 ms at 250 Hz) of a thread that runs on may
-    /// be missing. Asking for a CPU clock helps with one's own threads only.
-    async fn settle(self: &Arc<Self>) -> bool {
-        let own = self.clone();
-        let settled =
-            self.enforcer.settle(move || enforcer::running(&own.counters, &own.threads)).await;
-        // Not known: it is asked again.
-        settled.is_none_or(|running| running.threads > 0)
-    }
-
-    /// [`Self::settle`] for the runtime's thread alone, in the moment after it has sent its answer.
-    async fn settle_runtime(&self, cpu: usize) {
-        self.enforcer.settle(move || Running { threads: 1, cpus: vec![cpu] }).await;
-    }
 }
 
 impl Meter {
@@ -175,6 +68,7 @@ impl Meter {
             source,
             sampler,
             counted: None,
+            measures: true,
             state: Mutex::default(),
             parts: tokio::sync::Mutex::default(),
         }
@@ -183,6 +77,12 @@ impl Meter {
     /// Counts, too, what these counters do.
     pub(super) fn counting(mut self, counted: Option<Counted>) -> Self {
         self.counted = counted;
+        self
+    }
+
+    /// Measures, or does not.
+    pub(super) fn measuring(mut self, measures: bool) -> Self {
+        self.measures = measures;
         self
     }
 
@@ -223,6 +123,9 @@ impl Meter {
 
     /// The instance is ready, and idles from now on.
     pub(super) fn ready(&self) {
+        if !self.measures {
+            return;
+        }
         let mut state = self.lock();
         let (cpu, _) = self.account(&state);
         state.idle.begin(cpu);
@@ -230,11 +133,16 @@ impl Meter {
 
     /// CPU time that the instance used in the idle times that are over; None if it is not measured.
     pub(super) fn idle_cpu(&self) -> Option<i64> {
-        self.lock().idle.total()
+        if self.measures { self.lock().idle.total() } else { None }
     }
 
     /// Notes where the counters stand.
     pub(super) async fn begin(self: &Arc<Self>) {
+        if !self.measures {
+            let mut state = self.lock();
+            state.before.oom_kills = state.previous.oom_kills;
+            return;
+        }
         let (mut account, background) = {
             let state = self.lock();
             let account = self.account(&state);
@@ -283,6 +191,14 @@ impl Meter {
 
     /// What was used since [`Self::begin`].
     pub(super) async fn end(&self) -> Usage {
+        if !self.measures {
+            // Kills up to here are not the next invocation's.
+            if let Source::Groups(groups) = &self.source {
+                let kills = groups.counters.oom_kills();
+                self.lock().previous.oom_kills = kills;
+            }
+            return Usage::default();
+        }
         let counted = self.counted.as_ref().map(|counted| (counted, counted.end()));
         let mut usage = self.end_of_groups().await;
         if let Some((counted, after)) = counted {
@@ -353,6 +269,7 @@ impl Meter {
     /// CPU time and how it is split so far.
     fn read_split(&self, state: &State) -> Option<Cpu> {
         match &self.source {
+            _ if !self.measures => None,
             _ if state.last.is_some() => state.last.and_then(|last| last.split),
             Source::Groups(groups) => groups.counters.cpu(),
             Source::Process => state.runtime.as_ref().and_then(|it| process_cpu(it.pid)),
@@ -428,6 +345,9 @@ impl Meter {
 
     /// CPU time in ns, and the throttling.
     fn account(&self, state: &State) -> (Option<i64>, Option<Throttling>) {
+        if !self.measures {
+            return (None, None);
+        }
         if let Some(last) = state.last {
             return (last.cpu, last.throttling);
         }
@@ -511,39 +431,6 @@ impl Meter {
 impl Drop for Meter {
     fn drop(&mut self) {
         self.sampler.remove(self);
-    }
-}
-
-impl State {
-    /// CPU time beyond the time that has passed: more than one thread used it.
-    fn excess(&self, after: &Readings) -> Option<i64> {
-        let passed = after.at?.duration_since(self.before.at?);
-        Some(after.cpu? - self.before.cpu? - i64::try_from(passed.as_nanos()).ok()?)
-    }
-
-    fn end(&mut self, after: &Readings, by_cpu: Option<&ByCpu>) -> Usage {
-        let mut usage = Usage::default();
-        let before = self.before;
-        if let (Some(before), Some(now)) = (before.cpu, after.cpu) {
-            let (user, system) = self.split.split((now - before).max(0), after.split);
-            usage.cpu_user_ns = Some(user);
-            usage.cpu_system_ns = Some(system);
-        }
-        if let (Some(before), Some(after)) = (before.throttling, after.throttling) {
-            usage.throttled_count = Some(after.count - before.count);
-            usage.throttled_ns = Some(after.ns - before.ns);
-        }
-        if let Some(bytes) = after.memory {
-            self.memory.add(Instant::now(), bytes);
-        }
-        let total = usage.cpu_user_ns.zip(usage.cpu_system_ns).map(|(user, system)| user + system);
-        (usage.borrowed_ns, usage.lent_ns) = self.cores.end(by_cpu, total);
-        usage.memory_avg = self.memory.average();
-        usage.lent_memory = self.lent.average();
-        usage.memory_peak = after.peak.max(self.memory.peak());
-        self.idle.begin(after.cpu);
-        self.previous = *after;
-        usage
     }
 }
 

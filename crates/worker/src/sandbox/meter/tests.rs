@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::sandbox::cgroup::Version;
+use crate::sandbox::cgroup::{Counters, Version};
+use crate::sandbox::enforcer::Enforcer;
 use crate::sandbox::threads::Failure;
 
 /// A meter of a group of version 2 whose files are in `folder`.
@@ -104,6 +105,40 @@ async fn a_killed_process_of_an_earlier_invocation_is_not_this_ones() {
     assert!(!meter.out_of_memory());
     write("memory.events", "oom_kill 2\n");
     assert!(meter.out_of_memory());
+    meter.finish();
+    assert!(meter.out_of_memory());
+    meter.sampler.end();
+}
+
+#[tokio::test]
+async fn without_metering_only_kills_for_memory_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
+    write("cpu.stat", "usage_usec 9\nuser_usec 6\nsystem_usec 3\n");
+    write("memory.current", "4096\n");
+    write("memory.events", "oom_kill 0\n");
+    let meter = Arc::try_unwrap(meter(folder.path())).ok().unwrap().measuring(false);
+    let meter = Arc::new(meter);
+    meter.ready();
+    let before = reads();
+    meter.begin().await;
+    assert_eq!(meter.end().await, Usage::default());
+    let request = meter.join(|| {}).await;
+    assert_eq!(meter.leave(request, || {}).await, (Usage::default(), false));
+    // At each end, and the count itself reads once.
+    assert_eq!(reads(), before.map(|count| count + 3));
+    assert_eq!(meter.idle_cpu(), None);
+    assert!(!meter.out_of_memory());
+    write("memory.events", "oom_kill 1\n");
+    assert!(meter.out_of_memory());
+    // One of its processes was killed, and it survived.
+    meter.begin().await;
+    assert!(meter.out_of_memory());
+    meter.end().await;
+    assert!(meter.out_of_memory());
+    meter.begin().await;
+    assert!(!meter.out_of_memory());
+    write("memory.events", "oom_kill 2\n");
     meter.finish();
     assert!(meter.out_of_memory());
     meter.sampler.end();

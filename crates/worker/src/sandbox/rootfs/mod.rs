@@ -53,7 +53,7 @@ const OPENSSL_CERTIFICATES: [&str; 3] =
     ["usr/lib/ssl/cert.pem", "etc/pki/tls/cert.pem", "etc/ssl/cert.pem"];
 
 /// Changes whenever the layout of a root does, so that older ones are built anew.
-const LAYOUT: u32 = 4;
+const LAYOUT: u32 = 5;
 
 /// In a runtime's folder: its root, and what that was made of.
 const ROOT: &str = "root";
@@ -180,6 +180,7 @@ fn build(place: &Path, runtime: Runtime, spec: &RootSpec, recipe: String) -> Res
         "usr/lib/ssl",
         "var/lang/bin",
         "var/runtime",
+        "var/runtime/shared",
         "var/runtime/sources",
         "var/task",
     ] {

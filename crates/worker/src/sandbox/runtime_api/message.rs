@@ -7,6 +7,9 @@ use crate::sandbox::http1::{head, response};
 /// Payloads up to this size are sent in one write with their head.
 pub(super) const ONE_WRITE: usize = 64 * 1024;
 
+/// What is no event, but an order to the platform's own client.
+const ORDER: &str = "Uncia-Order";
+
 const NS_PER_MS: i64 = 1_000_000;
 
 /// The message that carries an event at `now`, in Unix ns; a long payload is not part of it.
@@ -23,6 +26,9 @@ pub(super) fn event(request: &Request, function_arn: &str, now: i64) -> Vec<u8> 
     ];
     if let Some(context) = &context {
         headers.push(("Lambda-Runtime-Client-Context", context));
+    }
+    if let Some(order) = request.order {
+        headers.push((ORDER, order));
     }
     let mut message = head(200, request.payload.len(), &headers);
     if request.payload.len() <= ONE_WRITE {

@@ -89,6 +89,8 @@ pub(super) struct Unreachable;
 
 pub(super) struct RuntimeApi {
     function_arn: String,
+    /// What a restored runtime has for an environment, in JSON; empty of one that is not.
+    environment: Vec<u8>,
     /// Whether answers must be JSON. A runtime that the package brings may answer what it likes, as on
     /// Lambda.
     json: bool,
@@ -138,6 +140,7 @@ impl RuntimeApi {
     /// The API, and how initialization ended once it has. `json`: answers must be JSON.
     pub(super) fn new(
         function_arn: String,
+        environment: Vec<u8>,
         json: bool,
         extensions: Extensions,
         telemetry: Arc<Telemetry>,
@@ -152,6 +155,7 @@ impl RuntimeApi {
         };
         let api = Self {
             function_arn,
+            environment,
             json,
             pace: Pace::new(),
             state: Mutex::new(state),
@@ -352,7 +356,7 @@ mod tests {
     fn api() -> Arc<RuntimeApi> {
         let spec = spec("python", &[]);
         let (extensions, telemetry) = (Extensions::new(&spec), Telemetry::new(&spec));
-        RuntimeApi::new("arn".to_owned(), true, extensions, telemetry).0
+        RuntimeApi::new("arn".to_owned(), Vec::new(), true, extensions, telemetry).0
     }
 
     #[test]

@@ -16,15 +16,12 @@ use super::message::{accepted, error_object, refusal};
 use super::writer::Writer;
 use super::{AnswerKind, Initialized, RuntimeAnswer, RuntimeApi, Waiting};
 use crate::clock::Moment;
-use crate::instance::Passage;
+use crate::instance::{MAX_ANSWER, Passage};
 use crate::json;
 use crate::runtime::in_proportion;
-use crate::sandbox::http1::{Body, Head, HttpError, Reader};
+use crate::sandbox::http1::{Body, Head, HttpError, Reader, response};
 use crate::sandbox::pace::{Paced, REQUEST};
 use crate::sandbox::telemetry::{self, Status};
-
-/// Lambda's limit of an answer: 6 MiB and 100 bytes.
-const MAX_ANSWER: u64 = 6 * 1024 * 1024 + 100;
 
 /// Lambda's limit of a streamed answer: 200 MB.
 const MAX_STREAMED: u64 = 200 * 1024 * 1024;
@@ -44,8 +41,13 @@ const PREFIX: &str = "/2018-06-01/runtime/";
 /// What a request is, known from its head.
 enum Operation<'a> {
     Next,
+    /// What a restored runtime asks for first: its environment.
+    Restored,
     InitError,
-    Answer { id: &'a str, is_error: bool },
+    Answer {
+        id: &'a str,
+        is_error: bool,
+    },
     Extension(Asked),
     Subscribe,
     Unknown,
@@ -66,6 +68,7 @@ impl<'a> Operation<'a> {
         let path = head.request.path.strip_prefix(PREFIX).unwrap_or_default();
         match (head.request.method.as_str(), path) {
             ("GET", "invocation/next") => Self::Next,
+            ("GET", "restore/next") => Self::Restored,
             ("POST", "init/error") => Self::InitError,
             ("POST", path) => {
                 match path.strip_prefix("invocation/").and_then(|it| it.split_once('/')) {
@@ -157,6 +160,9 @@ impl RuntimeApi {
                 Ok(()) => return Ok(true),
                 Err(refusal) => refusal,
             },
+            Operation::Restored => {
+                Reply { bytes: response(200, &self.environment), refused: false }
+            }
             Operation::InitError => self.init_error(head, body),
             Operation::Extension(asked) => {
                 let headers = &head.extension;
@@ -209,13 +215,13 @@ impl RuntimeApi {
                 Some(current) if current.request_id == *id && current.receiving.is_none() => {
                     current.receiving = Some(connection);
                     current.answering = self.telemetry.is_active().then(Moment::now);
-                    MAX_ANSWER
+                    MAX_ANSWER as u64
                 }
                 _ => 0,
             },
             Operation::InitError if state.initialized.is_some() => MAX_INIT_ERROR,
             Operation::Extension(_) | Operation::Subscribe => MAX_REGISTRATION,
-            Operation::InitError | Operation::Next | Operation::Unknown => 0,
+            Operation::InitError | Operation::Next | Operation::Restored | Operation::Unknown => 0,
         }
     }
 
@@ -298,7 +304,7 @@ impl RuntimeApi {
         };
         let body_size = body.size;
         self.pace.answered(body_size);
-        let limit = if form == Form::Passed { MAX_STREAMED } else { MAX_ANSWER };
+        let limit = if form == Form::Passed { MAX_STREAMED } else { MAX_ANSWER as u64 };
         let too_large = body.size > limit;
         let kind = if too_large {
             AnswerKind::TooLarge(body.size)

@@ -9,9 +9,10 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use super::{ByteCode, Product, RuntimeDefinition, digits, find, major_minor};
-use crate::instance::{InstanceSpec, Network};
+use crate::instance::{InstanceSpec, Network, ShareState};
 use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::sandbox::rootfs::{LAYERS, RUNTIME, RootError, RootSpec, TASK, ask};
+use crate::sandbox::shared_state::PLACE;
 
 macro_rules! sources {
     ($($path:literal)*) => {
@@ -29,7 +30,9 @@ const SOURCES: &[(&str, &str)] = sources![
     "uncia/runtime/Invocation.java"
     "uncia/runtime/Json.java"
     "uncia/runtime/Main.java"
+    "uncia/runtime/Restored.java"
     "uncia/runtime/Sender.java"
+    "uncia/runtime/Share.java"
     "com/amazonaws/services/lambda/runtime/Client.java"
     "com/amazonaws/services/lambda/runtime/ClientContext.java"
     "com/amazonaws/services/lambda/runtime/CognitoIdentity.java"
@@ -50,12 +53,16 @@ const ARCHIVER: &str = "uncia.runtime.Archiver::archive";
 const CLASSES: &str = "/var/runtime/classes";
 const TASK_JAR: &str = "task.jar";
 const ARCHIVE: &str = "classes.jsa";
+const PROFILE: &str = "profile.aot";
 
 /// When all jars were made, since 1970. Java reads times up to zero as those of no file.
 const JAR_TIME: Duration = Duration::from_secs(1);
 
 /// The oldest Java whose language the client is written in.
 const OLDEST: u32 = 17;
+
+/// The oldest Java whose caches hold how often methods ran (JEP 515).
+const OLDEST_WITH_PROFILES: u32 = 25;
 
 /// The module that holds Java's compiler. Distributions' JREs have it; those that others cut down do not.
 const COMPILER: &str = "jdk.compiler";
@@ -65,16 +72,56 @@ const COMPILER: &str = "jdk.compiler";
 const LEFT_OUT: [&str; 2] = ["src.zip", "ct.sym"];
 const LEFT_OUT_PART: &str = "_nocoops";
 
+/// Archives of classes where there are some.
+const SHARES: &str = "-Xshare:auto";
+
+/// The first compiler alone, which neither makes profiles nor reads them.
+const QUICK_COMPILER: &str = "-XX:TieredStopAtLevel=1";
+
 /// Options, unless the function's own `JAVA_TOOL_OPTIONS` have one of these words in them: the command
 /// line's would hold. As on Lambda, with a compiler that starts quickly and a collector without threads
 /// of its own.
 const OPTIONS: [(&str, &[&str]); 4] = [
-    ("-XX:TieredStopAtLevel=1", &["TieredStopAtLevel", "TieredCompilation", "-Xint", "-Xcomp"]),
+    (QUICK_COMPILER, &["TieredStopAtLevel", "TieredCompilation", "-Xint", "-Xcomp"]),
     ("-XX:+UseSerialGC", &["GC"]),
-    ("-Xshare:auto", &["-Xshare"]),
+    (SHARES, &["-Xshare", OF_CACHES]),
     // A file in /tmp for whoever watches it from outside, which nobody can.
     ("-XX:-UsePerfData", &["UsePerfData"]),
 ];
+
+/// Of an instance of which an archive is made: it notes which classes it loads, lets the client ask for the archive,
+/// and prints nothing about it.
+const RECORDS: [&str; 5] = [
+    "-XX:+RecordDynamicDumpInfo",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    APPENDS,
+    "-Xlog:disable",
+    "-Xlog:all=error:stderr",
+];
+
+/// The same of a cache with profiles: Java writes down what that is made of once the client asks for it.
+const RECORDS_PROFILE: [&str; 6] = [
+    "-XX:AOTMode=record",
+    "-XX:AOTConfiguration=/tmp/.profile.conf",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-DisplayVMOutput",
+    "-Xlog:disable",
+    "-Xlog:all=error:stderr",
+];
+
+/// Lets the client make the class path longer. Archives and caches are of jars alone, so that what they are made of has
+/// no folder on the path that it is started with: the client appends the package's, and what comes behind it.
+const APPENDS: &str = "--add-opens=java.base/jdk.internal.loader=ALL-UNNAMED";
+
+/// Options of archives, which Java takes beside no cache.
+const OF_ARCHIVES: [&str; 4] = ["-Xshare", "SharedArchive", "ArchiveClassesAtExit", "ClassList"];
+
+/// What all options of caches have in their names: `AOTMode`, `AOTConfiguration`, `AOTCache`, `AOTCacheOutput`.
+const OF_CACHES: &str = "AOT";
+
+/// Of an instance of which a checkpoint may be made.
+const RESTORABLE: [&str; 2] =
+    ["--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED"];
 
 /// For instances in a network of their own, which has no addresses of the other kind.
 const IPV4: &str = "-Djava.net.preferIPv4Stack=true";
@@ -201,16 +248,67 @@ impl RuntimeDefinition for Definition {
 
     fn arguments(&self, spec: &InstanceSpec) -> Vec<String> {
         let mut arguments = options(spec);
-        let (archive, path) = class_path(spec);
+        let records = spec.records && !spec.restorable;
+        let records_classes =
+            records && spec.share_state == ShareState::Classes && !has_cache(spec);
+        let ClassPath { archive, path, appended } =
+            class_path(spec, records_classes || has_profile(spec));
         if spec.handler == ARCHIVER {
             arguments.push(format!("-Duncia.classpath={path}"));
-            let own = JARS.map(|(_, name)| format!("{RUNTIME}/{name}")).join(":");
-            arguments.extend(["-cp".into(), own, MAIN.into()]);
+            let class_path = JARS.map(|(_, name)| format!("{RUNTIME}/{name}")).join(":");
+            arguments.extend(["-cp".into(), class_path, MAIN.into()]);
             return arguments;
         }
-        arguments.extend(archive.map(|file| format!("-XX:SharedArchiveFile={file}")));
+        if spec.restorable {
+            // The environment, and the seeds of what is random, are made anew.
+            arguments.extend(RESTORABLE.map(str::to_owned));
+        }
+        if records {
+            // Of what an archive has already, Java makes no other.
+            let options: &[&str] = if records_classes {
+                &RECORDS
+            } else if has_profile(spec) {
+                &RECORDS_PROFILE
+            } else {
+                &[]
+            };
+            arguments.extend(options.iter().map(|&it| it.to_owned()));
+        } else {
+            let archive = archive.filter(|_| !has_profile(spec));
+            let archive = archive.map(|file| format!("-XX:SharedArchiveFile={file}"));
+            arguments.extend(shared_archive(spec).or(archive));
+        }
+        if has_profile(spec) {
+            // Java takes a cache if it is started with the same.
+            arguments.push(APPENDS.to_owned());
+        }
+        if !appended.is_empty() {
+            arguments.push(format!("-Duncia.appended={appended}"));
+        }
         arguments.extend(["-cp".into(), path, MAIN.into()]);
         arguments
+    }
+
+    fn shared_file(&self, share_state: ShareState) -> Option<&'static str> {
+        match share_state {
+            ShareState::Classes => Some(ARCHIVE),
+            ShareState::Profile => Some(PROFILE),
+            _ => None,
+        }
+    }
+
+    fn refuse_version(&self, version: &str, share_state: ShareState) -> Option<String> {
+        let is_old = major(version).is_none_or(|major| major < OLDEST_WITH_PROFILES);
+        (share_state == ShareState::Profile && is_old).then(|| {
+            format!(
+                "it takes Java {OLDEST_WITH_PROFILES} or newer, and the platform's is {version}: name another under \
+                 runtimes, or share classes"
+            )
+        })
+    }
+
+    fn can_be_restored(&self) -> bool {
+        true
     }
 
     fn serves_http(&self) -> bool {
@@ -218,7 +316,7 @@ impl RuntimeDefinition for Definition {
     }
 
     fn server(&self, command: &[String], spec: &InstanceSpec) -> Vec<String> {
-        let (archive, path) = class_path(spec);
+        let ClassPath { archive, path, .. } = class_path(spec, false);
         let archive: Vec<_> =
             archive.map(|file| format!("-XX:SharedArchiveFile={file}")).into_iter().collect();
         let class = ["-cp".into(), path, spec.handler.clone()];
@@ -272,12 +370,13 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// What the virtual machine is told, but for where classes are.
 fn options(spec: &InstanceSpec) -> Vec<String> {
-    let own = spec.environment.get("JAVA_TOOL_OPTIONS").map_or("", String::as_str);
-    let chosen = |words: &[&str]| words.iter().any(|word| own.contains(word));
+    let given = given_options(spec);
+    let chosen = |words: &[&str]| words.iter().any(|word| given.contains(word));
     let mut options: Vec<String> = OPTIONS
         .iter()
         .filter(|(_, words)| !chosen(words))
         .map(|(option, _)| (*option).to_owned())
+        .filter(|option| !has_profile(spec) || ![QUICK_COMPILER, SHARES].contains(&&**option))
         .collect();
     if spec.network != Network::Host && !chosen(&["preferIPv4Stack"]) {
         options.push(IPV4.to_owned());
@@ -290,24 +389,69 @@ fn options(spec: &InstanceSpec) -> Vec<String> {
     options
 }
 
-/// Where the classes of an instance are, and the archive of them if there is one. The archive is of the
-/// first of these places, and holds only if they are the same.
-fn class_path(spec: &InstanceSpec) -> (Option<String>, String) {
+/// Where the classes of an instance are.
+struct ClassPath {
+    /// The archive of them if there is one. It is of the first of these places, and holds only if they are the same.
+    archive: Option<String>,
+    /// What Java is started with.
+    path: String,
+    /// What the client appends to it; empty if nothing.
+    appended: String,
+}
+
+/// Where they are. With `appends`, the package's folder and what is behind it are left to the client.
+fn class_path(spec: &InstanceSpec, appends: bool) -> ClassPath {
     let made = spec.mounts.iter().find(|(_, place)| place == Path::new(CLASSES));
     let mut path = vec![format!("{RUNTIME}/{}", JARS[0].1)];
     let task_jar = made.is_some_and(|(folder, _)| folder.join(TASK_JAR).is_file());
     path.push(if task_jar { format!("{CLASSES}/{TASK_JAR}") } else { TASK.to_owned() });
     path.extend(jars(&spec.code.join("lib"), &format!("{TASK}/lib")));
     path.push(format!("{RUNTIME}/{}", JARS[1].1));
+    let mut behind = Vec::new();
     if task_jar && spec.handler != ARCHIVER {
         // What is no class.
-        path.push(TASK.to_owned());
+        behind.push(TASK.to_owned());
     }
-    // Behind all that the archive is of.
+    // Behind all that the archive is of, and all that the package has.
     let layers = spec.layers.as_ref().map(|it| it.join("java/lib"));
-    path.extend(layers.iter().flat_map(|it| jars(it, &format!("{LAYERS}/java/lib"))));
-    let archive = made.filter(|(folder, _)| folder.join(ARCHIVE).is_file());
-    (archive.map(|_| format!("{CLASSES}/{ARCHIVE}")), path.join(":"))
+    behind.extend(layers.iter().flat_map(|it| jars(it, &format!("{LAYERS}/java/lib"))));
+    let appended = if appends {
+        behind
+    } else {
+        path.append(&mut behind);
+        behind
+    };
+    let archive = made.filter(|(folder, _)| folder.join(ARCHIVE).is_file() && !has_cache(spec));
+    ClassPath {
+        archive: archive.map(|_| format!("{CLASSES}/{ARCHIVE}")),
+        path: path.join(":"),
+        appended: appended.join(":"),
+    }
+}
+
+/// Whether an instance makes a cache with profiles or starts with one, as far as its function lets it.
+fn has_profile(spec: &InstanceSpec) -> bool {
+    let is_chosen = spec.share_state == ShareState::Profile && spec.handler != ARCHIVER;
+    is_chosen && !has_cache(spec) && !OF_ARCHIVES.iter().any(|it| given_options(spec).contains(it))
+}
+
+/// Whether its function has options of caches, beside which Java takes those of archives from nobody.
+fn has_cache(spec: &InstanceSpec) -> bool {
+    given_options(spec).contains(OF_CACHES)
+}
+
+/// The options that the function brings.
+fn given_options(spec: &InstanceSpec) -> &str {
+    spec.environment.get("JAVA_TOOL_OPTIONS").map_or("", String::as_str)
+}
+
+/// The option for what was made of an instance of the function.
+fn shared_archive(spec: &InstanceSpec) -> Option<String> {
+    let shared = spec.mounts.iter().any(|(_, place)| place == Path::new(PLACE));
+    (shared && !has_cache(spec)).then(|| match spec.share_state {
+        ShareState::Profile => format!("-XX:AOTCache={PLACE}/{PROFILE}"),
+        _ => format!("-XX:SharedArchiveFile={PLACE}/{ARCHIVE}"),
+    })
 }
 
 /// The jars in a folder that instances see at `seen_at`: in the order of their names, as on Lambda.

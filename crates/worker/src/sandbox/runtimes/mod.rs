@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::rootfs::{RootError, RootSpec, TASK, ask};
-use crate::instance::InstanceSpec;
+use crate::instance::{InstanceSpec, ShareState};
 
 include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
 
@@ -135,6 +135,24 @@ pub(crate) trait RuntimeDefinition: Sync {
     /// How its packages are compiled; `None` if they are not.
     fn byte_code(&self) -> Option<ByteCode> {
         None
+    }
+
+    /// The file in which its instances share what this means; None if they cannot. Its client makes it, when the
+    /// platform orders that, of an instance whose [`InstanceSpec::records`] is set; later ones find it in
+    /// `/var/runtime/shared`.
+    fn shared_file(&self, _share_state: ShareState) -> Option<&'static str> {
+        None
+    }
+
+    /// Why its instances cannot share this where it is of this version, if they cannot: what follows a colon.
+    fn refuse_version(&self, _version: &str, _share_state: ShareState) -> Option<String> {
+        None
+    }
+
+    /// Whether a checkpoint of a process of it can go on: its client notices that its connection is another instance's
+    /// and makes one anew, by which it learns its environment.
+    fn can_be_restored(&self) -> bool {
+        false
     }
 
     /// The variable that tells it where the libraries of layers are, and its value. `version`: that which

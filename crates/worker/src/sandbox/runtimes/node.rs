@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{
     Client, RuntimeDefinition, any_of, ask_for, digits, is_read_at_start, major_minor, module,
 };
-use crate::instance::InstanceSpec;
+use crate::instance::{InstanceSpec, ShareState};
 use crate::sandbox::environment::BYTES_PER_MIB;
 use crate::sandbox::rootfs::{LAYERS, RootError, RootSpec, TASK};
 
@@ -16,6 +16,9 @@ const CLIENT: &str = include_str!("../../../runtime/bootstrap.js");
 
 /// Its part that waits for an instance.
 const WAIT: &str = include_str!("../../../runtime/wait.js");
+
+/// Its part for what instances share.
+const SHARE: &str = include_str!("../../../runtime/share.js");
 
 /// Beginnings of the names of variables that Node, or a library in it, reads when it starts. Of those
 /// with the first, all but `NODE_ENV`, which is between a function and its packages.
@@ -88,7 +91,7 @@ impl RuntimeDefinition for Definition {
             version: interpreter.version,
             interpreter: Some(interpreter.executable),
             copies,
-            files: vec![("bootstrap.js", CLIENT), ("wait.js", WAIT)],
+            files: vec![("bootstrap.js", CLIENT), ("wait.js", WAIT), ("share.js", SHARE)],
             command: vec![Path::new("/").join(binary).display().to_string()],
             ..RootSpec::default()
         }))
@@ -115,6 +118,10 @@ impl RuntimeDefinition for Definition {
     fn library_paths(&self, version: &str) -> Option<(&'static str, String)> {
         let modules = format!("{LAYERS}/nodejs/node{}/node_modules", major_minor(version).0);
         Some(("NODE_PATH", format!("{modules}:{LAYERS}/nodejs/node_modules")))
+    }
+
+    fn shared_file(&self, share_state: ShareState) -> Option<&'static str> {
+        (share_state == ShareState::Code).then_some("code.bin")
     }
 
     fn waiting_bytes(&self) -> Option<u64> {

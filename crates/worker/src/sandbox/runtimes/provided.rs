@@ -59,6 +59,10 @@ impl RuntimeDefinition for Definition {
         Some(path.to_owned())
     }
 
+    fn can_be_restored(&self) -> bool {
+        true
+    }
+
     fn serves_http(&self) -> bool {
         true
     }

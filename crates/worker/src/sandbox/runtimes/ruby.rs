@@ -91,6 +91,10 @@ impl RuntimeDefinition for Definition {
         true
     }
 
+    fn can_be_restored(&self) -> bool {
+        true
+    }
+
     fn serves_http(&self) -> bool {
         true
     }

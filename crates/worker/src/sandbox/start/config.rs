@@ -86,6 +86,8 @@ impl Host {
                 .into_iter()
                 .collect(),
             extensions: environment::extensions(spec),
+            restore: None,
+            restorable: spec.restorable,
             container: None,
         }
     }
@@ -98,7 +100,7 @@ impl Host {
 }
 
 /// What is started in place of the runtime.
-pub(super) fn wrapper(spec: &InstanceSpec) -> Option<&str> {
+pub(in crate::sandbox) fn wrapper(spec: &InstanceSpec) -> Option<&str> {
     let wrapper = spec.environment.get(WRAPPER).filter(|path| !path.is_empty());
     wrapper.filter(|_| spec.architecture == Architecture::Polling).map(String::as_str)
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use crate::clock::Moment;
 use crate::instance::{InstanceSpec, Phase, StartError};
 use crate::sandbox::host::Host;
 use crate::sandbox::http_server::Server;
+use crate::sandbox::kept::Kept;
 use crate::sandbox::kinds::Zygote;
 use crate::sandbox::live::{End, Inner};
 use crate::sandbox::runtime_api::{ExtensionFailure, Initialized};
@@ -26,22 +28,28 @@ const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 const STOPPED_AFTER: Duration = Duration::from_secs(1);
 
 impl Host {
-    /// Waits until the runtime's program runs; returns since when.
+    /// Waits until the runtime's program runs; returns since when, and whether it is the copy or the restored one that
+    /// it was to be, if it was.
     pub(super) async fn built(
         &self,
         spec: &InstanceSpec,
         inner: &Arc<Inner>,
         reports: &mut Reports,
-        (zygote, waited): (Option<&Zygote>, bool),
+        (zygote, restored, waited): (Option<&Zygote>, Option<&Arc<Kept>>, bool),
         spawned: Moment,
         phases: &mut Vec<Phase>,
-    ) -> Result<Moment, Failure> {
+    ) -> Result<(Moment, bool), Failure> {
+        let unproven = restored.filter(|kept| !kept.is_proven.load(Ordering::Relaxed));
+        let late = || match (unproven, sandbox("building it took too long")) {
+            (Some(kept), error) => Failure::NotRestorable(kept.clone(), error),
+            (None, error) => error.into(),
+        };
         let mut deadline = tokio::time::Instant::now() + BUILD_TIMEOUT;
         loop {
             let report = tokio::select! {
                 biased;
                 report = tokio::time::timeout_at(deadline, reports.recv()) => {
-                    report.map_err(|_| sandbox("building it took too long"))?
+                    report.map_err(|_| late())?
                 }
                 () = is_stopped(inner), if waited => {
                     return Err(Failure::Vanished("its runtime has been stopped".into()));
@@ -68,6 +76,7 @@ impl Host {
                             "mount" => "mount",
                             "mounts" => "mounts",
                             "fork" => "fork",
+                            "restore" => "restore",
                             "create" => "create",
                             "extensions" => "extensions",
                             _ => "exec",
@@ -77,6 +86,7 @@ impl Host {
                         phases.push(Phase { name, start, end });
                         start = end;
                     }
+                    let as_asked = not_forked.is_none();
                     match (zygote, not_forked) {
                         (Some(zygote), None) => zygote.confirm(),
                         (Some(zygote), Some(not_forked)) => {
@@ -88,12 +98,20 @@ impl Host {
                                 zygote.refuse(&not_forked.reason);
                             }
                         }
-                        (None, _) => {}
+                        (None, Some(not_forked)) => {
+                            tracing::warn!("its runtime was started: {}", not_forked.reason);
+                            for states in [&self.checkpoints, &self.shared_states] {
+                                if let Some(kept) = restored {
+                                    states.refuse(&spec.function, kept, not_forked.reason.clone());
+                                }
+                            }
+                        }
+                        (None, None) => {}
                     }
                     if let Some(pid) = runtime_process(inner) {
                         inner.meter.set_runtime(pid);
                     }
-                    return Ok(phases.last().map_or(spawned, |phase| phase.end));
+                    return Ok((phases.last().map_or(spawned, |phase| phase.end), as_asked));
                 }
                 // The runtime that waited has ended, and has seen nothing.
                 Some((Report::Failed(message), _)) if waited => {
@@ -173,7 +191,8 @@ impl Host {
                 // What a function says about itself is believed only within reason.
                 let exec = phases.last().map_or(executed, |phase| phase.start);
                 let possible = exec.monotonic()..=at.monotonic();
-                let forked = phases.last().is_some_and(|phase| phase.name == "fork");
+                let forked =
+                    phases.last().is_some_and(|phase| ["fork", "restore"].contains(&phase.name));
                 match began.filter(|began| possible.contains(began)) {
                     // A copy goes on with the handler at once.
                     Some(began) if forked => {

@@ -38,14 +38,22 @@ final class Api {
     }
 
     private final String host;
-    private final InputStream input;
-    private final OutputStream output;
+    private InputStream input;
+    private OutputStream output;
     private final byte[] buffer = new byte[BUFFER];
     private int position;
     private int limit;
 
     Api(String address) throws Gone {
         host = address;
+        connect();
+    }
+
+    /** Makes the connection, or makes it anew. */
+    void connect() throws Gone {
+        String address = host;
+        position = 0;
+        limit = 0;
         int colon = address.lastIndexOf(':');
         try {
             // By number, for which nobody is asked.

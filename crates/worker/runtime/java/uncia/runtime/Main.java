@@ -24,6 +24,10 @@ final class Main {
 
     public static void main(String[] arguments) {
         try {
+            String appended = System.getProperty("uncia.appended");
+            if (appended != null) {
+                Share.append(appended);
+            }
             Api api = new Api(System.getenv("AWS_LAMBDA_RUNTIME_API"));
             serve(api, load(api, System.getenv("_HANDLER")));
         } catch (Api.Gone gone) {
@@ -60,7 +64,7 @@ final class Main {
         byte[] next = api.get("invocation/next", "");
         api.send(api.get("invocation/next", "Uncia-Began: " + BEGAN + "\r\n"));
         while (true) {
-            Api.Response event = api.receive();
+            Api.Response event = next(api);
             if (event.status != 200) {
                 System.err.println(
                         "the Runtime API answered " + event.status + ": " + new String(event.body, StandardCharsets.UTF_8));
@@ -71,7 +75,38 @@ final class Main {
             System.arraycopy(answer, 0, both, 0, answer.length);
             System.arraycopy(next, 0, both, answer.length, next.length);
             api.send(both);
+            acknowledged(api);
+        }
+    }
+
+    private static boolean isRestorable() {
+        return "snap-start".equals(System.getenv("AWS_LAMBDA_INITIALIZATION_TYPE"));
+    }
+
+    /** Reads that an answer was taken. One that is restored meanwhile finds out with the next event. */
+    private static void acknowledged(Api api) throws Api.Gone {
+        try {
             api.receive();
+        } catch (Api.Gone gone) {
+            if (!isRestorable()) {
+                throw gone;
+            }
+        }
+    }
+
+    /** The next event. If this process was restored meanwhile, its connection was another instance's, and is made anew. */
+    private static Api.Response next(Api api) throws Api.Gone {
+        try {
+            return api.receive();
+        } catch (Api.Gone gone) {
+            if (!isRestorable()) {
+                throw gone;
+            }
+            long began = System.nanoTime();
+            api.connect();
+            Restored.begin(api);
+            api.send(api.get("invocation/next", "Uncia-Began: " + began + "\r\n"));
+            return api.receive();
         }
     }
 
@@ -82,6 +117,9 @@ final class Main {
         String trace = headers.get("lambda-runtime-trace-id");
         if (trace != null) {
             System.setProperty(TRACE_PROPERTY, trace);
+        }
+        if (headers.get("uncia-order") != null) {
+            return obey(api, path, headers.get("uncia-order"), event.body);
         }
         try {
             return api.post(path + "/response", handler.call(event.body, new Invocation(headers)), null);
@@ -98,6 +136,15 @@ final class Main {
         } finally {
             flush(System.out);
             flush(System.err);
+        }
+    }
+
+    /** Does what the platform wants of this client, and nothing of the function's. */
+    private static byte[] obey(Api api, String path, String order, byte[] event) {
+        try {
+            return api.post(path + "/response", Share.answer(order, event), null);
+        } catch (Throwable error) {
+            return api.post(path + "/error", Errors.report(error), error.getClass().getName());
         }
     }
 

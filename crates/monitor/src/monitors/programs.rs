@@ -1,0 +1,123 @@
+//! Programs that a monitor runs, each in a process group of its own.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command as Program};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+use uncia_clock::NS_PER_S;
+
+/// A program that is asked to end has this long.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(5);
+
+/// A program in a process group of its own.
+pub(super) struct Running {
+    pub name: String,
+    pub child: Child,
+    /// CPU time in ns that was reported so far.
+    reported: i64,
+    is_over: bool,
+}
+
+impl Running {
+    /// Starts it, to end with this thread. What it reads and prints is as `program` says.
+    pub(super) fn start(program: &mut Program) -> Result<Self, String> {
+        let name = program.get_program().to_string_lossy().into_owned();
+        // The signals of a terminal are for whoever started the monitors.
+        program.process_group(0);
+        // Who kills the monitors does not mean to leave what they started. The thread that starts it is to
+        // the kernel the parent; it watches until the end.
+        // SAFETY: it makes one system call, and allocates nothing.
+        unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+        let child = program.spawn().map_err(|error| format!("{name} cannot be run: {error}"))?;
+        Ok(Self { name, child, reported: 0, is_over: false })
+    }
+
+    fn id(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap_or_default())
+    }
+
+    /// It stays until it is waited for, so that its number is no other's.
+    pub(super) fn has_ended(&self) -> bool {
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        !matches!(waitid(Id::Pid(self.id()), look), Ok(nix::sys::wait::WaitStatus::StillAlive))
+    }
+
+    /// CPU time in ns of the program, and of those of its processes that have ended, since this was asked last.
+    pub(super) fn cpu(&mut self) -> i64 {
+        let Some(used) = cpu_of(self.id()) else { return 0 };
+        let more = (used - self.reported).max(0);
+        self.reported += more;
+        more
+    }
+
+    /// Asks the whole group to end, and kills what does not; gives the CPU time that was not reported yet.
+    pub(super) fn end(&mut self) -> i64 {
+        if self.is_over {
+            return 0;
+        }
+        let mut more = self.cpu();
+        if !self.has_ended() {
+            let _ = killpg(self.id(), Signal::SIGTERM);
+            wait_until(GRACE, || self.has_ended());
+        }
+        more += self.cpu();
+        // What it started may live on in its group, whose number is nobody else's until it is waited for.
+        let _ = killpg(self.id(), Signal::SIGKILL);
+        let _ = self.child.wait();
+        self.is_over = true;
+        more
+    }
+}
+
+/// Fields 14 to 17 of `/proc/PID/stat`: user and system, of itself and of children that it has waited for.
+fn cpu_of(pid: Pid) -> Option<i64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11).take(4);
+    let ticks = fields.map(|field| field.parse::<i64>().ok()).sum::<Option<i64>>()?;
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    Some(ticks * (NS_PER_S / per_second))
+}
+
+/// Whether something comes true in time.
+pub(super) fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        if holds() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_does_not_outlive_who_started_it() {
+        // To the kernel a thread that ends is a parent that was killed.
+        let begin = || {
+            let running = Running::start(Program::new("sleep").arg("600")).unwrap();
+            let id = running.id();
+            std::mem::forget(running);
+            id
+        };
+        let id = thread::spawn(begin).join().unwrap();
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
+        let has_ended = wait_until(Duration::from_secs(20), || {
+            !matches!(waitid(Id::Pid(id), look), Ok(nix::sys::wait::WaitStatus::StillAlive))
+        });
+        let _ = nix::sys::signal::kill(id, Signal::SIGKILL);
+        assert!(has_ended);
+    }
+}

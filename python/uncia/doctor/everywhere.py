@@ -1,0 +1,156 @@
+"""Monitors on this machine and on others, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uncia.doctor.monitors import Asked, Host, Monitors, unseen
+from uncia.doctor.remote import RemoteMonitors
+from uncia.doctor.ssh import Address
+from uncia.errors import UnciaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HERE = Host()
+
+
+class Everywhere:
+    """Monitors while they watch, each on its hosts.
+
+    A host on which none can be started, or that is lost, costs its rows and nothing else.
+
+    Attributes:
+        sentences: what a reader of the rows should know.
+        asked: on this machine.
+    """
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+        self.asked: list[Asked] = []
+        self._here: Monitors | None = None
+        self._there: list[tuple[RemoteMonitors, list[Asked]]] = []
+        self._failed = False
+
+    @classmethod
+    def start(
+        cls,
+        asked: Sequence[Asked],
+        part: Callable[[str | None], Path],
+        epoch_unix_ns: int,
+        *,
+        run: str | None = None,
+        ours: Sequence[int] = (),
+    ) -> Everywhere:
+        """Start them, and wait until they watch.
+
+        Args:
+            asked: which, how often, of which groups, and where.
+            part: the stream for the rows of a host, by its name; of this machine, by None.
+            epoch_unix_ns: Unix time that times of rows are counted from.
+            run: what the rows are of.
+            ours: processes here that, with their descendants, are not background.
+
+        Raises:
+            UnciaError: they cannot be started here.
+        """
+        monitors = cls()
+        hosts: dict[Host, list[Asked]] = {}
+        for each in asked:
+            for host in each.hosts or (HERE,):
+                hosts.setdefault(host, []).append(each)
+        monitors.asked = hosts.pop(HERE, [])
+        # Those elsewhere first: they take longest to start, and all are to watch the same time.
+        if hosts:
+            with ThreadPoolExecutor(len(hosts)) as pool:
+                pending = [
+                    pool.submit(_start, host, of, part, epoch_unix_ns, run)
+                    for host, of in hosts.items()
+                ]
+            for future in pending:
+                result = future.result()
+                if isinstance(result, UnciaError):
+                    monitors.sentences.append(result.message)
+                    monitors._failed = True
+                else:
+                    monitors._there.append(result)
+                    monitors.sentences.extend(result[0].sentences)
+        if monitors.asked:
+            try:
+                monitors._here = Monitors.start(
+                    monitors.asked, part(None), epoch_unix_ns, run=run, ours=ours
+                )
+            except BaseException:
+                monitors.stop()
+                raise
+            monitors.sentences.extend(monitors._here.sentences)
+        return monitors
+
+    @property
+    def watching(self) -> list[str]:
+        """Which of those asked for here work."""
+        return [] if self._here is None else self._here.watching
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Of other machines and their clocks, by the names that rows have."""
+        return {there.address.name: there.facts for there, _ in self._there}
+
+    def any_started(self) -> bool:
+        """Whether any have watched, so that there are rows."""
+        return bool(self._all())
+
+    def any_alive(self) -> bool:
+        """Whether any still watch."""
+        return any(each.alive() for each in self._all())
+
+    def all_alive(self) -> bool:
+        """Whether all still watch that were asked for."""
+        return not self._failed and all(each.alive() for each in self._all())
+
+    def stop(self) -> list[str]:
+        """End them after a last sample; returns their sentences. May be called again."""
+        failed = [*self.sentences]
+        with ThreadPoolExecutor(max(1, len(self._all()))) as pool:
+            for sentences in pool.map(lambda each: each.stop(), self._all()):
+                failed.extend(sentences)
+        self.sentences = list(dict.fromkeys(failed))
+        return self.sentences
+
+    def unseen(self, rows: pa.Table) -> list[str]:
+        """A sentence for each monitor that was to watch control groups and saw none."""
+        import pyarrow.compute as pc
+
+        hosts = rows.column("host").cast("string")
+        sentences = unseen(rows.filter(pc.is_null(hosts)), self.asked, self.watching)
+        for there, asked in self._there:
+            name = there.address.name
+            of_host = rows.filter(pc.equal(hosts, name))
+            silent = unseen(of_host, asked, there.watching)
+            sentences += [f"host {name}: {sentence}" for sentence in silent]
+        return sentences
+
+    def _all(self) -> list[Monitors | RemoteMonitors]:
+        here: list[Monitors | RemoteMonitors] = [] if self._here is None else [self._here]
+        return here + [there for there, _ in self._there]
+
+
+def _start(
+    host: Host,
+    asked: list[Asked],
+    part: Callable[[str | None], Path],
+    epoch_unix_ns: int,
+    run: str | None,
+) -> tuple[RemoteMonitors, list[Asked]] | UnciaError:
+    """Start the monitors of another machine; returns why if they cannot be."""
+    try:
+        there = RemoteMonitors(Address.parse(host.url or ""), host.engine)
+        there.start(asked, part(there.address.name), epoch_unix_ns, run)
+    except ValueError as error:
+        return UnciaError(str(error))
+    except UnciaError as error:
+        return error
+    return there, asked

@@ -1,0 +1,146 @@
+"""Checks of programs that Uncia starts: servers of services, what traces branches, what watches."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from uncia import engine
+from uncia.doctor.report import Check
+from uncia.errors import UnciaError
+
+_BPF: Final = "uncia-bpf"
+_BPF_TIMEOUT_S: Final = 20
+
+
+def _service(name: str, program: str, find: Callable[[], Path]) -> Check:
+    """Check the server of a service, which runs with one of their own start.
+
+    Args:
+        name: the service's.
+        program: the server's.
+        find: raises UnciaError where there is none.
+    """
+    try:
+        path = find()
+    except UnciaError as error:
+        return Check(
+            f"service-{name}",
+            "missing",
+            f"{error.message[0].upper()}{error.message[1:]}.",
+            f"Experiment files with `services: {{{name}: {{}}}}` need one that exists.",
+            error.hint or "",
+        )
+    return Check(f"service-{name}", "ok", f"{program} at {path}.")
+
+
+def program_checks(*, is_bpf_tried: bool = True) -> list[Check]:
+    """Check servers of services, frameworks, and what `uncia branches` and the monitor take.
+
+    Args:
+        is_bpf_tried: whether the program of the monitor ``schedule`` is tried; else there is no
+            check of it.
+    """
+    from uncia.services import docker_registry, redis_server, versitygw
+
+    return [
+        _service("store", "versitygw", versitygw.find),
+        _service("registry", docker_registry.PROGRAM.name, docker_registry.PROGRAM.find),
+        _service("documents", redis_server.PROGRAM.name, redis_server.PROGRAM.find),
+        _frameworks(),
+        _branches(),
+        *([_bpf()] if is_bpf_tried else []),
+    ]
+
+
+def _frameworks() -> Check:
+    """List the frameworks of the platform ``server``, of which no other platform needs any."""
+    from uncia.platforms import frameworks
+
+    installed, absent = [], []
+    for name in frameworks.names():
+        try:
+            frameworks.get(name).installed()
+        except UnciaError:
+            absent.append(name)
+        else:
+            installed.append(name)
+    can = f"can serve functions by {' and '.join(installed)}" if installed else "has no framework"
+    finding = f"The platform server {can}."
+    if absent:
+        finding += f" Not installed: {', '.join(absent)} ({frameworks.INSTALL})."
+    return Check("frameworks", "ok", finding)
+
+
+def _branches() -> Check:
+    """Check what `uncia branches` takes: QEMU's user mode, a C compiler, and valgrind."""
+    from uncia.locality import tools
+
+    lacking = []
+    for check in (tools.require_architecture, tools.QEMU.find, tools.compiler, tools.VALGRIND.find):
+        try:
+            check()
+        except UnciaError as error:
+            lacking.append(error)
+    if not lacking:
+        return Check(
+            "branches", "ok", "Branches are traced by QEMU, and caches simulated by cachegrind."
+        )
+    sentences = " ".join(f"{error.message[0].upper()}{error.message[1:]}." for error in lacking)
+    return Check(
+        "branches",
+        "missing",
+        sentences,
+        "`uncia branches` does not trace functions here, or simulates no caches.",
+        " ".join(f"{error.hint.rstrip('.')}." for error in lacking if error.hint),
+    )
+
+
+def bpf() -> Path | None:
+    """Return the program of the monitor ``schedule``, where the engine looks; None without."""
+    if variable := os.environ.get("UNCIA_BPF"):
+        return Path(variable) if Path(variable).is_file() else None
+    # Beside this Python is where `make bpf` puts it.
+    places = [Path(sys.executable).with_name(_BPF)]
+    with suppress(UnciaError):  # that there is no engine is another check's
+        places.insert(0, engine.binary().resolve().with_name(_BPF))
+    if installed := shutil.which(_BPF):
+        places.append(Path(installed))
+    return next((place for place in places if place.is_file()), None)
+
+
+def _bpf() -> Check:
+    """Check whether programs in the kernel can watch its scheduler; tried, and ended at once."""
+    program = bpf()
+    if program is None:
+        return _without_bpf(f"{_BPF} is not built.", "Run make bpf in a checkout of Uncia.")
+    try:
+        # Without input it ends once it watches.
+        process = subprocess.run(
+            [program, "schedule"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_BPF_TIMEOUT_S,
+            check=False,
+        )
+        answer = json.loads(process.stdout.partition("\n")[0])
+        is_watching, message = answer["event"] == "started", str(answer.get("message", ""))
+    except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
+        return _without_bpf(
+            f"{program} does not say whether it works: {error}.", "Build it again: make bpf."
+        )
+    if not is_watching:
+        return _without_bpf(f"{message[:1].upper()}{message[1:]}.", "")
+    return Check("bpf", "ok", f"The kernel's scheduler is watched by {program}.")
+
+
+def _without_bpf(finding: str, remedy: str) -> Check:
+    return Check("bpf", "missing", finding, "The monitor schedule does not work here.", remedy)

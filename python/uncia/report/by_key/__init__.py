@@ -1,0 +1,235 @@
+"""Many runs side by side, grouped by what their descriptions say: `uncia compare --by`.
+
+Every module of this package with a function ``chart`` is a chart of the page; so is a file of one's
+own (``--chart FILE``): ``chart(lines, runs)`` takes what `lines` gives and the runs, and returns an
+`uncia.report.page.Chart`, or None where it has nothing to show.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import runpy
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from uncia.errors import UnciaError
+from uncia.report.data import RunData
+from uncia.report.numbers import count, figure
+from uncia.report.page import Chart, Page, Section
+from uncia.report.table import Column, Table
+from uncia.stats import columns
+from uncia.stats.columns import pc
+from uncia.stats.quantiles import Ints, quantile
+from uncia.units import NS_PER_MS, NS_PER_S
+
+Line: TypeAlias = dict[str, Any]
+Maker: TypeAlias = Callable[[Sequence[Line], Sequence[RunData]], Chart | None]
+
+NOT_SAID: Final = "–"
+"""The group of what does not have the key, beside others that do."""
+
+_PARTS: Final = {
+    "execution_ms": "execution",
+    "queued_ms": "queued",
+    "initialization_ms": "initialization",
+    "user_ms": "cpu_user",
+    "system_ms": "cpu_system",
+    "wait_ms": "cpu_wait",
+}
+_COUNTERS: Final = (
+    "page_faults",
+    "context_switches",
+    "cycles",
+    "instructions",
+    "branch_misses",
+    "llc_misses",
+)
+
+
+def lines(runs: Sequence[RunData], key: str) -> list[Line]:
+    """A line for each experiment of each run, in the order of the groups.
+
+    Args:
+        runs: with their descriptions (``run.yaml``).
+        key: of the experiment in the description, or else of the run: keys and positions between
+            dots, such as ``platform.kind`` or ``streams.0.settings.memory``.
+
+    Returns:
+        ``group`` (the value as text, or `NOT_SAID`), ``run`` (its folder's name, or the path where
+        names are the same), ``path``, ``experiment``, ``requests``, ``failed``; the rates
+        ``offered_per_s``, of open loops alone, and ``throughput_per_s``; ``p50_ms`` and ``p99_ms``
+        of latency; means ``execution_ms``, ``queued_ms``, ``initialization_ms``, ``user_ms``,
+        ``system_ms`` and ``wait_ms``; counters by invocation (``page_faults``) and by CPU-second
+        (``page_faults_per_cpu_s``). None for what was not measured.
+
+    Raises:
+        UnciaError: no run's description has the key.
+    """
+    made = []
+    is_known = False
+    named = Counter(run.title for run in runs)
+    for run in runs:
+        for name in run.summaries:
+            described = run.experiment_meta.get(name, {})
+            found, value = _look(described, key)
+            if not found:
+                found, value = _look(run.meta, key)
+            is_known = is_known or found
+            title = run.title if named[run.title] == 1 else str(run.path)
+            group = str(value) if found else NOT_SAID
+            made.append({"group": group, "run": title, **_line(run, name)})
+    if not is_known:
+        known = sorted({str(it) for run in runs for it in run.meta})
+        raise UnciaError(
+            f"--by {key}: no run's description has it",
+            hint=f"Keys of run.yaml are {', '.join(known)}; those below them stand behind dots.",
+        )
+    return sorted(made, key=lambda line: _order(line["group"]))
+
+
+def page(made: Sequence[Line], runs: Sequence[RunData], key: str, files: Sequence[Path]) -> Page:
+    """The page of many runs.
+
+    Raises:
+        UnciaError: a file of ``files`` is no chart, or raises an exception.
+    """
+    charts = [chart for maker in _makers(files) if (chart := maker(made, runs)) is not None]
+    sections = [Section(chart.name, chart.label, [chart]) for chart in charts]
+    table = Table(
+        [
+            Column(key, lambda line: line["group"]),
+            Column("run", lambda line: line["run"]),
+            Column("experiment", lambda line: line["experiment"]),
+            Column("requests", lambda line: line["requests"], count),
+            *(
+                Column(name, name, figure, align="number")
+                for name in made[0]
+                if name not in ("group", "run", "path", "experiment", "requests")
+                and any(line[name] is not None for line in made)
+            ),
+        ],
+        made,
+        f"Experiments by {key}.",
+    )
+    return Page(
+        title=f"{len(runs)} runs by {key}",
+        kicker="Uncia comparison",
+        sections=[*sections, Section("lines", "In numbers", [table])],
+        summary=f"Experiments of {len(runs)} runs, grouped by what their descriptions say.",
+    )
+
+
+def _makers(files: Sequence[Path]) -> Iterator[Maker]:
+    for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
+        yield importlib.import_module(f"{__name__}.{info.name}").chart
+    for path in files:
+        try:
+            content = runpy.run_path(str(path))
+        except Exception as error:  # whatever a file of one's own raises
+            raise UnciaError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+        if not callable(content.get("chart")):
+            raise UnciaError(f"{path} has no function chart(lines, runs)")
+        yield _guarded(path, content["chart"])
+
+
+def _guarded(path: Path, maker: Maker) -> Maker:
+    """A chart of one's own, whose exceptions are sentences."""
+
+    def chart(lines: Sequence[Line], runs: Sequence[RunData]) -> Chart | None:
+        try:
+            made = maker(lines, runs)
+        except Exception as error:  # whatever a function of one's own raises
+            raise UnciaError(
+                f"{path}: chart(lines, runs) raises {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(made, Chart | None):
+            raise UnciaError(
+                f"{path}: chart(lines, runs) returns {type(made).__name__}",
+                hint="It returns an uncia.report.page.Chart, or None where it has nothing to show.",
+            )
+        return made
+
+    return chart
+
+
+def _look(value: Any, key: str) -> tuple[bool, Any]:
+    for part in key.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return False, None
+    return True, value
+
+
+def _order(text: str) -> tuple[int, float, str]:
+    """Numbers first, by size: also those before a unit."""
+    digits = text.rstrip("".join(set(text) - set("0123456789.-")))
+    try:
+        return 0, float(digits), text
+    except ValueError:
+        return 1, 0.0, text
+
+
+def requests(run: RunData, name: str) -> tuple[pa.Table, pa.Table]:
+    """The requests of an experiment of this name, and those of them that ended ok."""
+    rows = run.invocations.filter(columns.is_word(run.invocations, "experiment", name))
+    rows = rows.filter(columns.is_request(rows))
+    return rows, rows.filter(columns.is_word(rows, "outcome", "ok"))
+
+
+def latencies(ok: pa.Table) -> tuple[Ints, Ints]:
+    """When each of these was due, and its latency from then; ns, both of shape (n,).
+
+    Where none has both, as in closed loops, they are from when it was sent.
+    """
+    for begin in ("scheduled", "sent"):
+        begun, took = columns.integers(ok, begin), columns.difference(ok, "received", begin)
+        known = pc.is_valid(took)
+        if pc.any(known).as_py():
+            break
+    return begun.filter(known).to_numpy(), took.filter(known).to_numpy()
+
+
+def _line(run: RunData, name: str) -> Line:
+    rows, ok = requests(run, name)
+    latency = np.sort(latencies(ok)[1])
+    median, p99 = (quantile(latency, order) for order in (Fraction(1, 2), Fraction(99, 100)))
+    is_open = columns.column(rows, "open_loop", pa.bool_())
+    due = columns.integers(rows.filter(is_open), "scheduled")
+    line: Line = {
+        "path": str(run.path),
+        "experiment": name,
+        "requests": rows.num_rows,
+        "failed": rows.num_rows - ok.num_rows,
+        # Beside closed loops it is no rate of all that was sent.
+        "offered_per_s": _rate(columns.ordered(due)) if len(due) == rows.num_rows else None,
+        "throughput_per_s": _rate(columns.ordered(columns.integers(ok, "received"))),
+        "p50_ms": None if median is None else median / NS_PER_MS,
+        "p99_ms": None if p99 is None else p99 / NS_PER_MS,
+    }
+    line |= {key: _mean(ok, column, NS_PER_MS) for key, column in _PARTS.items()}
+    cpu_s = sum(_mean(ok, column, NS_PER_S) or 0.0 for column in ("cpu_user", "cpu_system"))
+    for counter in _COUNTERS:
+        mean = _mean(ok, counter, 1.0)
+        line[counter] = mean
+        line[f"{counter}_per_cpu_s"] = None if mean is None or not cpu_s else mean / cpu_s
+    return line
+
+
+def _rate(times: Any) -> float | None:
+    span = int(times[-1] - times[0]) if times.size > 1 else 0
+    return (times.size - 1) * NS_PER_S / span if span > 0 else None
+
+
+def _mean(rows: pa.Table, column: str, scale: float) -> float | None:
+    values = columns.ordered(columns.integers(rows, column))
+    return float(values.mean()) / scale if values.size else None

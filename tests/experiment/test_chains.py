@@ -175,11 +175,10 @@ def test_a_function_that_invokes_itself_without_end_ends_with_the_run(
     ended = finish(uncia("run", path, "--out", out))
     # What was served when the platform ended has failed.
     assert ended.code in (0, 1), ended.err
-    warning = "event that functions left for each other: dropped, without a row"
-    texts = [text.replace("events", "event") for text in description(out)["warnings"]]
+    warning = "that functions left for each other had not ended when the functions were removed"
     outcomes = record.read(out, "invocations")["outcome"].to_pylist()
-    # Each leaves the next before it ends well. On a slow machine the first may fail before it does.
-    assert any(warning in text for text in texts) or set(outcomes) != {"ok"}
+    # Each leaves the next before it ends well. The last may find its function gone, or be too slow.
+    assert any(warning in text for text in description(out)["warnings"]) or set(outcomes) != {"ok"}
     assert left_behind(state_home) == []
 
 

@@ -4,7 +4,7 @@ from uncia.experiment.table import warning_lines
 from uncia.runs.warnings import by_importance
 
 LOST = [
-    "When the run was over, the platform still had 3 events that functions left for each other:"
+    "3 events that functions left for each other had not ended when the functions were removed:"
     " dropped, without a row.",
     "warm: 12 of 300 requests failed (12 timeout); they are not in its latencies.",
     "cold: 2 of 300 scheduled requests were never sent.",

@@ -443,13 +443,13 @@ class Execution:
     def _note_events(self, platform: Platform) -> list[str]:
         """Warn of events that end with their functions, and have no rows; returns what failed."""
         try:
-            waiting = platform.events_waiting()
+            unserved = platform.unserved_events()
         except UnciaError as error:
             return [error.message]
-        if waiting:
+        if unserved:
             warning = (
-                f"When the run was over, the platform still had {plural(waiting, 'event')} that"
-                " functions left for each other: dropped, without a row."
+                f"{plural(unserved, 'event')} that functions left for each other had not ended when the"
+                " functions were removed: dropped, without a row."
             )
             self.description.warnings.append(warning)
             self.reporter.note(f"Warning: {warning}")

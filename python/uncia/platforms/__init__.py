@@ -208,8 +208,8 @@ class Platform(Protocol):
     def is_settled(self) -> bool:
         """Whether no change waits for its triggers, and nothing that one began runs."""
 
-    def events_waiting(self) -> int:
-        """Return how many events were accepted and have not ended."""
+    def unserved_events(self) -> int:
+        """Return how many events were accepted and have not ended, or were dropped with their function."""
 
     def remove(self, deployment: Deployment) -> None:
         """Remove the function and mark it removed in the journal."""

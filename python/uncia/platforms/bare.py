@@ -193,7 +193,7 @@ class BarePlatform(ABC):
     def is_settled(self) -> bool:
         return True
 
-    def events_waiting(self) -> int:
+    def unserved_events(self) -> int:
         return 0
 
     def remove(self, deployment: Deployment) -> None:

@@ -36,7 +36,7 @@ from uncia.platforms import (
     processes,
     triggers,
 )
-from uncia.platforms.inquiries import fetch_events_waiting, fetch_rows, fetch_warnings
+from uncia.platforms.inquiries import fetch_unserved_events, fetch_rows, fetch_warnings
 from uncia.platforms.journal import Journal, Resource, state_home
 from uncia.platforms.lambda_api import (
     IDENTIFIERS,
@@ -284,9 +284,9 @@ class EmbeddedPlatform:
     def is_settled(self) -> bool:
         return triggers.is_settled(self._running().address)
 
-    def events_waiting(self) -> int:
+    def unserved_events(self) -> int:
         try:
-            return fetch_events_waiting(self._running().address)
+            return fetch_unserved_events(self._running().address)
         except RunFailedError:
             # Of a platform that has ended meanwhile, how it ended says more.
             self._running()

@@ -92,7 +92,7 @@ class HttpPlatform:
     def is_settled(self) -> bool:
         return True
 
-    def events_waiting(self) -> int:
+    def unserved_events(self) -> int:
         return 0
 
     def remove(self, deployment: Deployment) -> None:

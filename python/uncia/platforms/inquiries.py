@@ -108,15 +108,16 @@ def fetch_warnings(address: str) -> list[str]:
     return warnings
 
 
-def fetch_events_waiting(address: str) -> int:
-    """Return how many events a platform has accepted that have not ended.
+def fetch_unserved_events(address: str) -> int:
+    """Return how many events a platform has accepted that wait still, or went with their function.
 
     Raises:
         RunFailedError: the platform does not answer.
     """
-    name = b"uncia_events_waiting "
-    with _ask(address, "/metrics", "waiting events cannot be counted") as answer:
-        return next(int(line[len(name) :]) for line in answer if line.startswith(name))
+    families = (b"uncia_events_waiting", b"uncia_events_dropped_total")
+    with _ask(address, "/metrics", "unserved events cannot be counted") as answer:
+        samples = (line.split() for line in answer)
+        return sum(int(sample[1]) for sample in samples if sample[0] in families)
 
 
 def _last_of_each(rows: Any, column: str) -> Any:

@@ -87,6 +87,8 @@ pub(crate) struct Overview {
     /// Of each function and each of its versions, in no order; also of deleted ones of which something
     /// is left.
     pub functions: Vec<(Arc<Function>, Counts)>,
+    /// Events that were accepted and dropped, since their function was deleted.
+    pub events_dropped: usize,
 }
 
 /// A start that failed.

@@ -28,6 +28,9 @@ pub(crate) async fn answer(api: &Arc<Api>) -> Answer {
         "Asynchronous invocations that are accepted and not done.",
     );
     text.sample(&[], api.dispatcher.events_waiting());
+    let help = "Asynchronous invocations that were accepted, and dropped with their function.";
+    text.family("uncia_events_dropped_total", Kind::Counter, help);
+    text.sample(&[], overview.events_dropped);
     let unrecorded = api.monitor.read(|seen| {
         put_functions(&mut text, &seen.functions);
         seen.unrecorded

@@ -77,6 +77,8 @@ pub(super) struct Owner<H: InstanceHost, L: Log> {
     events_of_broken: HashMap<Arc<str>, Vec<QueuedEvent>>,
     /// Events that nobody wants any more, until the log is told of all of them at once.
     dropped: Vec<i64>,
+    /// How many there have been.
+    events_dropped: usize,
     /// Whether there is this machine, and no other.
     is_alone: bool,
     /// Who waits until nothing is left of these workers' instances.
@@ -118,6 +120,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             delayed: DelayedEvents::default(),
             events_of_broken: HashMap::new(),
             dropped: Vec::new(),
+            events_dropped: 0,
             is_alone: true,
             leaving: HashMap::new(),
             shutting_down: false,
@@ -155,6 +158,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
                 () = sleep_until(self.origin, next) => {}
             }
             if !self.dropped.is_empty() {
+                self.events_dropped += self.dropped.len();
                 self.log.drop_events(std::mem::take(&mut self.dropped));
             }
             if self.instances.is_empty() {
@@ -263,7 +267,11 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             let function = self.functions.get(&of_it.id())?.function.clone();
             Some((function, of_it.counts()))
         });
-        Overview { counts: self.scheduler.counts(), functions: of_each.collect() }
+        Overview {
+            counts: self.scheduler.counts(),
+            functions: of_each.collect(),
+            events_dropped: self.events_dropped,
+        }
     }
 
     fn configure(&mut self, function: Arc<Function>) {

@@ -23,6 +23,8 @@ fn deleting_a_function_ends_its_events() {
         platform.rest().await;
         let ran = platform.host.invocations.lock().unwrap().len();
         assert!(ran < 20, "{ran} ran");
+        let dropped = platform.dispatcher.overview().await.events_dropped;
+        assert_eq!(ran + dropped, 20, "each ran or was dropped");
     });
 }
 
@@ -124,6 +126,7 @@ fn events_of_an_earlier_function_of_the_name_are_dropped() {
             event(3, ""),
         ]);
         platform.rest().await;
+        assert_eq!(platform.dispatcher.overview().await.events_dropped, 1);
         let state = platform.log.state.lock().unwrap();
         let mut ran: Vec<_> = state.rows.iter().map(|row| row.invocation.as_str()).collect();
         ran.sort_unstable();

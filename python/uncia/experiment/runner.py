@@ -448,8 +448,8 @@ class Execution:
             return [error.message]
         if unserved:
             warning = (
-                f"{plural(unserved, 'event')} that functions left for each other had not ended when the"
-                " functions were removed: dropped, without a row."
+                f"{plural(unserved, 'event')} that functions left for each other had not ended when"
+                " the functions were removed: dropped, without a row."
             )
             self.description.warnings.append(warning)
             self.reporter.note(f"Warning: {warning}")

@@ -209,7 +209,7 @@ class Platform(Protocol):
         """Whether no change waits for its triggers, and nothing that one began runs."""
 
     def unserved_events(self) -> int:
-        """Return how many events were accepted and have not ended, or were dropped with their function."""
+        """Return how many accepted events wait still, or went with their function."""
 
     def remove(self, deployment: Deployment) -> None:
         """Remove the function and mark it removed in the journal."""

@@ -36,7 +36,7 @@ from uncia.platforms import (
     processes,
     triggers,
 )
-from uncia.platforms.inquiries import fetch_unserved_events, fetch_rows, fetch_warnings
+from uncia.platforms.inquiries import fetch_rows, fetch_unserved_events, fetch_warnings
 from uncia.platforms.journal import Journal, Resource, state_home
 from uncia.platforms.lambda_api import (
     IDENTIFIERS,

@@ -423,7 +423,10 @@ def test_for_people_it_says_what_to_take():
         (["--like", "aws", "--cpu-time", "none.csv", "--memory", "512"], "cannot read none.csv"),
         (["--like", "aws", "--cpu-time", "16ms", "--arrivals", "soon"], "neither random nor"),
         (["--like", "gcp", "--cpu-time", "16ms", "--arrivals", "closed"], "is not known"),
-        (["--like", "aws", "--cpu-time", "16ms", "--at", "1,2"], "is not one size|no size"),
+        (["--like", "aws", "--cpu-time", "16ms", "--at", "1,2"], "^--at: '1,2' is not one size"),
+        (["--like", "aws", "--cpu-time", "16ms", "--at", "much"], "^--at: (.|\n)*such as 1024"),
+        (["--like", "gcp", "--cpu-time", "16ms", "--at", "much"], "^--at: (.|\n)*such as 0.5"),
+        (["--like", "aws", "--cpu-time", "16ms", "--at", "0"], "^--at: 0 is no size"),
         (["--like", "aws", "--cpu-time", "16ms", "--tariff", "no-such"], "no-such"),
     ],
 )  # fmt: skip

@@ -88,6 +88,12 @@ def test_a_parameter_within_the_value_of_another_is_its_points_own() -> None:
         ({"zip": True}, "there must be parameters"),
         ({}, "which parameters have which values"),
         ({"seed": list(range(400)), "latency": ["1ms"] * 400}, "are more than"),
+        ({"seed": [1, 2, 1]}, r"grid.yaml:\d+: sweep\.seed\[2\]: 1 is there twice"),
+        ({"prices.spot": [0.3, 0.3]}, r"0\.3 is there twice: a sweep has each value once"),
+        (
+            {"seed": [1, 2, 1], "latency": ["1ms", "1ms", "1ms"], "zip": True},
+            r"grid.yaml:\d+: sweep: two points in step are the same: seed = 1, latency = 1ms",
+        ),
     ],
 )
 def test_mistakes_are_found_before_the_start(grid: dict[str, Any], words: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from uncia.cli import build
@@ -206,3 +207,16 @@ def test_a_new_experiment_is_one(tmp_path: Path) -> None:
     file, document = load_experiment(path)
     planned = plan(file, Sources(document, path.parent))
     assert {"warm", "cold", "pyaes-128", "pyaes-1769"} <= {e.name for e in planned.experiments}
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="the embedded platform needs Linux")
+def test_a_new_experiment_runs_without_a_warning(tmp_path: Path) -> None:
+    assert _uncia("new", "experiment", "first", "--into", str(tmp_path)).exit_code == 0
+    words = ["run", str(tmp_path / "first.yaml"), "--out", str(tmp_path / "run"), "--quiet"]
+    result = _uncia(*words)
+    assert result.exit_code == 0, result.output
+    described = yaml.safe_load((tmp_path / "run" / "run.yaml").read_text())
+    # What a busy machine does is no matter of the file.
+    of_file = [it for it in described.get("warnings", []) if "quota" in it]
+    assert not of_file

@@ -14,7 +14,7 @@ from subprocess import Popen
 import pytest
 from load_helpers import ERROR, OK, Inside, Request, Server, finish, wait_until
 
-from uncia import record
+from uncia import engine, record
 
 Uncia = Callable[..., "Popen[str]"]
 
@@ -144,9 +144,32 @@ experiments:
         (("hello", "--experiment", "first"), "--experiment is of an experiment file"),
         (("hello", "--tolerance", "2"), "--tolerance: '2' is not a share"),
         (("hello", "--start", "2"), "--start"),
+        (("hello", "--timeout", "soon"), "--timeout: "),
+        (("hello", "--timeout", "0s"), "--timeout: "),
+        ((file, "--timeout", "1s"), "--timeout is of a function or a URL"),
         (("nothing-here",), "nothing-here"),
     ):
         ended = inside("capacity", *arguments, "--out", tmp_path / "run")
         assert ended.code != 0
         assert message in ended.err
         assert not (tmp_path / "run").exists()
+
+
+def test_a_warning_names_what_people_write(
+    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the engine's configuration the timeout has another name."""
+    script = tmp_path / "few-files"
+    script.write_text(f'#!/bin/sh\nulimit -n 64\nexec {engine.binary()} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("UNCIA_ENGINE", str(script))
+    with Server(lambda request: OK) as server:
+        load = ("load", server.url, "--rate", "40/s", "--duration", "2s")
+        warned = inside(*load, "--out", tmp_path / "slow.arrows")
+        calm = inside(*load, "--timeout", "100ms", "--out", tmp_path / "fast.arrows")
+        failed = inside("capacity", server.url, "--timeout", "0.001ms", "--out", tmp_path / "run")
+    assert "if answers take as long as the total timeout, 80 requests are in flight" in warned.err
+    assert "shorten timeout, or lower max_connections" in warned.err
+    assert "_ns" not in warned.err
+    assert "ulimit" not in calm.err
+    assert "20 timeout" in failed.err

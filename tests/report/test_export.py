@@ -13,7 +13,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def test_every_table_becomes_a_csv_file(demo_run: Path, tmp_path: Path) -> None:
-    paths = list(export.tables(demo_run, tmp_path / "out"))
+    paths = [path for path, _ in export.tables(demo_run, tmp_path / "out")]
     assert [path.name for path in paths] == [f"{name}.csv" for name in record.TABLES]
     assert sorted(tmp_path.glob("out/*")) == sorted(paths)
 
@@ -94,9 +94,15 @@ def test_what_cannot_be_exported_is_told(demo_run: Path, tmp_path: Path) -> None
 
 
 def test_the_command(command: Run, demo_run: Path, tmp_path: Path) -> None:
-    code, out, _ = command("export", demo_run, "--csv", "--out", tmp_path / "x")
+    code, out, err = command("export", demo_run, "--csv", "--out", tmp_path / "x")
     assert code == 0
     assert str(tmp_path / "x" / "invocations.csv") in out
+    # What is empty is told, and has a header all the same.
+    empty = [name for name in record.TABLES if not record.read(demo_run, name).num_rows]
+    assert empty
+    assert err == f"Without rows, a header alone: {', '.join(empty)}\n"
+    (header,) = (tmp_path / "x" / f"{empty[0]}.csv").read_text().splitlines()
+    assert header.startswith('"')
     code, _, err = command("export", demo_run)
     assert code == 2
     assert "--csv" in err

@@ -44,6 +44,14 @@ def register(app: typer.Typer) -> None:
             help="Header, as 'Name: value', for a URL; may be repeated.",
             show_default=False,
         ),
+        timeout: str | None = typer.Option(
+            None,
+            "--timeout",
+            metavar="TIME",
+            help="Time from sending to the end of the answer (default: 60s), for a function or a"
+            " URL.",
+            show_default=False,
+        ),
         start: str | None = typer.Option(
             None,
             "--start",
@@ -76,6 +84,7 @@ def register(app: typer.Typer) -> None:
             experiment,
             method,
             header,
+            timeout=timeout,
             start=None if start is None else float(quantity("--start", start, parse_rate)),
             tolerance=_tolerance(tolerance),
         )
@@ -102,6 +111,7 @@ def _finder(
     method: str,
     header: list[str],
     *,
+    timeout: str | None,
     start: float | None,
     tolerance: float,
 ) -> Finder:
@@ -112,7 +122,9 @@ def _finder(
     """
     from uncia import yamlio
     from uncia.cli.pairs import parse_pairs
+    from uncia.cli.quantities import quantity
     from uncia.experiment.capacity import Finder, of_experiment
+    from uncia.units import parse_duration
 
     is_url = target.startswith(("http://", "https://"))
     if not is_url and (header or method != "GET"):
@@ -122,6 +134,10 @@ def _finder(
     if not _METHOD.fullmatch(method):
         raise UnciaError(f"--method: {method!r} is no method of HTTP", hint="Write GET or POST.")
     sender: dict[str, Any] = {"function": "function"}
+    if timeout is not None:
+        if not quantity("--timeout", timeout, parse_duration):
+            raise UnciaError("--timeout: 0 is no time in which an answer can come")
+        sender["timeout"] = timeout
     base = Path.cwd()
     if is_url:
         function: dict[str, Any] = {"url": target, "method": method.upper()}
@@ -131,6 +147,11 @@ def _finder(
         document = _document("http", function)
     elif target.endswith((".yaml", ".yml")):
         file = yamlio.load(Path(target))
+        if timeout is not None:
+            raise UnciaError(
+                "--timeout is of a function or a URL",
+                hint="In a file it is the experiment's key `timeout`.",
+            )
         document, sender = of_experiment(file, experiment)
         return Finder(document, sender, Path(target).resolve().parent, start, tolerance)
     else:

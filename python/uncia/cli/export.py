@@ -51,8 +51,13 @@ def register(app: typer.Typer) -> None:
         from uncia.report import export as exports
 
         if csv:
-            for path in exports.tables(run, out or _default_folder(run, "csv")):
+            empty = []
+            for path, rows in exports.tables(run, out or _default_folder(run, "csv")):
                 typer.echo(str(path))
+                if not rows:
+                    empty.append(path.stem)
+            if empty:
+                typer.echo(f"Without rows, a header alone: {', '.join(empty)}", err=True)
         if charts is not None:
             for path in exports.charts(run, out or _default_folder(run, "charts"), charts.value):
                 typer.echo(str(path))

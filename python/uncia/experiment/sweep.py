@@ -133,27 +133,27 @@ def points(document: yamlio.Document) -> list[Point]:
     data = dict(document.data)
     grid = data.pop(KEY)
     if not isinstance(grid, Mapping) or not grid:
-        raise UnciaError(
-            f"{document.name}: {KEY}: must say which parameters have which values",
+        raise document.error(
+            (KEY,),
+            "must say which parameters have which values",
             hint="For example: sweep: {cluster.workers: [4, 8], prices.spot: [0.3, 0.5]}",
         )
     grid = dict(grid)
     in_step = grid.pop(_ZIP, False)
     if not isinstance(in_step, bool):
-        raise UnciaError(f"{document.name}: {KEY}.{_ZIP}: must be true or false")
+        raise document.error((KEY, _ZIP), "must be true or false")
     for name, values in grid.items():
         if not isinstance(values, list) or not values:
-            raise UnciaError(f"{document.name}: {KEY}.{name}: must be a list of values")
+            raise document.error((KEY, name), "must be a list of values")
     lengths = {len(values) for values in grid.values()}
     if not grid or (in_step and len(lengths) > 1):
-        raise UnciaError(
-            f"{document.name}: {KEY}: there must be parameters, all with as many values in step"
-        )
+        raise document.error((KEY,), "there must be parameters, all with as many values in step")
     count = 1
     for values in [] if in_step else grid.values():
         count *= len(values)
     if count > _MOST:
-        raise UnciaError(f"{document.name}: {KEY}: {count:,} points are more than {_MOST:,}")
+        raise document.error((KEY,), f"{count:,} points are more than {_MOST:,}")
+    _check_once(document, grid, in_step=in_step)
     combined: Iterator[tuple[Any, ...]]
     combined = zip(*grid.values(), strict=True) if in_step else itertools.product(*grid.values())
     result = []
@@ -163,6 +163,37 @@ def points(document: yamlio.Document) -> list[Point]:
     for point in result:
         _check(document, point)
     return result
+
+
+def _check_once(document: yamlio.Document, grid: Mapping[str, list[Any]], *, in_step: bool) -> None:
+    """Check that no two points are the same: one would be simulated twice, and counted twice.
+
+    Raises:
+        UnciaError: two are; with file, line and key.
+    """
+    if in_step:
+        rows = list(zip(*grid.values(), strict=True))
+        if (again := _repeated(rows)) is not None:
+            words = _words(dict(zip(grid, rows[again], strict=True)))
+            raise document.error((KEY,), f"two points in step are the same: {words}")
+        return
+    for name, values in grid.items():
+        if (again := _repeated(values)) is not None:
+            raise document.error(
+                (KEY, name, again), f"{values[again]} is there twice: a sweep has each value once"
+            )
+
+
+def _repeated(values: Sequence[Any]) -> int | None:
+    """The position of the first value that was there before; None if each is there once."""
+    seen: set[str] = set()
+    for position, value in enumerate(values):
+        # As text: in Python 1, 1.0 and true are equal.
+        text = json.dumps(value, sort_keys=True, default=str)
+        if text in seen:
+            return position
+        seen.add(text)
+    return None
 
 
 def _substitute(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,17 +21,18 @@ FORMS: Final = ("svg", "png", "pdf")
 _PNG_SCALE: Final = 2.0
 
 
-def tables(run_dir: Path, out: Path) -> Iterator[Path]:
+def tables(run_dir: Path, out: Path) -> Iterator[tuple[Path, int]]:
     """Write every table of a run as CSV: UTF-8, a header, RFC 4180 quoting, null as nothing.
 
-    Times, durations and sizes keep their units (ns, bytes, micro-vCPU); a list is JSON.
+    Times, durations and sizes keep their units (ns, bytes, micro-vCPU); a list is JSON. A table
+    without rows is a file with a header alone.
 
     Args:
         run_dir: the run folder, or a file of rows, which is one table.
         out: the folder to write to; created if missing.
 
     Yields:
-        The path of each file, once it is complete.
+        The path of each file, once it is complete, and how many rows it has.
 
     Raises:
         UnciaError: it is neither, or nothing can be written.
@@ -44,7 +45,7 @@ def tables(run_dir: Path, out: Path) -> Iterator[Path]:
     else:
         raise UnciaError(f"{run_dir} is neither the folder of a run nor a file of rows")
     for name, table in contents.items():
-        yield _write(out / f"{name}.csv", partial(_csv, table))
+        yield _write(out / f"{name}.csv", partial(_csv, table)), table.num_rows
 
 
 def charts(run_dir: Path, out: Path, form: str) -> Iterator[Path]:

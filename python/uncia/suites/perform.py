@@ -29,6 +29,7 @@ from uncia.suites import (
     capacities,
     described,
     emulated,
+    left_out,
     links,
     locality,
     pilot,
@@ -36,7 +37,7 @@ from uncia.suites import (
     traced,
 )
 from uncia.suites.catalogue import SuiteEntry, experiment_file
-from uncia.suites.lacking import of_experiments, of_file, of_machine, without_lacking
+from uncia.suites.lacking import without_lacking
 from uncia.suites.listener import FILE as HEARD
 from uncia.suites.listener import VARIABLE, Listener
 from uncia.suites.searched import FILE as CAPACITY
@@ -240,11 +241,10 @@ def carry_out(
             key = f"{entry.name}/{name}"
             if key in state.files and not (state.folder / entry.name / name).is_symlink():
                 note_made(entry, name)
+    lacking = _note_left_out(state, entries, reporter)
     for entry in entries:
         for name in entry.form.runs:
-            lacking = lacks(entry, name)
-            if lacking:
-                reporter.note(f"{entry.name}/{name}: {lacking}; left out.")
+            if f"{entry.name}/{name}" in lacking:
                 continue
             code = _carry_out_run(state, entry, name, reporter, made)
             if code is not None:
@@ -253,28 +253,19 @@ def carry_out(
     return None
 
 
-def lacks(entry: SuiteEntry, name: str) -> str:
-    """What the machine lacks for a run of an entry, as a sentence; "" if nothing."""
-    lacking = of_machine(entry.form.needs)
-    path = experiment_file(entry.form.runs[name].file, entry.document)
-    if not lacking and name in entry.locality:
-        return locality.lacks(yamlio.load(path))
-    if lacking or name in entry.without_platform:
-        return lacking
-    return of_file(emulated.expand(yamlio.load(path)))
-
-
-def lacks_by_experiment(entry: SuiteEntry, name: str) -> dict[str, str]:
-    """What the machine lacks for each experiment of a run, as a sentence; "" if nothing."""
-    lacking = lacks(entry, name)
-    names = entry.experiments[name]
-    if lacking or name in entry.without_platform:
-        return dict.fromkeys(names, lacking)
-    path = experiment_file(entry.form.runs[name].file, entry.document)
-    by_name = of_experiments(emulated.expand(yamlio.load(path)))
-    # Members of sweeps have longer names, and what neighbours are compared with ends in another.
-    stems = sorted(by_name, key=len, reverse=True)
-    return {it: next((by_name[stem] for stem in stems if it.startswith(stem)), "") for it in names}
+def _note_left_out(state: State, entries: Iterable[SuiteEntry], reporter: Reporter) -> set[str]:
+    """Say which runs cannot be carried out, before the first of the others begins."""
+    lacking = {
+        f"{entry.name}/{name}": sentence
+        for entry in entries
+        for name in entry.form.runs
+        if (sentence := left_out.lacks(entry, name, state.target))
+    }
+    for run, sentence in lacking.items():
+        reporter.note(f"{run}: {sentence}; left out.")
+    if lacking and state.target.platform is not None:
+        reporter.note(left_out.WHAT_TO_DO)
+    return set(lacking)
 
 
 def _carry_out_run(
@@ -346,14 +337,19 @@ def _carry_out_run(
     except KeyboardInterrupt:
         return _INTERRUPTED
     except UnciaError as error:
-        state.errors[key] = error.message
+        state.errors[key] = _sentences(error)
         state.write()
         return None
     state.files[key] = digest
     if outcome.error is not None:
-        state.errors[key] = outcome.error.message
+        state.errors[key] = _sentences(outcome.error)
     state.write()
     return outcome.interrupted
+
+
+def _sentences(error: UnciaError) -> str:
+    """What went wrong, and what to do about it."""
+    return error.message if error.hint is None else f"{error.message}. {error.hint}"
 
 
 def _execute(

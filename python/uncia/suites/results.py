@@ -17,12 +17,12 @@ from uncia.suites.catalogue import Suite, SuiteEntry
 from uncia.suites.claims import DIFFERS, UNCHECKED, Finding, Measured
 from uncia.suites.expressions import Comparison, Term, parse_value
 from uncia.suites.forms import Claim
+from uncia.suites.left_out import lacks_by_experiment
 from uncia.suites.locality import Line, lines
 from uncia.suites.perform import (
     RunState,
     State,
     damaged,
-    lacks_by_experiment,
     run_document,
     run_now,
     write_text,
@@ -30,6 +30,7 @@ from uncia.suites.perform import (
 from uncia.suites.rows import SubjectRows
 from uncia.suites.seeds import over_seeds
 from uncia.suites.simulated import Simulated, SimulatedRows
+from uncia.suites.target import Target
 from uncia.suites.traced import TracedGroup, groups
 
 CLAIMS = "claims.json"
@@ -49,6 +50,7 @@ class EntryResults:
         simulations: the simulations that are whole, by name.
         traces: the groups of functions of the traces that were read, by name of the run.
         traced_functions: what became of the functions that were traced, by name of the run.
+        target: where the runs are carried out, if not where their files say.
     """
 
     entry: SuiteEntry
@@ -57,11 +59,12 @@ class EntryResults:
     simulations: dict[str, Simulated] = field(default_factory=dict)
     traces: dict[str, Mapping[str, TracedGroup]] = field(default_factory=dict)
     traced_functions: dict[str, Mapping[str, Sequence[Line]]] = field(default_factory=dict)
+    target: Target = field(default_factory=Target)
 
     @classmethod
     def read(cls, state: State, entry: SuiteEntry) -> EntryResults:
         """Read what there is of an entry's runs; of one that cannot be read there is that."""
-        results = cls(entry)
+        results = cls(entry, target=state.target)
         for name in entry.form.runs:
             run = run_now(state, entry, name)
             if run.status == "whole":
@@ -188,14 +191,14 @@ class EntryResults:
         return {}
 
     def lacks(self, text: str) -> str:
-        """What the machine lacks for an expression, as a sentence; "" if nothing."""
+        """What an expression lacks here, as a sentence; "" if nothing."""
         forms = [self.entry.subjects[term.subject] for term in parse_value(text).terms]
         sentences = (self._lacking(self.entry.run_of(it), it.experiment) for it in forms)
         return next((it for it in sentences if it), "")
 
     def _lacking(self, run: str, experiment: str) -> str:
         if run not in self._lacking_of_runs:
-            self._lacking_of_runs[run] = lacks_by_experiment(self.entry, run)
+            self._lacking_of_runs[run] = lacks_by_experiment(self.entry, run, self.target)
         return self._lacking_of_runs[run].get(experiment, "")
 
     @cached_property

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from uncia import engine
+from uncia.errors import UnciaError
 from uncia.units import NS_PER_H, NS_PER_S
 from uncia.workload.arrivals import ArrivalProcess
 from uncia.workload.loops import Closed
@@ -29,6 +31,14 @@ _FOREVER_NS: Final = 3650 * 24 * NS_PER_H
 # A platform that knows this header logs the invocation under the client's id, so that the two can
 # be joined.
 INVOCATION_HEADER: Final = "x-uncia-invocation"
+
+# What people write, in files and as options, by the engine's key for it.
+_WRITTEN: Final = {
+    "total_timeout_ns": "timeout",
+    "connect_timeout_ns": "connect_timeout",
+    "first_byte_timeout_ns": "first_byte_timeout",
+}
+_ENGINE_KEY: Final = re.compile(rf"\b(?:{'|'.join(_WRITTEN)})\b")
 
 
 @dataclass(frozen=True)
@@ -299,9 +309,31 @@ def drive(
         UnciaError: the engine refused the configuration, or failed.
         KeyboardInterrupt: it was interrupted; the rows so far are in ``load.out``.
     """
-    return engine.run(
-        ["load", "--config", "-"], load.engine(), on_event=on_event, on_start=on_start
-    )
+
+    def pass_on(event: engine.Event) -> None:
+        if on_event is not None:
+            on_event(as_written(event))
+
+    try:
+        return engine.run(
+            ["load", "--config", "-"], load.engine(), on_event=pass_on, on_start=on_start
+        )
+    except UnciaError as error:
+        raise UnciaError(
+            _name_keys(error.message), hint=error.hint, exit_code=error.exit_code
+        ) from error
+
+
+def as_written(event: engine.Event) -> engine.Event:
+    """An event whose message names keys as people write them."""
+    if "message" not in event:
+        return event
+    return {**event, "message": _name_keys(str(event["message"]))}
+
+
+def _name_keys(message: str) -> str:
+    """Put the keys of files, which are the names of options too, for the engine's in a sentence."""
+    return _ENGINE_KEY.sub(lambda key: _WRITTEN[key.group()], message)
 
 
 def _body(body: bytes | Mapping[str, Any] | None) -> dict[str, Any] | None:

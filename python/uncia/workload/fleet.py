@@ -21,7 +21,7 @@ from uncia import engine
 from uncia.errors import UnciaError
 from uncia.interrupt import end_with_parent
 from uncia.workload import tally
-from uncia.workload.client import Load
+from uncia.workload.client import Load, as_written
 
 Event = dict[str, Any]
 
@@ -125,7 +125,7 @@ class _Process:
                 event = None
             if not isinstance(event, dict):
                 event = {"event": "error", "message": line.strip()}
-            self._inbox.put((self.number, event))
+            self._inbox.put((self.number, as_written(event)))
         self._inbox.put((self.number, {"event": _ENDED, "code": self.process.wait()}))
 
 

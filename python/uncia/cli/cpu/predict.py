@@ -87,14 +87,10 @@ def register(app: typer.Typer) -> None:
         from uncia.bandwidth.presets import preset
 
         platform = preset(like)
-        now = _sizes(
-            platform, at if platform.by_memory else None, None if platform.by_memory else at
-        )
-        if at is not None and len(now) != 1:
-            raise UnciaError(f"--at: {at!r} is not one size", "Write 1024, or 0.5.")
+        now = None if at is None else _size(platform, at)
         sizes = _sizes(platform, memory, vcpu) or _all(platform)
-        if at is not None:
-            sizes = sorted({*sizes, *now})
+        if now is not None:
+            sizes = sorted({*sizes, now})
         prediction = study(
             platform,
             cpu_time,
@@ -108,7 +104,7 @@ def register(app: typer.Typer) -> None:
         )
         notes = [
             *prediction.notes(),
-            *_alternatives(prediction, now[0] if at is not None else None),
+            *_alternatives(prediction, now),
         ]
         if html is not None:
             _write(html, prediction, notes)
@@ -132,6 +128,29 @@ def _sizes(platform: Preset, memory: str | None, vcpu: str | None) -> list[int]:
     if memory is not None:
         return sizes.memory(memory)
     return [] if vcpu is None else sizes.vcpu(vcpu)
+
+
+def _size(platform: Preset, at: str) -> int:
+    """The size that ``--at`` names.
+
+    Raises:
+        UnciaError: it is none, or several.
+    """
+    from uncia.bandwidth import sizes
+
+    example = (
+        "Write a size in MB, such as 1024."
+        if platform.by_memory
+        else "Write a share of a CPU, such as 0.5."
+    )
+    parse = sizes.memory if platform.by_memory else sizes.vcpu
+    try:
+        found = parse(at, "--at")
+    except UnciaError as error:
+        raise UnciaError(error.message, example) from error
+    if len(found) != 1:
+        raise UnciaError(f"--at: {at!r} is not one size", example)
+    return found[0]
 
 
 def _all(platform: Preset) -> list[int]:

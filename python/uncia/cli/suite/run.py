@@ -68,20 +68,24 @@ def register(app: typer.Typer) -> None:
 
         Exits 1 when a run failed, whatever the verdicts; an entry that failed has no numbers. So it
         does when what another entry wrote is gone or damaged; then both files stay as they are.
+        What this machine, or the platform of --platform, cannot carry out is left out, which is
+        told before the first run.
         """
         from uncia.experiment import progress
         from uncia.experiment.runner import RESULTS
-        from uncia.suites import catalogue, perform, results
+        from uncia.suites import catalogue, left_out, perform, results
         from uncia.suites.target import Target
 
         definition = catalogue.find(suite)
         entries = definition.choose(only)
+        target = Target(platform, like)
+        left_out.check_served(entries, target)
         state = perform.begin(
             RESULTS / definition.name if out is None else out,
             definition.source,
             quick=quick,
             resume=resume,
-            target=Target(platform, like),
+            target=target,
             trace=trace,
         )
         reporter = progress.reporter(quiet=quiet)

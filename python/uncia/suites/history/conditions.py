@@ -13,7 +13,7 @@ from uncia.experiment.planning import plan
 from uncia.experiment.simulation import SimulationFile
 from uncia.experiment.sources import Sources
 from uncia.stats import gates
-from uncia.suites import perform
+from uncia.suites import left_out, perform
 from uncia.suites.catalogue import Suite, SuiteEntry, experiment_file
 from uncia.tariffs.catalogue import resolve
 
@@ -53,7 +53,7 @@ def check(
     runs: list[str] = []
     for entry in entries:
         for run in entry.form.runs:
-            if not perform.lacks(entry, run):
+            if not left_out.lacks(entry, run):
                 runs.append(f"{entry.name}/{run}")
                 names = _experiments(entry, run, perform.run_document(state, entry, run))
                 experiments += [f"{entry.name}.{name}" for name in names]

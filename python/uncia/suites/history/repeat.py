@@ -19,7 +19,7 @@ from uncia.errors import UnciaError
 from uncia.experiment import cleanup
 from uncia.experiment.progress import Reporter
 from uncia.stats.verdicts import Finding
-from uncia.suites import page, perform, results, simulated
+from uncia.suites import left_out, page, perform, results, simulated
 from uncia.suites.catalogue import Suite, SuiteEntry, experiment_file
 from uncia.suites.history import conditions, folders, index, judging
 from uncia.suites.history.folders import ForeignError, Repeat
@@ -85,7 +85,7 @@ def check(plan: Plan) -> None:
     without_requests = [
         entry.name
         for entry in entries
-        if any(not perform.lacks(entry, name) for name in sorted(entry.traced | entry.locality))
+        if any(not left_out.lacks(entry, name) for name in sorted(entry.traced | entry.locality))
     ]
     if without_requests:
         raise UnciaError(
@@ -120,7 +120,7 @@ def once(plan: Plan, reporter: Reporter) -> tuple[Judged, int | None]:
             f"{entry.name}/{run}"
             for entry in plan.entries
             for run in entry.form.runs
-            if not perform.lacks(entry, run)
+            if not left_out.lacks(entry, run)
         ],
         list(plan.conditions),
     )

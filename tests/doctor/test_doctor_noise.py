@@ -44,6 +44,12 @@ def test_shares_are_of_all_cpu_time() -> None:
     assert result.pressure_percent == {"cpu": 25}
 
 
+def test_no_pressure_is_above_all_of_the_time() -> None:
+    """What is read a moment after the clock was counted for a moment longer."""
+    before, after = _reading(10.0, ps_cpu=0, ps_io=5), _reading(10.5, ps_cpu=590_000, ps_io=5)
+    assert shares(before, after).pressure_percent == {"cpu": 100, "io": 0}
+
+
 def test_no_time_at_all_is_no_share() -> None:
     same = _reading(1.0, busy=5, idle=5)
     result = shares(same, same)

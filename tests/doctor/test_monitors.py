@@ -63,18 +63,26 @@ def test_a_command_is_watched_until_it_ends_and_its_code_is_ours(tmp_path: Path)
     ("arguments", "words"),
     [
         (["-m", "guess"], "no monitor 'guess'"),
-        (["-m", "cgroup", "-g", "docker"], "names no control group"),
-        (["--interval", "1us"], "at least 1 ms"),
+        (["-m", "cgroup", "-g", "docker"], "--group: 'docker' names no control group"),
+        (["--interval", "1us"], "--interval: 1us is too short: it is at least 1 ms"),
+        (["--interval", "0s"], "--interval: 0s is too short"),
+        (["--repeat", "4"], "--repeat is of --cost"),
+        (
+            ["--cost", "e.yaml"],
+            "the file says what is watched and for how long, not --for",
+        ),
         (["--interval", "100"], "--interval: '100' is not a duration"),
         (["--", "true"], "a command is watched until it ends"),
         (["--for", "0s"], "--for is 0"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:
-    done = _monitor("--for", "1s", "--out", str(tmp_path), *arguments)
+    out = tmp_path / "out"
+    done = _monitor("--for", "1s", "--out", str(out), *arguments)
     assert done.returncode != 0
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+    assert not out.exists()
 
 
 def test_patterns_that_name_no_group_are_told(tmp_path: Path) -> None:

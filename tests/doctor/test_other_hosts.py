@@ -18,6 +18,7 @@ from uncia import engine, record
 from uncia.doctor.clocks import Clock, Exchange, Offset, bound_ns, offset
 from uncia.doctor.ssh import Address
 from uncia.experiment.model import ExperimentFile
+from uncia.report.monitored import clock_sentence
 from uncia.version import __version__
 
 
@@ -92,12 +93,14 @@ def test_an_engine_that_is_there_is_named(host: Sshd, tmp_path: Path) -> None:
     assert facts["engine"] == path
     for engine_there, words in (
         ("/no/engine", "there is no program /no/engine there"),
-        ("/bin/false", "no monitors run there"),
+        ("/bin/false", "/bin/false there is no engine that monitors (exit code 1)"),
+        ("/bin/cat", "name one with `engine` (--host-engine)"),
     ):
         code, _, stderr = _run(host, tmp_path / "b", "--for", "1s", "--host-engine", engine_there)
         assert code != 0
         assert words in stderr
         assert "Traceback" not in stderr
+        assert not (tmp_path / "b").exists()
 
 
 ENDS = """\
@@ -262,6 +265,20 @@ def test_a_run_keeps_its_hosts_and_goes_on_without_those_it_cannot_reach(
     assert {row["monitor"] for row in rows if row["host"] is None} >= {"noise", "pressure"}
     assert record.read(out).num_rows == 5
     assert f"The clock of {name}" in (out / "report.html").read_text()
+
+
+def test_an_offset_within_its_error_may_be_none() -> None:
+    def sentence(offset_ns: int) -> str:
+        before = {"offset_ns": offset_ns, "error_ns": 100_000}
+        return clock_sentence("node", {"before": before, "bound_ns": 250_000})
+
+    assert sentence(-40_000) == (
+        "The clock of node was 40.0 µs behind, which is within the error of 100 µs; times of its"
+        " rows are corrected, within 250 µs."
+    )
+    assert sentence(2_000_000) == (
+        "The clock of node was 2.00 ms ahead; times of its rows are corrected, within 250 µs."
+    )
 
 
 def test_the_shortest_round_trip_bounds_the_offset() -> None:

@@ -159,12 +159,13 @@ def test_waits_and_parallelism_of_spinning_threads_are_the_kernels(
     _stop(monitor)
     wall, waited, ran, lost_cpu = map(sum, zip(*known, strict=True))
     counted, machine, top = (_sums(tmp_path, of) for of in (group, None, "/"))
-    # Beside what they tell, they start to spin and end: milliseconds.
-    assert counted["schedule.wait_ns"] == pytest.approx(waited, rel=0.03)
+    # Beside what they tell, they start to spin and end: milliseconds, or a few waits of each where
+    # the machine is busy.
+    assert counted["schedule.wait_ns"] == pytest.approx(waited, rel=0.03, abs=300e6)
     assert counted["schedule.cpu_ns"] == pytest.approx(ran, rel=0.03, abs=30e6)
     # Whoever spins runs or waits: in theory as many as there are, whatever else runs here.
     runnable = counted["schedule.cpu_ns"] + counted["schedule.wait_ns"]
-    assert runnable == pytest.approx(wall, rel=0.03)
+    assert runnable == pytest.approx(wall, rel=0.03, abs=300e6)
     assert 0 <= counted["schedule.involuntary_switches_count"] - lost_cpu <= 0.1 * lost_cpu + 40
     bins = {
         int(counter.removeprefix("schedule.wait_within_").removesuffix("ns_count")): count
@@ -404,6 +405,10 @@ def _sentences(out: Path, **variables: str) -> str:
         capture_output=True,
         text=True,
     )
+    if "nothing is watched: " in done.stderr:
+        assert done.returncode == 1
+        assert not out.exists()
+        return done.stderr
     assert done.returncode == 0, done.stderr
     rows = record.read(out / "machine.parquet", "machine").to_pylist()
     assert not [row for row in rows if row["counter"].startswith("schedule.")]
@@ -412,6 +417,7 @@ def _sentences(out: Path, **variables: str) -> str:
 
 def test_a_watcher_that_does_not_answer_as_it_should_is_told(tmp_path: Path) -> None:
     absent = _sentences(tmp_path / "a", UNCIA_BPF=str(tmp_path / "none"))
+    assert "nothing is watched: " in absent
     assert "not supported on this machine: UNCIA_BPF names" in absent
     other = _script(tmp_path / "other", "echo hello")
     assert "other is another program" in _sentences(tmp_path / "b", UNCIA_BPF=other)
@@ -439,4 +445,6 @@ def test_without_the_program_there_is_what_to_do(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
+    assert done.returncode == 1
     assert "not supported on this machine: there is no uncia-bpf: build it with" in done.stderr
+    assert not (tmp_path / "out").exists()

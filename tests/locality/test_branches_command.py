@@ -101,6 +101,7 @@ def test_node_is_traced_with_its_jit(
         (["hello", "--llc", "33MB"], "33MB cannot be simulated"),
         (["hello", "--llc", "2MB", "-n", "2"], "each function is invoked once"),
         (["hello", "--timeout", "soon"], "--timeout"),
+        (["hello", "--timeout", "0s"], "--timeout is 0"),
     ],
 )
 def test_what_cannot_be_traced_is_a_sentence(

@@ -183,6 +183,11 @@ def test_what_cannot_be_grouped_is_refused(folders: list[Path], tmp_path: Path) 
     runs = [data.load(it) for it in folders]
     with pytest.raises(UnciaError, match="--by colour: no run's description has it"):
         by_key.lines(runs, "colour")
+    # One that is elsewhere, by its last words.
+    with pytest.raises(UnciaError, match=r"Perhaps platform\.kind"):
+        by_key.lines(runs, "file.kind")
+    with pytest.raises(UnciaError, match=r"(?s)--by platform: it is not a value.*platform\.kind"):
+        by_key.lines(runs, "platform")
     lines = by_key.lines(runs, "platform.kind")
     own = tmp_path / "own.py"
     own.write_text("x = 1 / 0\n")
@@ -197,3 +202,10 @@ def test_what_cannot_be_grouped_is_refused(folders: list[Path], tmp_path: Path) 
     own.write_text("x = 1\n")
     with pytest.raises(UnciaError, match=r"has no function chart\(lines, runs\)"):
         by_key.page(lines, runs, "platform.kind", [own])
+
+
+def test_groups_are_in_the_order_of_what_they_say() -> None:
+    sizes = ["1GB", "256MB", "64KB"]
+    assert sorted(sizes, key=by_key._order) == sizes[::-1]
+    assert sorted(["1s", "20ms", "3ms"], key=by_key._order) == ["3ms", "20ms", "1s"]
+    assert sorted(["b", "10", "9", "100/s"], key=by_key._order) == ["9", "10", "100/s", "b"]

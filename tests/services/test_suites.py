@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from uncia.experiment.progress import Silent
-from uncia.suites import capacities, catalogue, emulated, page, perform, results
+from uncia.suites import capacities, catalogue, emulated, left_out, page, perform, results
 from uncia.suites.shorten import shorten
 
 SHARE = 0.01
@@ -63,11 +63,11 @@ def test_an_entry_runs_in_miniature(
     (of_entry,) = [item for item in read.entries if item.entry.name == entry]
     assert of_entry.failures == []
     assert [run.status for run in of_entry.runs] == [
-        "not run" if perform.lacks(of_entry.entry, run.name) else "whole" for run in of_entry.runs
+        "not run" if left_out.lacks(of_entry.entry, run.name) else "whole" for run in of_entry.runs
     ]
     lacking: dict[str, set[str]] = {}
     for run in of_entry.runs:
-        for sentence in perform.lacks_by_experiment(of_entry.entry, run.name).values():
+        for sentence in left_out.lacks_by_experiment(of_entry.entry, run.name).values():
             if sentence:
                 lacking.setdefault(sentence, set()).add(run.name)
     with capsys.disabled():

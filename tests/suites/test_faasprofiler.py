@@ -17,7 +17,7 @@ from uncia.experiment.runner import Outcome
 from uncia.report.data import load
 from uncia.stats import bootstrap
 from uncia.stats.comparison import Figure
-from uncia.suites import capacities, catalogue, claims, fits, perform, results
+from uncia.suites import capacities, catalogue, claims, fits, left_out, perform, results
 from uncia.suites.expressions import Term, parse, parse_value
 from uncia.suites.forms import Capacity, Subject
 from uncia.suites.metrics import metric
@@ -285,7 +285,7 @@ def test_a_run_by_a_framework_that_is_not_installed_is_left_out(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     entry = catalogue.find("faasprofiler").entries["container"]
-    assert perform.lacks(entry, "native") == ""
-    lacking = perform.lacks(entry, "frameworks")
+    assert left_out.lacks(entry, "native") == ""
+    lacking = left_out.lacks(entry, "frameworks")
     assert "the framework functions-framework-python is not installed" in lacking
     assert "python -m uncia.functions.frameworks functions-framework-python" in lacking

@@ -433,3 +433,9 @@ def test_what_cannot_start_with_what_others_have_made_is_left_out(
     assert shared["classes"] == ""
     monkeypatch.setattr(java, "find", lambda: (Path("/java"), "25.0.3"))
     assert lacking.of_experiments(yamlio.load(files / "tc10-shared.yaml"))["profile"] == ""
+
+
+@pytest.mark.parametrize("only", [[""], ["fig6,"], [" ", "fig6"]])
+def test_a_name_that_is_missing_is_not_all_entries(only: list[str]) -> None:
+    with pytest.raises(UnciaError, match="a name of an entry of cost-paper is missing in --only"):
+        catalogue.find("cost-paper").choose(only)

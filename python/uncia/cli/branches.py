@@ -95,6 +95,8 @@ def register(app: typer.Typer) -> None:
         from uncia.units import NS_PER_S, parse_duration
 
         timeout_s = quantity("--timeout", timeout, parse_duration) / NS_PER_S
+        if not timeout_s:
+            raise UnciaError("--timeout is 0, and nothing runs in no time", hint="Write 10min.")
         sizes = _sizes(caches)
         if caches and invocations is not None:
             raise UnciaError(

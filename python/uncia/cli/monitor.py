@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from uncia.doctor.everywhere import Everywhere
-    from uncia.doctor.monitors import Host
+    from uncia.doctor.monitors import Asked, Host
 
 _STREAM: Final = "machine.arrows"
 _TABLE: Final = "machine.parquet"
 _POLL_S: Final = 0.05
+_GROUPS: Final = ("/*",)
+_INTERVAL: Final = "100ms"
+_REPEATS: Final = 4
+"""Fewer runs do not say how runs differ."""
 
 
 def register(app: typer.Typer) -> None:
@@ -54,7 +59,7 @@ def register(app: typer.Typer) -> None:
             show_default=False,
         ),
         groups: list[str] = typer.Option(
-            ["/*"],
+            list(_GROUPS),
             "--group",
             "-g",
             metavar="PATTERN",
@@ -62,7 +67,7 @@ def register(app: typer.Typer) -> None:
             " '/docker/*'; may be repeated.",
         ),
         interval: str = typer.Option(
-            "100ms",
+            _INTERVAL,
             "--interval",
             metavar="TIME",
             help="Between two samples; at least 1ms, of machine 200ms.",
@@ -101,21 +106,38 @@ def register(app: typer.Typer) -> None:
             " what they cost.",
             show_default=False,
         ),
-        repeat: int = typer.Option(
-            4, "--repeat", "-n", metavar="N", help="With --cost: runs of each side, at least 4."
+        repeat: int | None = typer.Option(
+            None,
+            "--repeat",
+            "-n",
+            metavar="N",
+            help=f"With --cost: runs of each side, at least {_REPEATS}, which is the default.",
+            show_default=False,
         ),
         as_json: AsJson = False,
     ) -> None:
         """Watch the machine and its control groups for a time, or while a command runs."""
         from uncia import record
         from uncia.cli.quantities import quantity
-        from uncia.doctor.everywhere import Everywhere
-        from uncia.doctor.monitors import KINDS, Asked
-        from uncia.text import file_name
+        from uncia.doctor.monitors import KINDS, SHORTEST_INTERVAL_NS, Asked
         from uncia.units import parse_duration
 
+        # What the file says is not said here, and the other way round.
+        of_time = {
+            "a command": command,
+            "--for": seconds,
+            "--monitor": names,
+            "--group": groups != list(_GROUPS),
+            "--interval": interval != _INTERVAL,
+            "--budget": budget,
+            "--host": hosts,
+            "--host-engine": host_engine,
+        }
+        _check_cost(cost, repeat, [name for name, given in of_time.items() if given])
         if cost is not None:
-            raise typer.Exit(_cost(cost, repeat, out, as_json=as_json))
+            raise typer.Exit(
+                _cost(cost, _REPEATS if repeat is None else repeat, out, as_json=as_json)
+            )
         if unknown := [name for name in names if name not in KINDS]:
             raise UnciaError(
                 f"there is no monitor {unknown[0]!r}", hint=f"There are {', '.join(KINDS)}."
@@ -134,34 +156,84 @@ def register(app: typer.Typer) -> None:
         if duration_ns == 0:
             raise UnciaError("--for is 0, and nothing is read in no time", hint="Say --for 10s.")
         interval_ns = quantity("--interval", interval, parse_duration)
+        if interval_ns < SHORTEST_INTERVAL_NS:
+            raise UnciaError(f"--interval: {interval} is too short: it is at least 1 ms")
+        _check_groups(groups)
         share = None if budget is None else _share(budget)
         asked = [
             Asked(name, interval_ns, groups, budget=share, hosts=_hosts(hosts, host_engine))
             for name in dict.fromkeys(names or KINDS)
         ]
-        stream = _stream(out)
-
-        def part(host: str | None) -> Path:
-            return stream if host is None else out / f"machine.{file_name(host)}.arrows"
-
-        monitors = Everywhere.start(asked, part, time.time_ns())
+        monitors = _begin(asked, out)
         try:
-            if not monitors.any_alive():
-                raise UnciaError(
-                    "nothing is watched: " + "; ".join(monitors.sentences), exit_code=1
-                )
             code = _wait(monitors, command or [], duration_ns)
         finally:
-            if monitors.any_started():
-                for sentence in monitors.stop():
-                    typer.echo(sentence, err=True)
-                record.recover_folder(out)
+            for sentence in monitors.stop():
+                typer.echo(sentence, err=True)
+            record.recover_folder(out)
         rows = record.read(out / _TABLE, "machine")
         for sentence in monitors.unseen(rows):
             typer.echo(sentence, err=True)
         _show(rows, out / _TABLE, monitors.facts, as_json=as_json)
         if code:
             raise typer.Exit(code)
+
+
+def _check_cost(cost: str | None, repeat: int | None, given: list[str]) -> None:
+    """Check that nothing is said which would not count.
+
+    :raises UnciaError: an option is of --cost, or is not.
+    """
+    if cost is None and repeat is not None:
+        raise UnciaError("--repeat is of --cost", hint="Name an experiment file: --cost FILE.")
+    if cost is not None and given:
+        raise UnciaError(
+            f"with --cost, the file says what is watched and for how long, not {given[0]}",
+            hint=f"Leave it out, or change {cost}.",
+        )
+
+
+def _check_groups(patterns: list[str]) -> None:
+    """Check that patterns are of control groups.
+
+    :raises UnciaError: one is not.
+    """
+    from uncia.workload.monitoring import check_group
+
+    for pattern in patterns:
+        try:
+            check_group(pattern)
+        except ValueError as error:
+            raise UnciaError(f"--group: {error}") from error
+
+
+def _begin(asked: list[Asked], out: Path) -> Everywhere:
+    """Start the monitors; where nothing is watched, nothing is left in the folder.
+
+    :raises UnciaError: none works, or the folder is not free.
+    """
+    from uncia.doctor.everywhere import Everywhere
+    from uncia.text import file_name
+
+    is_new = not out.exists()
+    stream = _stream(out)
+
+    def part(host: str | None) -> Path:
+        return stream if host is None else out / f"machine.{file_name(host)}.arrows"
+
+    try:
+        monitors = Everywhere.start(asked, part, time.time_ns())
+        if not monitors.any_watching():
+            raise UnciaError("nothing is watched: " + "; ".join(monitors.stop()), exit_code=1)
+    except BaseException:
+        # There was no stream before.
+        for path in out.glob("*.arrows"):
+            path.unlink()
+        if is_new:
+            with suppress(OSError):
+                out.rmdir()
+        raise
+    return monitors
 
 
 def _hosts(urls: list[str], engine: str | None) -> tuple[Host, ...]:

@@ -99,9 +99,9 @@ class Everywhere:
         """Of other machines and their clocks, by the names that rows have."""
         return {there.address.name: there.facts for there, _ in self._there}
 
-    def any_started(self) -> bool:
-        """Whether any have watched, so that there are rows."""
-        return bool(self._all())
+    def any_watching(self) -> bool:
+        """Whether any that were asked for work, and still watch."""
+        return any(each.alive() and each.watching for each in self._all())
 
     def any_alive(self) -> bool:
         """Whether any still watch."""

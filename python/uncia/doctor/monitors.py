@@ -27,6 +27,9 @@ Format = Literal["json", "perf", "pqos", "blkparse"]
 INTERVAL_NS: Final = 100_000_000
 """Between two samples, unless something else is asked for."""
 
+SHORTEST_INTERVAL_NS: Final = 1_000_000
+"""The engine takes no shorter ones."""
+
 INSTANCES: Final = ("/**/uncia-*/*",)
 """Patterns of the control groups of the embedded platform's instances."""
 

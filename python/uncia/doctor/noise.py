@@ -103,16 +103,17 @@ def read(host: Host, ours: set[int]) -> Reading | None:
         return None
     times = [int(field) for field in match.group(1).split()]
     user, nice, system, idle, iowait, irq, softirq, steal = (*times, *[0] * 8)[:8]
+    # Beside the clock: to look at all processes takes long where the CPU is busy.
+    time_s = time.monotonic()
+    pressure = {name: total for name in _RESOURCES if (total := _pressure(host, name)) is not None}
     return Reading(
-        time_s=time.monotonic(),
+        time_s=time_s,
         busy=user + nice + system + irq + softirq,
         idle=idle,
         iowait=iowait,
         steal=steal,
         ours=tree_ticks(host, ours),
-        pressure={
-            name: total for name in _RESOURCES if (total := _pressure(host, name)) is not None
-        },
+        pressure=pressure,
     )
 
 
@@ -136,7 +137,8 @@ def shares(before: Reading, after: Reading) -> Shares:
         steal_percent=percent(steal),
         iowait_percent=percent(max(0, iowait)),
         pressure_percent={
-            name: (after.pressure[name] - before.pressure[name]) / (seconds * 1e6) * 100
+            # What was read later than the clock may be of a longer time.
+            name: min(100.0, (after.pressure[name] - before.pressure[name]) / (seconds * 1e6) * 100)
             for name in before.pressure.keys() & after.pressure.keys()
             if seconds > 0
         },

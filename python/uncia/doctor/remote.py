@@ -172,7 +172,7 @@ class RemoteMonitors:
         if self.facts["engine_version"] != __version__:
             raise self._failure(
                 f"the engine there is of version {self.facts['engine_version']}, and this is"
-                f" {__version__}: install the same one, or leave `engine` out to copy this one"
+                f" {__version__}: install the same one, or leave {ssh.BY} out to copy this one"
             )
 
     def _marked(self) -> str:

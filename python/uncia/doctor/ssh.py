@@ -35,6 +35,9 @@ _OPTIONS: Final = (
     *("-o", "ControlMaster=no"),
 )
 
+BY: Final = "`engine` (--host-engine)"
+"""How a person names an engine, in a file and on the command line."""
+
 MARK: Final = "uncia-monitor"
 """Begins the lines that `copy_script` and `named_script` print; profiles of shells print, too."""
 
@@ -175,7 +178,7 @@ def refusal(code: int, system: str, lines: list[str], path: Path | str) -> str:
     errors = [line for line in lines if line.startswith("error")]
     last = [*(errors or lines[-1:]), f"exit code {code}"][0]
     missing = next((line for line in lines if "GLIBC" in line or "GLIBCXX" in line), None)
-    own = "install an engine that was built for it there, and name it with `engine`"
+    own = f"install an engine that was built for it there, and name it with {BY}"
     if code == TOO_DIFFERENT and system:
         return f"it is {system}, and this engine is for Linux {platform.machine()}: {own}"
     if code == NO_FOLDER:
@@ -183,7 +186,7 @@ def refusal(code: int, system: str, lines: list[str], path: Path | str) -> str:
     if code == DAMAGED:
         return "the copy of the engine did not arrive whole: is the temporary folder's disk full?"
     if code == NO_ENGINE:
-        return f"there is no program {path} there: name one, or leave `engine` out to copy this one"
+        return f"there is no program {path} there: name one, or leave {BY} out to copy this one"
     if missing is not None:
         return f"its C library is older than the engine needs ({missing}): {own}"
     if code == 127 and system:
@@ -200,4 +203,7 @@ def refusal(code: int, system: str, lines: list[str], path: Path | str) -> str:
         elif any("Permission denied" in line for line in lines):
             hint = "; nothing is asked here, so ssh needs a key of yours that the host accepts"
         return f"ssh does not connect: {last}{hint}"
+    if path and not errors:
+        # It ran, and did as another program does.
+        return f"{path} there is no engine that monitors ({last}): name one with {BY}"
     return f"no monitors run there: {last}"

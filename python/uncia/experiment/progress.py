@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from uncia.text import plural
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.progress import Progress, TaskID
@@ -320,4 +322,4 @@ def outcomes(done: dict[str, Any]) -> str:
         return "no result"
     counts = [f"{done['ok']:,} ok"] if done["ok"] else []
     counts += [f"{count:,} {word}" for word, count in done["failed"].items()]
-    return f"{done['rows']:,} requests: {', '.join(counts) or 'none answered'}"
+    return f"{plural(done['rows'], 'request')}: {', '.join(counts) or 'none answered'}"

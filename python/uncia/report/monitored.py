@@ -91,16 +91,18 @@ def clock_sentence(host: str, clock: Mapping[str, Any]) -> str:
         host: its name.
         clock: its facts, as ``run.yaml`` has them.
     """
-    ahead_ns = clock["before"]["offset_ns"]
+    ahead_ns, error_ns = clock["before"]["offset_ns"], clock["before"]["error_ns"]
     way = "ahead" if ahead_ns >= 0 else "behind"
-    offset = numbers.quantity(abs(ahead_ns), "ns")
+    offset = f"{numbers.quantity(abs(ahead_ns), 'ns')} {way}"
+    if abs(ahead_ns) <= error_ns:
+        # It may be no offset at all.
+        offset = f"{offset}, which is within the error of {numbers.quantity(error_ns, 'ns')}"
     bound = clock["bound_ns"]
     if bound is None:
-        error = numbers.quantity(clock["before"]["error_ns"], "ns")
-        known = f"within {error} at the beginning, and unknown since"
+        known = f"within {numbers.quantity(error_ns, 'ns')} at the beginning, and unknown since"
     else:
         known = f"within {numbers.quantity(bound, 'ns')}"
-    return f"The clock of {host} was {offset} {way}; times of its rows are corrected, {known}."
+    return f"The clock of {host} was {offset}; times of its rows are corrected, {known}."
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:

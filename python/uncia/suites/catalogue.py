@@ -142,10 +142,15 @@ class Suite:
             only: names, several of them between commas.
 
         Raises:
-            UnciaError: there is no such entry.
+            UnciaError: there is no such entry, or a name is empty.
         """
-        names = [name.strip() for text in only for name in text.split(",") if name.strip()]
+        names = [name.strip() for text in only for name in text.split(",")]
         for name in names:
+            if not name:
+                raise UnciaError(
+                    f"a name of an entry of {self.name} is missing in --only",
+                    hint=f"Its entries are {', '.join(self.entries)}; without --only it is all.",
+                )
             if name not in self.entries:
                 raise UnciaError(
                     f"{self.name} has no entry {name!r}",

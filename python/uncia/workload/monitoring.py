@@ -12,7 +12,7 @@ from uncia.doctor.monitor import NOISE
 from uncia.doctor.monitors import Asked, Host
 from uncia.doctor.ssh import Address
 from uncia.forms import Form, Name
-from uncia.units import NS_PER_S, Duration
+from uncia.units import Duration
 from uncia.workload.shares import Percent
 
 LOCAL: Final = "local"
@@ -51,13 +51,25 @@ def hosts_of(forms: Sequence[HostForm]) -> tuple[Host, ...]:
     return tuple(Host(None if it.url == LOCAL else it.url, it.engine) for it in forms)
 
 
+def check_group(pattern: str) -> None:
+    """Check that a pattern is one of paths in a tree of control groups.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not pattern.startswith("/") or ".." in pattern.split("/"):
+        raise ValueError(
+            f"{pattern!r} names no control group: a path in the tree, such as /docker/*"
+        )
+
+
 class MonitorForm(Form):
     """A monitor beside the run: what it reads are rows of the table machine."""
 
     monitor: monitors.Kind = Field(description="Which")
     name: Name | None = Field(None, description="What rows call it, instead of its kind")
     interval: Duration = Field(
-        monitors.INTERVAL_NS, ge=NS_PER_S // 1_000, description="Between two samples"
+        monitors.INTERVAL_NS, ge=monitors.SHORTEST_INTERVAL_NS, description="Between two samples"
     )
     groups: list[str] = Field(
         default_factory=lambda: list(monitors.INSTANCES),
@@ -89,10 +101,7 @@ class MonitorForm(Form):
     @classmethod
     def _are_paths(cls, groups: list[str]) -> list[str]:
         for pattern in groups:
-            if not pattern.startswith("/") or ".." in pattern.split("/"):
-                raise ValueError(
-                    f"{pattern!r} names no control group: a path in the tree, such as /docker/*"
-                )
+            check_group(pattern)
         return groups
 
     @model_validator(mode="after")

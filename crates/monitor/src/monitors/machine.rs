@@ -112,7 +112,9 @@ fn add_shares(before: &Reading, after: &Reading, samples: &mut Samples) {
     let ns = (after.at - before.at) as f64;
     for (index, (_, counter)) in PRESSURE.into_iter().enumerate() {
         let waited = before.pressure[index].zip(after.pressure[index]);
-        let share = waited.map(|(from, to)| ((to - from) * NS_PER_US) as f64 / ns * 100.0);
+        // What is read a moment after the clock was counted for a moment longer.
+        let share =
+            waited.map(|(from, to)| (((to - from) * NS_PER_US) as f64 / ns * 100.0).min(100.0));
         samples.level(None, counter, share);
     }
     let load = fs::read_to_string("/proc/loadavg").ok();
@@ -217,5 +219,11 @@ mod tests {
         assert_eq!(value("cpu.iowait_percent"), Some(5.0));
         assert_eq!(value("pressure.cpu_percent"), Some(25.0));
         assert_eq!(value("pressure.io_percent"), None);
+        // A total that was read later than the clock.
+        let late = reading(2_000_000_000, 200, 1_080, 15, 17, 100, 3_010_000);
+        let mut samples = Samples::default();
+        add_shares(&before, &late, &mut samples);
+        let pressure = samples.rows.iter().find(|row| *row.counter == *"pressure.cpu_percent");
+        assert_eq!(pressure.map(|row| row.value), Some(100.0));
     }
 }

@@ -12,6 +12,7 @@ import pkgutil
 import runpy
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -27,7 +28,7 @@ from uncia.report.table import Column, Table
 from uncia.stats import columns
 from uncia.stats.columns import pc
 from uncia.stats.quantiles import Ints, quantile
-from uncia.units import NS_PER_MS, NS_PER_S
+from uncia.units import NS_PER_MS, NS_PER_S, UnitError, parse_duration, parse_size
 
 Line: TypeAlias = dict[str, Any]
 Maker: TypeAlias = Callable[[Sequence[Line], Sequence[RunData]], Chart | None]
@@ -43,6 +44,9 @@ _PARTS: Final = {
     "system_ms": "cpu_system",
     "wait_ms": "cpu_wait",
 }
+_MOST_NAMED: Final = 6
+"""Keys in a hint."""
+
 _COUNTERS: Final = (
     "page_faults",
     "context_switches",
@@ -70,7 +74,7 @@ def lines(runs: Sequence[RunData], key: str) -> list[Line]:
         (``page_faults_per_cpu_s``). None for what was not measured.
 
     Raises:
-        UnciaError: no run's description has the key.
+        UnciaError: no run's description has the key, or it has several values below it.
     """
     made = []
     is_known = False
@@ -82,15 +86,13 @@ def lines(runs: Sequence[RunData], key: str) -> list[Line]:
             if not found:
                 found, value = _look(run.meta, key)
             is_known = is_known or found
+            if isinstance(value, Mapping | list):
+                raise _several(key, value)
             title = run.title if named[run.title] == 1 else str(run.path)
             group = str(value) if found else NOT_SAID
             made.append({"group": group, "run": title, **_line(run, name)})
     if not is_known:
-        known = sorted({str(it) for run in runs for it in run.meta})
-        raise UnciaError(
-            f"--by {key}: no run's description has it",
-            hint=f"Keys of run.yaml are {', '.join(known)}; those below them stand behind dots.",
-        )
+        raise _absent(key, runs)
     return sorted(made, key=lambda line: _order(line["group"]))
 
 
@@ -170,8 +172,49 @@ def _look(value: Any, key: str) -> tuple[bool, Any]:
     return True, value
 
 
+def _several(key: str, value: Mapping[str, Any] | list[Any]) -> UnciaError:
+    """What is said of a key that has others below it."""
+    below = list(value) if isinstance(value, Mapping) else range(len(value))
+    names = ", ".join(f"{key}.{name}" for name in list(below)[:_MOST_NAMED])
+    return UnciaError(
+        f"--by {key}: it is not a value, but has several below it",
+        hint=f"Name a value: there are {names}." if names else "It is empty here.",
+    )
+
+
+def _absent(key: str, runs: Sequence[RunData]) -> UnciaError:
+    """What is said of a key that is nowhere, with those that end as it does."""
+    paths = dict.fromkeys(path for run in runs for path in _paths(run.meta))
+    near = [path for path in paths if f".{path}".endswith(f".{key}")]
+    if not near:
+        last = key.rpartition(".")[2]
+        near = [path for path in paths if f".{path}".endswith(f".{last}")]
+    known = sorted({str(it) for run in runs for it in run.meta})
+    named = f"Perhaps {' or '.join(near[:_MOST_NAMED])}. " if near else ""
+    return UnciaError(
+        f"--by {key}: no run's description has it",
+        hint=f"{named}Keys of run.yaml are {', '.join(known)}; those below them stand behind dots.",
+    )
+
+
+def _paths(value: Any, path: str = "") -> Iterator[str]:
+    """The keys of all values in a description."""
+    if isinstance(value, Mapping):
+        below = [(str(name), it) for name, it in value.items()]
+    elif isinstance(value, list):
+        below = [(str(index), it) for index, it in enumerate(value)]
+    else:
+        yield path
+        return
+    for name, it in below:
+        yield from _paths(it, f"{path}.{name}" if path else name)
+
+
 def _order(text: str) -> tuple[int, float, str]:
-    """Numbers first, by size: also those before a unit."""
+    """Numbers first, by size: also those before a unit, so 256MB before 1GB."""
+    for parse in (parse_size, parse_duration):
+        with suppress(UnitError):
+            return 0, float(parse(text)), text
     digits = text.rstrip("".join(set(text) - set("0123456789.-")))
     try:
         return 0, float(digits), text

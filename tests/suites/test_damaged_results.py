@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from uncia.errors import UnciaError
 from uncia.report import data, run_sets
 from uncia.suites import catalogue, perform, results
 from uncia.suites.catalogue import SuiteEntry
+from uncia.suites.target import Target
 
 CLAIMS = {"faster": claim("slow.execution_mean / fast.execution_mean > 1.5")}
 ROWS = times("slow", [20.0 + number % 5 for number in range(40)]) + times(
@@ -107,6 +109,14 @@ def test_damage_is_named_and_nothing_is_overwritten(out: Path, name: str) -> Non
     read = results.read(state, found)
     assert read.failures
     assert [finding.ours for finding in read.findings] == [None]
+
+
+def test_the_hint_on_a_damaged_run_is_a_command_that_goes_on_with_the_results(out: Path) -> None:
+    state = replace(perform.State.read(out), quick=True, target=Target(like="gcp"))
+    state.write()
+    (out / "fig1" / "only" / "run.yaml").unlink()
+    with pytest.raises(UnciaError, match=rf"{state.suite} --quick --like gcp --resume --out {out}"):
+        report(out)
 
 
 def test_what_was_never_run_is_not_damaged(out: Path) -> None:

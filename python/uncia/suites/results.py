@@ -352,8 +352,14 @@ class Results:
                 "\n".join(lost) + f"\n{self.folder} is left as it is: {CLAIMS} and the report are"
                 " of what there was",
                 hint="To carry such a run out again, delete its folder, then: uncia suite run"
-                f" {self.suite.source} --resume --out {self.folder}",
+                f" {self.suite.source}{self._options()} --resume --out {self.folder}",
             )
+
+    def _options(self) -> str:
+        """The options without which the results are not gone on with."""
+        target = next((str(entry.target) for entry in self.entries), "")
+        words = [*(["--quick"] if self.quick else []), *([target] if target else [])]
+        return "".join(f" {word}" for word in words)
 
     def write_claims(self) -> Path:
         """Write ``claims.json``.

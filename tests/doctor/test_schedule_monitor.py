@@ -39,7 +39,10 @@ time.sleep(0.05)
 before = known()
 end = before[0] + int(float(sys.argv[3]) * 1e9)
 while time.monotonic_ns() < end: pass
-print(*(b - a for a, b in zip(before, known())))
+grown = (b - a for a, b in zip(before, known()))
+os.write(1, " ".join(map(str, grown)).encode())
+# An interpreter's own end would wait for the CPU several times more.
+os._exit(0)
 """
 
 

@@ -51,7 +51,7 @@ pub use interface::{Controller, Version};
 pub use limits::{Limits, PERIODS_US};
 pub use mounts::{Mounts, everywhere};
 pub use notices::{MemoryNotices, Notice};
-pub use owner::{Leftover, hold, leftovers, own_name, worker_name};
+pub use owner::{Leftover, hold, is_left_with, leftovers, own_name, own_name_with, worker_name};
 pub use per_cpu::PerCpu;
 pub use share::CpuShare;
 pub use threads::{Running, Thread, Threads};

@@ -28,12 +28,18 @@ const PREFIX: &str = "uncia-probe-";
 /// A name for a group of this process, which no other group has.
 #[must_use]
 pub fn own_name() -> String {
+    own_name_with(PREFIX)
+}
+
+/// As [`own_name`], for what is made elsewhere than in trees of control groups.
+#[must_use]
+pub fn own_name_with(prefix: &str) -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let pid = process::id();
     let started = stat(pid).ok().and_then(|text| started(&text)).unwrap_or_default();
     let namespace = namespace().unwrap_or_default();
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    format!("{PREFIX}{pid}-{started}-{namespace}-{number}")
+    format!("{prefix}{pid}-{started}-{namespace}-{number}")
 }
 
 /// Whether a folder is a group of [`own_name`] whose maker is gone. A maker in another namespace of
@@ -41,7 +47,13 @@ pub fn own_name() -> String {
 #[must_use]
 pub(crate) fn is_left(folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let Some(fields) = name.strip_prefix(PREFIX) else { return false };
+    is_left_with(name, PREFIX)
+}
+
+/// Whether a name is of [`own_name_with`] that prefix, and its maker is gone.
+#[must_use]
+pub fn is_left_with(name: &str, prefix: &str) -> bool {
+    let Some(fields) = name.strip_prefix(prefix) else { return false };
     let numbers: Option<Vec<u64>> = fields.split('-').map(|field| field.parse().ok()).collect();
     match numbers.as_deref() {
         Some(&[pid, at, within, _]) if namespace() == Some(within) => is_gone(pid, at),

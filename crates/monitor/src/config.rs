@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::MonitorError;
+use crate::resctrl::Wanted;
 
 /// The shortest interval in ns: below it, reading takes a good part of the time.
 pub const SHORTEST_INTERVAL_NS: i64 = 1_000_000;
+/// Of a program of bpftrace: what a pipe takes at once.
+pub const MOST_PROGRAM_BYTES: usize = 60 * 1024;
 
 /// Monitors of one process, and where their rows go.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -67,6 +70,18 @@ pub struct Asked {
     /// Of `command`: a program that is run after the end, and its arguments.
     #[serde(default)]
     pub after: Option<Vec<String>>,
+    /// Of `bpftrace`: the text of the program.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// Of `bpftrace`: what sentences call the program.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// Of `resctrl`: where its file system is, if not where it is mounted.
+    #[serde(default)]
+    pub root: Option<PathBuf>,
+    /// Of `resctrl`: limits of the groups.
+    #[serde(default)]
+    pub limits: Option<Wanted>,
 }
 
 impl Asked {
@@ -108,8 +123,12 @@ pub enum Kind {
     Block,
     /// How long threads run and wait for a CPU, of the machine and of each group.
     Schedule,
+    /// How much of the last-level cache and of the memory's bandwidth is used.
+    Resctrl,
     /// What any program prints.
     Command,
+    /// What a program of bpftrace counts.
+    Bpftrace,
 }
 
 impl Asked {
@@ -128,6 +147,27 @@ impl Asked {
         let mut programs = [&self.command, &self.start, &self.after].into_iter().flatten();
         if programs.any(Vec::is_empty) {
             return Err(format!("a program of {name} is empty"));
+        }
+        if self.monitor != Kind::Resctrl && (self.root.is_some() || self.limits.is_some()) {
+            return Err(format!("root and limits are of the monitor resctrl, not of {name}"));
+        }
+        if let Some(limits) = &self.limits {
+            limits.check()?;
+        }
+        let length = self.program.as_ref().map(String::len);
+        match (length, self.monitor) {
+            (None | Some(0), Kind::Bpftrace) => {
+                return Err(format!("the monitor {name} has no program of bpftrace: file"));
+            }
+            (Some(length), Kind::Bpftrace) if length > MOST_PROGRAM_BYTES => {
+                return Err(format!(
+                    "the program of {name} has {length} bytes, and at most {MOST_PROGRAM_BYTES} are taken"
+                ));
+            }
+            (Some(_), kind) if kind != Kind::Bpftrace => {
+                return Err(format!("program is of the monitor bpftrace, not of {name}"));
+            }
+            _ => {}
         }
         match (&self.command, self.monitor) {
             (None, Kind::Command) if !scripts => {

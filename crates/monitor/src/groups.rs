@@ -37,6 +37,11 @@ impl GroupPath<'_> {
         self.folder(self.trees.iter().find(|tree| tree.version == Version::V2)?)
     }
 
+    /// Its folders in all trees that have it.
+    pub(crate) fn all(&self) -> Vec<PathBuf> {
+        self.trees.iter().filter_map(|tree| self.folder(tree)).collect()
+    }
+
     fn folder(&self, tree: &Tree) -> Option<PathBuf> {
         let folder = self.place(tree);
         folder.is_dir().then_some(folder)
@@ -101,6 +106,14 @@ impl<T> Watched<T> {
         });
         let (trees, patterns) = (trees.collect(), patterns.to_vec());
         Ok(Self { patterns, trees, held: BTreeMap::new(), began: false })
+    }
+
+    /// Groups in a folder, which stands for a tree of version 2.
+    #[cfg(test)]
+    pub(crate) fn in_tree(mount: &Path, patterns: &[&str]) -> Self {
+        let tree = Tree { version: Version::V2, controllers: vec![], mount: mount.to_owned() };
+        let patterns = patterns.iter().map(|&it| it.to_owned()).collect();
+        Self { patterns, trees: vec![tree], held: BTreeMap::new(), began: false }
     }
 
     /// Whether some tree is mounted.

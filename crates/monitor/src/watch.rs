@@ -168,8 +168,7 @@ fn watch(
                 budget: asked.budget,
             }),
             Err(why) => {
-                let message = format!("not supported on this machine: {why}");
-                on_event(&Event::Unsupported { monitor: name, message });
+                on_event(&Event::Unsupported { monitor: name, message: why });
             }
         }
     }

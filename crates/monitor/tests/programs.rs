@@ -5,31 +5,10 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::mpsc;
 use std::time::Duration;
 
+use common::watch;
 use serde_json::{Value, json};
-use uncia_monitor::{Config, Event};
-
-/// Watches with these monitors for a time; gives the rows, and the events' sentences.
-fn watch(monitors: Value, ms: i64) -> (Vec<common::Row>, Vec<String>) {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("rows.arrows");
-    let config = json!({
-        "out": out, "epoch_unix_ns": 0, "duration_ns": ms * 1_000_000, "monitors": monitors,
-    });
-    let config = Config::from_json(&config.to_string()).unwrap();
-    let (_stop, stopped) = mpsc::channel();
-    let mut sentences = Vec::new();
-    uncia_monitor::run(&config, &stopped, &mut |event| match event {
-        Event::Warning { message, .. } | Event::Unsupported { message, .. } => {
-            sentences.push(message.clone());
-        }
-        _ => {}
-    })
-    .unwrap();
-    (common::read_rows(&out), sentences)
-}
 
 fn shell(script: &str) -> Value {
     json!([{"monitor": "command", "name": "mine", "interval_ns": 20_000_000, "command": ["sh", "-c", script]}])

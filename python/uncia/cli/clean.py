@@ -18,9 +18,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Remove what crashed runs left behind, and close their tables.
 
-        That is processes, functions, state, and the control groups of platforms and CPU profiles
-        that were killed. Runs that are still going on are left alone. Exits 1 when something could
-        not be removed.
+        That is processes, functions, state, the control groups of platforms and CPU profiles that
+        were killed, and what killed monitors left in the file system resctrl. Runs that are still
+        going on are left alone. Exits 1 when something could not be removed.
         """
         from uncia.experiment import cleanup, probe_groups
 

@@ -54,8 +54,8 @@ def register(app: typer.Typer) -> None:
             "--monitor",
             "-m",
             metavar="NAME",
-            help="machine, cgroup, pressure, perf, block or schedule; may be repeated. Default: all"
-            " that work here.",
+            help="machine, cgroup, pressure, perf, block, schedule or resctrl; may be repeated."
+            " Default: all that work here but resctrl, which moves threads into groups of its own.",
             show_default=False,
         ),
         groups: list[str] = typer.Option(
@@ -119,7 +119,7 @@ def register(app: typer.Typer) -> None:
         """Watch the machine and its control groups for a time, or while a command runs."""
         from uncia import record
         from uncia.cli.quantities import quantity
-        from uncia.doctor.monitors import KINDS, SHORTEST_INTERVAL_NS, Asked
+        from uncia.doctor.monitors import KINDS, QUIET_KINDS, SHORTEST_INTERVAL_NS, Asked
         from uncia.units import parse_duration
 
         # What the file says is not said here, and the other way round.
@@ -162,7 +162,7 @@ def register(app: typer.Typer) -> None:
         share = None if budget is None else _share(budget)
         asked = [
             Asked(name, interval_ns, groups, budget=share, hosts=_hosts(hosts, host_engine))
-            for name in dict.fromkeys(names or KINDS)
+            for name in dict.fromkeys(names or QUIET_KINDS)
         ]
         monitors = _begin(asked, out)
         try:

@@ -33,7 +33,7 @@ class Everywhere:
         self.asked: list[Asked] = []
         self._here: Monitors | None = None
         self._there: list[tuple[RemoteMonitors, list[Asked]]] = []
-        self._failed = False
+        self._absent: list[Asked] = []
 
     @classmethod
     def start(
@@ -55,7 +55,7 @@ class Everywhere:
             ours: processes here that, with their descendants, are not background.
 
         Raises:
-            UnciaError: they cannot be started here.
+            UnciaError: they cannot be started here, or limits that are asked for cannot be set.
         """
         monitors = cls()
         hosts: dict[Host, list[Asked]] = {}
@@ -70,11 +70,11 @@ class Everywhere:
                     pool.submit(_start, host, of, part, epoch_unix_ns, run)
                     for host, of in hosts.items()
                 ]
-            for future in pending:
+            for future, of in zip(pending, hosts.values(), strict=True):
                 result = future.result()
                 if isinstance(result, UnciaError):
                     monitors.sentences.append(result.message)
-                    monitors._failed = True
+                    monitors._absent.extend(of)
                 else:
                     monitors._there.append(result)
                     monitors.sentences.extend(result[0].sentences)
@@ -87,7 +87,28 @@ class Everywhere:
                 monitors.stop()
                 raise
             monitors.sentences.extend(monitors._here.sentences)
+        monitors._require_limits()
         return monitors
+
+    def _require_limits(self) -> None:
+        """End all if limits do not hold, without which a run would be another.
+
+        Raises:
+            UnciaError: with the sentences.
+        """
+        watched = [(self.asked, self.watching), (self._absent, [])]
+        watched += [(asked, there.watching) for there, asked in self._there]
+        for asked, watching in watched:
+            for each in asked:
+                name = each.name or each.monitor
+                if each.limits is not None and name not in watching:
+                    of_it = f"monitor {name}: "
+                    self.stop()
+                    sentences = [line for line in self.sentences if of_it in line]
+                    raise UnciaError(
+                        "; ".join(sentences or self.sentences),
+                        hint="Leave out its limits to run without.",
+                    )
 
     @property
     def watching(self) -> list[str]:
@@ -109,7 +130,7 @@ class Everywhere:
 
     def all_alive(self) -> bool:
         """Whether all still watch that were asked for."""
-        return not self._failed and all(each.alive() for each in self._all())
+        return not self._absent and all(each.alive() for each in self._all())
 
     def stop(self) -> list[str]:
         """End them after a last sample; returns their sentences. May be called again."""

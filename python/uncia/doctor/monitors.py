@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +17,25 @@ from uncia.errors import UnciaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["machine", "cgroup", "pressure", "perf", "block", "schedule", "command"]
-KINDS: Final[tuple[str, ...]] = tuple(kind for kind in get_args(Kind) if kind != "command")
+Kind = Literal[
+    "machine",
+    "cgroup",
+    "pressure",
+    "perf",
+    "block",
+    "schedule",
+    "resctrl",
+    "command",
+    "bpftrace",
+]
+PROGRAMS: Final = ("command", "bpftrace")
+"""Monitors that run a program of the user's, and take no control groups."""
+
+KINDS: Final[tuple[str, ...]] = tuple(kind for kind in get_args(Kind) if kind not in PROGRAMS)
 """Monitors that need nothing else to be said."""
+
+QUIET_KINDS: Final = tuple(kind for kind in KINDS if kind != "resctrl")
+"""Those that only look: ``resctrl`` moves threads into groups that it makes."""
 
 Format = Literal["json", "perf", "pqos", "blkparse"]
 """What the program of a monitor `command` prints."""
@@ -74,6 +90,10 @@ class Asked:
         format: what that prints.
         start: of ``command``: a program that is started at the beginning, and ended.
         after: of ``command``: a program that is run after the end.
+        root: of ``resctrl``: where its file system is, if not where it is mounted.
+        limits: of ``resctrl``: ``llc_bytes``, ``ways`` or ``mask``, and ``bandwidth_percent``.
+        program: of ``bpftrace``: the text of the program.
+        file: of ``bpftrace``: what sentences call the program.
         hosts: the machines on which it watches; none: on this one.
     """
 
@@ -86,6 +106,10 @@ class Asked:
     format: str = "json"
     start: Sequence[str] | None = None
     after: Sequence[str] | None = None
+    root: str | None = None
+    limits: Mapping[str, Any] | None = None
+    program: str | None = None
+    file: str | None = None
     hosts: Sequence[Host] = ()
 
     @property
@@ -98,7 +122,7 @@ class Asked:
 
 def end_timeout_s(asked: Sequence[Asked]) -> float:
     """How long monitors may take to end, in seconds."""
-    runs_programs = any(each.after or each.start or each.command for each in asked)
+    runs_programs = any(each.monitor in PROGRAMS for each in asked)
     return _END_TIMEOUT_S + (_PROGRAMS_TIMEOUT_S if runs_programs else 0)
 
 

@@ -7,17 +7,23 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from uncia import engine
+from uncia.doctor.monitors import Asked, Monitors
 from uncia.doctor.report import Check
 from uncia.errors import UnciaError
 
 _BPF: Final = "uncia-bpf"
 _BPF_TIMEOUT_S: Final = 20
+_BPFTRACE: Final = "bpftrace"
+_BPFTRACE_NOISE: Final = "couldn't set RLIMIT_MEMLOCK"
+"""It wants more locked memory than it may have, and needs none."""
 
 
 def _service(name: str, program: str, find: Callable[[], Path]) -> Check:
@@ -45,8 +51,8 @@ def program_checks(*, is_bpf_tried: bool = True) -> list[Check]:
     """Check servers of services, frameworks, and what `uncia branches` and the monitor take.
 
     Args:
-        is_bpf_tried: whether the program of the monitor ``schedule`` is tried; else there is no
-            check of it.
+        is_bpf_tried: whether the monitors ``schedule``, ``bpftrace`` and ``resctrl`` are tried;
+            else there are no checks of them.
     """
     from uncia.services import docker_registry, redis_server, versitygw
 
@@ -56,7 +62,7 @@ def program_checks(*, is_bpf_tried: bool = True) -> list[Check]:
         _service("documents", redis_server.PROGRAM.name, redis_server.PROGRAM.find),
         _frameworks(),
         _branches(),
-        *([_bpf()] if is_bpf_tried else []),
+        *([_bpf(), _bpftrace(), _resctrl()] if is_bpf_tried else []),
     ]
 
 
@@ -144,3 +150,53 @@ def _bpf() -> Check:
 
 def _without_bpf(finding: str, remedy: str) -> Check:
     return Check("bpf", "missing", finding, "The monitor schedule does not work here.", remedy)
+
+
+def _bpftrace() -> Check:
+    """Check whether bpftrace is there and its programs run; one that ends at once is tried."""
+    program = shutil.which(_BPFTRACE)
+    if program is None:
+        return _without_bpftrace("bpftrace is not installed.", "apt-get install bpftrace")
+    try:
+        process = subprocess.run(
+            [program, "-e", "BEGIN { exit(); }"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_BPF_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _without_bpftrace(f"{program} does not run: {error}.", "")
+    if process.returncode != 0:
+        lines = [line.strip() for line in process.stderr.splitlines()]
+        words = [line for line in lines if line and _BPFTRACE_NOISE not in line]
+        reason = " ".join(words) or f"exit code {process.returncode}"
+        return _without_bpftrace(f"{program} runs no program: {reason}.", "")
+    return Check("bpftrace", "ok", f"Programs of bpftrace are run by {program}.")
+
+
+def _resctrl() -> Check:
+    """Check whether the kernel counts the last-level cache and the memory's bandwidth; tried."""
+    asked = Asked("resctrl")
+    counted = "The last-level cache and the memory's bandwidth are counted."
+    try:
+        with TemporaryDirectory(prefix="uncia-doctor-") as folder:
+            monitors = Monitors.start([asked], Path(folder) / "rows.arrows", time.time_ns())
+            sentences = monitors.stop()
+    except UnciaError as error:
+        reason = error.message
+    else:
+        if asked.monitor in monitors.watching:
+            return Check("resctrl", "ok", counted)
+        reason = sentences[0].rpartition("this machine: ")[2] if sentences else "it does not start"
+    return Check(
+        "resctrl",
+        "missing",
+        f"{reason[:1].upper()}{reason[1:]}.",
+        "The monitor resctrl does not work here.",
+    )
+
+
+def _without_bpftrace(finding: str, remedy: str) -> Check:
+    return Check("bpftrace", "missing", finding, "The monitor bpftrace does not work here.", remedy)

@@ -44,6 +44,7 @@ from uncia.units import MIB, format_size
 from uncia.workload import chains
 from uncia.workload.arrivals import ArrivalProcess
 from uncia.workload.loops import Closed
+from uncia.workload.monitoring import read_programs
 
 
 def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Plan:
@@ -66,6 +67,8 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
             _check_defaults(file, sources, alias, function)
             if file.platform.kind == "embedded":
                 sources.check_start(function, ("functions", alias, "start_from"))
+    with mistakes.collect():
+        read_programs(file.monitors, sources.document, sources.base)
     mistakes.raise_all()
     builder = _Builder(file, sources)
     experiments: list[ExperimentPlan] = []

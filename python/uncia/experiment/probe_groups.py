@@ -1,4 +1,4 @@
-"""Control groups that killed platforms and CPU profiles left: the engine finds and removes them."""
+"""Groups that killed platforms, CPU profiles and monitors left, which the engine removes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def clean(*, dry_run: bool, log: Callable[[str], None]) -> Groups:
         return groups
     orphans = _ask(remove=not dry_run)
     if orphans:
-        log(f"Killed platforms and CPU profiles left {_counted(len(orphans))}")
+        log(f"Killed platforms, CPU profiles and monitors left {_counted(len(orphans))}")
     for group in orphans:
         folder = str(group["folder"])
         groups.folders.append(folder)

@@ -14,7 +14,7 @@ from uncia.units import NS_PER_S
 
 _KEYS = ["monitor", "counter", "host", "cgroup"]
 _ORDER = ["monitor", "host", "cgroup", "counter"]
-_BIN = re.compile(r"_within_\d+ns_count$")
+_BIN = re.compile(r"_(within|from)_-?\d+[a-z]*_count$")
 """Bins of histograms, which have a row only where they grew."""
 _OF_SAMPLES = ["value_count_sum", "value_count_max", "interval_sum_max"]
 

@@ -22,7 +22,7 @@ from uncia.workload.chains import ChainStage
 from uncia.workload.columns import ColumnField
 from uncia.workload.loops import Closed
 from uncia.workload.mapping import MappedReplay
-from uncia.workload.monitoring import MonitorForms
+from uncia.workload.monitoring import MonitorForms, read_programs
 from uncia.workload.shares import Percent
 
 DEFAULT_TIMEOUT_NS: Final = 60 * NS_PER_S
@@ -294,7 +294,9 @@ def load(path: Path) -> tuple[Workload, yamlio.Document]:
         UnciaError: it cannot be read or is invalid; with file, line and key.
     """
     document = yamlio.load(path)
-    return check(document), document
+    workload = check(document)
+    read_programs(workload.monitors, document, path.parent)
+    return workload, document
 
 
 def check(document: yamlio.Document) -> Workload:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Self
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
+from uncia import yamlio
 from uncia.doctor import monitors
 from uncia.doctor.monitor import NOISE
 from uncia.doctor.monitors import Asked, Host
 from uncia.doctor.ssh import Address
+from uncia.errors import Mistakes
 from uncia.forms import Form, Name
-from uncia.units import Duration
+from uncia.units import Duration, Size
 from uncia.workload.shares import Percent
 
 LOCAL: Final = "local"
 """Among hosts: this machine."""
+
+_MOST_PROGRAM_BYTES: Final = 60 * 1024
+"""Of a program of bpftrace: what the engine takes."""
 
 
 def _check_host(text: str) -> str:
@@ -63,6 +76,41 @@ def check_group(pattern: str) -> None:
         )
 
 
+class LimitsForm(Form):
+    """Limits of the control groups that ``resctrl`` watches."""
+
+    llc: Size | None = Field(
+        None, gt=0, description="Of each last-level cache: as many ways as fit into this size"
+    )
+    ways: int | None = Field(None, ge=1, le=64, description="Of each last-level cache, instead")
+    mask: str | None = Field(
+        None,
+        pattern=r"^(0x)?[0-9a-fA-F]{1,16}$",
+        description="Which ways of each last-level cache, as a hexadecimal mask, instead",
+    )
+    bandwidth: Percent | None = Field(None, description="Of the memory's bandwidth")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        of_cache = [it for it in (self.llc, self.ways, self.mask) if it is not None]
+        if len(of_cache) > 1:
+            raise ValueError("the cache is limited twice: give one of llc, ways and mask")
+        if not of_cache and self.bandwidth is None:
+            raise ValueError("limits are empty: give llc, ways, mask or bandwidth")
+        return self
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """As the engine takes it."""
+        limits = {
+            "llc_bytes": self.llc,
+            "ways": self.ways,
+            "mask": self.mask,
+            "bandwidth_percent": None if self.bandwidth is None else float(self.bandwidth * 100),
+        }
+        return {key: value for key, value in limits.items() if value is not None}
+
+
 class MonitorForm(Form):
     """A monitor beside the run: what it reads are rows of the table machine."""
 
@@ -91,11 +139,25 @@ class MonitorForm(Form):
     after: list[str] | None = Field(
         None, min_length=1, description="Of command: a program that is run after the end"
     )
+    file: str | None = Field(
+        None, min_length=1, description="Of bpftrace: its program, from this file's folder"
+    )
+    limits: LimitsForm | None = Field(
+        None, description="Of resctrl: limits of its control groups during the run"
+    )
+    root: str | None = Field(
+        None,
+        min_length=1,
+        description="Of resctrl: where its file system is, if not where it is mounted",
+    )
     hosts: HostForms | None = Field(
         None,
         description="The machines on which it watches, by ssh, instead of this one, which is"
         f" {LOCAL}",
     )
+
+    _program: str | None = PrivateAttr(None)
+    """The text of the program, once it is read."""
 
     @field_validator("groups")
     @classmethod
@@ -106,7 +168,8 @@ class MonitorForm(Form):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.monitor in ("machine", "command") and self.groups != list(monitors.INSTANCES):
+        takes_groups = self.monitor not in ("machine", *monitors.PROGRAMS)
+        if not takes_groups and self.groups != list(monitors.INSTANCES):
             raise ValueError(
                 f"the monitor {self.monitor} is of the whole machine, and takes no groups"
             )
@@ -118,6 +181,15 @@ class MonitorForm(Form):
         if self.monitor != "command" and (programs or self.format != "json"):
             given = (programs or ["format"])[0]
             raise ValueError(f"{given} is of the monitor command, not of {self.monitor}")
+        if self.monitor != "resctrl" and (self.limits or self.root):
+            given = "root" if self.limits is None else "limits"
+            raise ValueError(f"{given} is of the monitor resctrl, not of {self.monitor}")
+        if (self.monitor == "bpftrace") != (self.file is not None):
+            raise ValueError(
+                "the monitor bpftrace runs a file of its language: give it file"
+                if self.file is None
+                else f"file is of the monitor bpftrace, not of {self.monitor}"
+            )
         return self
 
     @property
@@ -126,13 +198,17 @@ class MonitorForm(Form):
         return Asked(
             self.monitor,
             self.interval,
-            () if self.monitor == "command" else self.groups,
+            () if self.monitor in monitors.PROGRAMS else self.groups,
             name=self.name,
             budget=None if self.budget is None else float(self.budget),
             command=self.command,
             format=self.format,
             start=self.start,
             after=self.after,
+            root=self.root,
+            limits=None if self.limits is None else self.limits.config,
+            program=self._program,
+            file=None if self.file is None else Path(self.file).name,
             hosts=hosts_of(self.hosts or ()),
         )
 
@@ -172,3 +248,35 @@ MonitorForms = Annotated[list[MonitorForm], AfterValidator(_are_different)]
 def asked_of(forms: Sequence[MonitorForm]) -> list[Asked]:
     """What the engine is asked for."""
     return [form.asked for form in forms]
+
+
+def read_programs(forms: Sequence[MonitorForm], document: yamlio.Document, base: Path) -> None:
+    """Read the programs of bpftrace that forms name, so that what runs is what was checked.
+
+    Args:
+        forms: the monitors, which get the texts.
+        document: the file that they stand in, under ``monitors``.
+        base: its folder, from which paths go out.
+
+    Raises:
+        UnciaError: one cannot be read, is empty or too long; with file, line and key.
+    """
+    mistakes = Mistakes()
+    for index, form in enumerate(forms):
+        if form.file is None:
+            continue
+        path, key = base / form.file, ("monitors", index, "file")
+        with mistakes.collect():
+            try:
+                text = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+                raise document.error(key, f"{path} cannot be read: {reason}") from error
+            length = len(text.encode())
+            if not text.strip() or length > _MOST_PROGRAM_BYTES:
+                what = "is empty" if length <= _MOST_PROGRAM_BYTES else f"has {length:,} bytes"
+                raise document.error(
+                    key, f"{path} {what}: a program has 1 to {_MOST_PROGRAM_BYTES:,} bytes"
+                )
+            form._program = text
+    mistakes.raise_all()

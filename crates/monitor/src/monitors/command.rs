@@ -1,25 +1,15 @@
 //! What any program prints, line by line; and scripts at the beginning and after the end.
 
-use std::io::{BufRead, BufReader, Read};
 use std::process::{Command as Program, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use uncia_clock::monotonic_ns;
-
 use super::Monitor;
-use super::programs::{GRACE, Running, wait_until};
+use super::printing::Printing;
+use super::programs::{Running, wait_until};
 use crate::config::Asked;
 use crate::printed::Printed;
 use crate::samples::Samples;
 
-/// Lines that wait to be read; a program that prints more of them between two samples loses the rest.
-const MOST_LINES: usize = 10_000;
-/// Longer lines are not read to their end.
-const MOST_LINE_BYTES: u64 = 64 * 1024;
 /// Lines that cannot be read are shown so often, and cut after so many characters.
 const MOST_SHOWN: u64 = 3;
 const SHOWN_CHARACTERS: usize = 80;
@@ -35,15 +25,6 @@ pub(super) struct Command {
     /// Lines that could not be read so far.
     unreadable: u64,
     understood: u64,
-}
-
-/// The program whose lines are read.
-struct Printing {
-    running: Running,
-    lines: Receiver<(i64, String)>,
-    lost: Arc<AtomicU64>,
-    readers: Vec<JoinHandle<()>>,
-    has_ended: bool,
 }
 
 impl Command {
@@ -65,7 +46,7 @@ impl Command {
 
     fn read(&mut self, samples: &mut Samples) {
         let Some(printing) = &self.printing else { return };
-        for (at, line) in printing.lines.try_iter() {
+        for (at, line) in printing.lines() {
             match self.printed.read(&line, at, &mut samples.rows) {
                 Ok(()) => self.understood += 1,
                 Err(why) => {
@@ -81,7 +62,7 @@ impl Command {
             }
         }
         self.printed.flush(samples.now, &mut samples.rows);
-        samples.lost += printing.lost.swap(0, Ordering::Relaxed);
+        samples.lost += printing.take_lost();
     }
 }
 
@@ -91,12 +72,8 @@ impl Monitor for Command {
         if let Some(running) = &mut self.companion {
             samples.programs_cpu += running.cpu();
         }
-        let Some(printing) = &mut self.printing else { return };
-        samples.programs_cpu += printing.running.cpu();
-        if !printing.has_ended && printing.running.has_ended() {
-            printing.has_ended = true;
-            let name = &printing.running.name;
-            samples.warnings.push(format!("{name} has ended early; rows after that are missing"));
+        if let Some(printing) = &mut self.printing {
+            printing.look_after(samples);
         }
     }
 
@@ -104,14 +81,7 @@ impl Monitor for Command {
         let mut has_ended = false;
         if let Some(printing) = &mut self.printing {
             has_ended = printing.has_ended;
-            let ended = printing.running.end();
-            samples.programs_cpu += ended;
-            for reader in printing.readers.drain(..) {
-                // It ends with the pipe, which a process that left the group may hold open.
-                if reader.is_finished() || wait_until(GRACE, || reader.is_finished()) {
-                    let _ = reader.join();
-                }
-            }
+            samples.programs_cpu += printing.end();
         }
         self.read(samples);
         if let Some(printing) = &self.printing
@@ -135,39 +105,6 @@ impl Drop for Command {
         let printing = self.printing.iter_mut().map(|it| &mut it.running);
         for running in printing.chain(&mut self.companion) {
             running.end();
-        }
-    }
-}
-
-impl Printing {
-    fn start(mut running: Running) -> Self {
-        let (sender, lines) = sync_channel(MOST_LINES);
-        let lost = Arc::new(AtomicU64::new(0));
-        // perf writes its counts to standard error.
-        let stdout = running.child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>);
-        let stderr = running.child.stderr.take().map(|it| Box::new(it) as Box<dyn Read + Send>);
-        let readers = [stdout, stderr].into_iter().flatten().map(|stream| {
-            let (sender, lost) = (sender.clone(), lost.clone());
-            thread::spawn(move || pass_on(stream, &sender, &lost))
-        });
-        Self { readers: readers.collect(), running, lines, lost, has_ended: false }
-    }
-}
-
-/// Passes lines on with when they came, until there are no more.
-fn pass_on(stream: impl Read, sender: &SyncSender<(i64, String)>, lost: &AtomicU64) {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let mut line = Vec::new();
-        match stream.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-        match sender.try_send((monotonic_ns(), line)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => drop(lost.fetch_add(1, Ordering::Relaxed)),
-            Err(TrySendError::Disconnected(_)) => return,
         }
     }
 }

@@ -1,16 +1,22 @@
 //! The monitors, a file each.
 
 mod block;
+mod bpftrace;
 mod cgroup;
 mod command;
 mod machine;
 mod perf;
 mod pressure;
+mod printing;
 mod programs;
+mod resctrl;
 mod schedule;
 
 use crate::config::{Asked, Config, Kind};
 use crate::samples::Samples;
+
+/// What begins sentences of monitors that do not work.
+const UNSUPPORTED: &str = "not supported on this machine";
 
 /// Something that reads numbers at regular moments.
 pub(crate) trait Monitor: Send {
@@ -39,13 +45,23 @@ impl Kind {
             Self::Perf => "perf",
             Self::Block => "block",
             Self::Schedule => "schedule",
+            Self::Resctrl => "resctrl",
             Self::Command => "command",
+            Self::Bpftrace => "bpftrace",
         }
     }
 }
 
-/// Makes a monitor; or says why it does not work on this machine.
+/// Makes a monitor; or says why it does not watch.
 pub(crate) fn make(asked: &Asked, config: &Config) -> Result<Box<dyn Monitor>, String> {
+    works(asked, config).map_err(|why| match asked.monitor {
+        // What it has to say of a program is nothing about the machine.
+        Kind::Bpftrace => why,
+        _ => format!("{UNSUPPORTED}: {why}"),
+    })
+}
+
+fn works(asked: &Asked, config: &Config) -> Result<Box<dyn Monitor>, String> {
     let groups = asked.groups.as_ref().unwrap_or(&config.groups);
     Ok(match asked.monitor {
         Kind::Machine => Box::new(machine::Machine::new(&config.ours)?),
@@ -54,7 +70,9 @@ pub(crate) fn make(asked: &Asked, config: &Config) -> Result<Box<dyn Monitor>, S
         Kind::Perf => Box::new(perf::Perf::new(groups)?),
         Kind::Block => Box::new(block::Block::new(groups)?),
         Kind::Schedule => Box::new(schedule::Schedule::new(groups, asked.interval_ns)?),
+        Kind::Resctrl => Box::new(resctrl::Resctrl::new(asked, groups)?),
         Kind::Command => Box::new(command::Command::new(asked)?),
+        Kind::Bpftrace => Box::new(bpftrace::Bpftrace::new(asked)?),
     })
 }
 

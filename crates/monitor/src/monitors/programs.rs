@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use uncia_clock::NS_PER_S;
@@ -55,6 +55,11 @@ impl Running {
         let more = (used - self.reported).max(0);
         self.reported += more;
         more
+    }
+
+    /// Asks the program, by a signal, for what it has counted.
+    pub(super) fn ask_for_more(&self) {
+        let _ = kill(self.id(), Signal::SIGUSR1);
     }
 
     /// Asks the whole group to end, and kills what does not; gives the CPU time that was not reported yet.

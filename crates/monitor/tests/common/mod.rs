@@ -9,9 +9,9 @@ use std::sync::mpsc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int32Type, Int64Type};
 use arrow_array::{RecordBatch, StringArray};
-use serde_json::json;
+use serde_json::{Value, json};
 use uncia_cgroup::{Mounts, Version};
-use uncia_monitor::{Config, run};
+use uncia_monitor::{Config, Event, run};
 use uncia_record::read_stream;
 
 /// A group in the trees of CPU time and memory, and in that of version 2; removed when dropped.
@@ -144,6 +144,27 @@ pub(crate) fn watching<T>(
     drop(stop);
     let events = thread.join().unwrap().unwrap();
     (read_rows(&out), events, result)
+}
+
+/// Watches with these monitors for a time; gives the rows, and the events' sentences.
+#[allow(dead_code, reason = "other tests watch until something is done")]
+pub(crate) fn watch(monitors: Value, ms: i64) -> (Vec<Row>, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("rows.arrows");
+    let config = json!({
+        "out": out, "epoch_unix_ns": 0, "duration_ns": ms * 1_000_000, "monitors": monitors,
+    });
+    let config = Config::from_json(&config.to_string()).unwrap();
+    let (_stop, stopped) = mpsc::channel();
+    let mut sentences = Vec::new();
+    run(&config, &stopped, &mut |event| match event {
+        Event::Warning { message, .. } | Event::Unsupported { message, .. } => {
+            sentences.push(message.clone());
+        }
+        _ => {}
+    })
+    .unwrap();
+    (read_rows(&out), sentences)
 }
 
 /// The sum of a counter's values.

@@ -1,0 +1,190 @@
+//! What the text of a program says of its maps, since what bpftrace prints of them does not: whether they only grow, and
+//! what they are keyed by.
+
+use std::collections::HashMap;
+
+/// What the program does with its maps.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Program {
+    maps: HashMap<String, Map>,
+    /// Whether it prints maps when it wants to.
+    pub prints: bool,
+}
+
+/// What the program does with a map.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Map {
+    pub keys: Vec<Key>,
+    /// Its values count or add up.
+    pub grows: bool,
+    /// They count events.
+    pub counts: bool,
+    /// The program clears it, or sets it to 0.
+    pub is_cleared: bool,
+    /// The program deletes keys: it holds what the program works with.
+    pub is_scratch: bool,
+}
+
+/// What a part of a key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    Cpu,
+    Cgroup,
+    Other,
+}
+
+impl Program {
+    /// Reads a program. What it does not understand it passes over: bpftrace says what is wrong with it.
+    pub(crate) fn read(text: &str) -> Self {
+        let text = without_comments_and_strings(text);
+        let mut program = Self::default();
+        for (at, _) in text.match_indices('@') {
+            let before = text[..at].trim_end();
+            let (name, after) = split_name(&text[at + 1..]);
+            let (keys, after) = split_keys(after.trim_start());
+            let map = program.maps.entry(name.to_owned()).or_default();
+            if map.keys.is_empty() {
+                map.keys = keys;
+            }
+            match called(before) {
+                Some("clear" | "zero") => map.is_cleared = true,
+                Some("delete") => map.is_scratch = true,
+                Some("print") => program.prints = true,
+                _ => map.assign(before, after.trim_start()),
+            }
+        }
+        program
+    }
+
+    /// The map of this name, as bpftrace prints it.
+    pub(crate) fn map(&self, name: &str) -> Map {
+        self.maps.get(name.trim_start_matches('@')).cloned().unwrap_or_default()
+    }
+}
+
+impl Map {
+    fn assign(&mut self, before: &str, after: &str) {
+        if after.starts_with("++") || before.ends_with("++") {
+            (self.grows, self.counts) = (true, true);
+        } else if after.starts_with("+=") {
+            self.grows = true;
+        } else if let Some(value) = after.strip_prefix('=').map(str::trim_start) {
+            let (function, rest) = split_name(value);
+            if !rest.trim_start().starts_with('(') {
+                return;
+            }
+            self.counts |= function == "count";
+            self.grows |= matches!(function, "count" | "sum" | "hist" | "lhist" | "stats");
+        }
+    }
+}
+
+/// The function whose first argument comes next.
+fn called(before: &str) -> Option<&str> {
+    let before = before.strip_suffix('(')?.trim_end();
+    let start = before.rfind(|it: char| !is_of_name(it)).map_or(0, |at| at + 1);
+    // The character before may take several bytes.
+    before.get(start..)
+}
+
+fn is_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}
+
+fn split_name(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|it: char| !is_of_name(it)).unwrap_or(text.len()))
+}
+
+/// The parts of a key in brackets, and what comes after.
+fn split_keys(text: &str) -> (Vec<Key>, &str) {
+    if !text.starts_with('[') {
+        return (Vec::new(), text);
+    }
+    let (mut depth, mut start, mut keys) = (0, 1, Vec::new());
+    let key = |text: &str| match text.trim() {
+        "cpu" => Key::Cpu,
+        "cgroup" => Key::Cgroup,
+        _ => Key::Other,
+    };
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' | b'(' => depth += 1,
+            b']' | b')' => depth -= 1,
+            b',' if depth == 1 => {
+                keys.push(key(&text[start..at]));
+                start = at + 1;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            keys.push(key(&text[start..at]));
+            return (keys, &text[at + 1..]);
+        }
+    }
+    (Vec::new(), "")
+}
+
+/// The text with blanks instead of comments and strings, as long as before.
+fn without_comments_and_strings(text: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &text.as_bytes()[at..];
+        let length = if rest.starts_with(b"//") {
+            rest.iter().position(|it| *it == b'\n').unwrap_or(rest.len())
+        } else if rest.starts_with(b"/*") {
+            rest.windows(2).skip(2).position(|it| it == b"*/").map_or(rest.len(), |end| end + 4)
+        } else if rest.starts_with(b"\"") {
+            string_length(rest)
+        } else {
+            at += 1;
+            continue;
+        };
+        bytes[at..at + length].fill(b' ');
+        at += length;
+    }
+    // Blanks are whole characters, as what they stand for began and ended with a byte of ASCII.
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn string_length(text: &[u8]) -> usize {
+    let mut at = 1;
+    while at < text.len() && text[at] != b'"' {
+        at += if text[at] == b'\\' { 2 } else { 1 };
+    }
+    (at + 1).min(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_known_by_what_the_program_does_with_them() {
+        let program = Program::read(
+            "// @commented = count();\n/* @c = sum(1) */\nBEGIN { printf(\"@quoted = count(); \\\" @q++ é\"); }\n\
+             kprobe:a { @start[tid] = nsecs; @calls = count(); @by_ns[cpu, args->a[0], cgroup] = sum(f(1, 2)); }\n\
+             kretprobe:a /@start[tid]/ { @wait_ns = hist(nsecs - @start[tid]); delete(@start[tid]); @n++; ++@m;\n\
+             @last = nsecs; @most = max(1); @total += 2; @same = @last == count; @ = lhist(1, 0, 9, 1); }\n",
+        );
+        let map = |name: &str| program.map(name);
+        assert!(!program.prints);
+        assert_eq!(program.maps.len(), 11, "{:?}", program.maps.keys());
+        assert!(map("@calls").grows && map("@calls").counts && map("@n").counts);
+        assert!(map("@by_ns").grows && !map("@by_ns").counts);
+        assert_eq!(map("@by_ns").keys, [Key::Cpu, Key::Other, Key::Cgroup]);
+        assert!(map("@start").is_scratch && !map("@start").grows);
+        assert!(map("@wait_ns").grows && map("@total").grows && map("@").grows);
+        assert!(!map("@last").grows && !map("@most").grows && !map("@same").grows);
+    }
+
+    #[test]
+    fn a_program_that_prints_and_clears_is_known() {
+        let program = Program::read("interval:s:1 { print ( @a, 5 ); clear(@a); zero(@b[1]) }");
+        assert!(program.prints && program.map("a").is_cleared && program.map("b").is_cleared);
+        // What is none is passed over.
+        for text in ["@a[", "@", "@a = ", "\"@a", "/* @a", "// é", "@é(", "é(@a"] {
+            assert!(!Program::read(text).prints, "{text}");
+        }
+    }
+}

@@ -156,7 +156,9 @@ def _bpftrace() -> Check:
     """Check whether bpftrace is there and its programs run; one that ends at once is tried."""
     program = shutil.which(_BPFTRACE)
     if program is None:
-        return _without_bpftrace("bpftrace is not installed.", "apt-get install bpftrace")
+        return _without_bpftrace(
+            "bpftrace is not installed.", "Install it: apt-get install bpftrace."
+        )
     try:
         process = subprocess.run(
             [program, "-e", "BEGIN { exit(); }"],
@@ -167,12 +169,12 @@ def _bpftrace() -> Check:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return _without_bpftrace(f"{program} does not run: {error}.", "")
+        return _without_bpftrace(f"{program} does not run: {error}.", "Install it again.")
     if process.returncode != 0:
         lines = [line.strip() for line in process.stderr.splitlines()]
         words = [line for line in lines if line and _BPFTRACE_NOISE not in line]
         reason = " ".join(words) or f"exit code {process.returncode}"
-        return _without_bpftrace(f"{program} runs no program: {reason}.", "")
+        return _without_bpftrace(f"{program} runs no program: {reason}.", "Run as root.")
     return Check("bpftrace", "ok", f"Programs of bpftrace are run by {program}.")
 
 
@@ -195,6 +197,7 @@ def _resctrl() -> Check:
         "missing",
         f"{reason[:1].upper()}{reason[1:]}.",
         "The monitor resctrl does not work here.",
+        "Mount resctrl, on a machine whose processor and kernel have it.",
     )
 
 

@@ -210,13 +210,8 @@ def test_mistakes_of_a_program_are_told_before_the_run(tmp_path: Path) -> None:
     monitors.stop()
 
 
-@_needs_bpftrace
-def test_bpftrace_ends_with_an_engine_that_is_killed(tmp_path: Path) -> None:
-    config = {
-        "out": str(tmp_path / "rows.arrows"),
-        "epoch_unix_ns": 0,
-        "monitors": [{"monitor": "bpftrace", "program": "interval:ms:10 { @n = count(); }"}],
-    }
+def _watching(rows: Path, monitor: dict[str, Any]) -> "subprocess.Popen[str]":
+    """Start an engine with a monitor, and wait until it watches."""
     process = subprocess.Popen(
         [engine.binary(), "monitor", "--until-eof"],
         stdin=subprocess.PIPE,
@@ -225,20 +220,49 @@ def test_bpftrace_ends_with_an_engine_that_is_killed(tmp_path: Path) -> None:
     )
     assert process.stdin is not None
     assert process.stderr is not None
+    config = {"out": str(rows), "epoch_unix_ns": 0, "monitors": [monitor]}
     process.stdin.write(json.dumps(config) + "\n")
     process.stdin.flush()
-    assert json.loads(process.stderr.readline())["event"] == "started"
+    while json.loads(process.stderr.readline())["event"] != "started":
+        pass
+    return process
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_what_a_killed_engine_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    if " - cgroup" not in Path("/proc/self/mountinfo").read_text():
+        pytest.skip("no tree of control groups is mounted")
+    root = tmp_path / "r"
+    _tree(root)
+    (root / "mon_groups/theirs").mkdir(parents=True)
+    monitor = {"monitor": "resctrl", "root": str(root), "groups": ["/"]}
+    first = _watching(tmp_path / "first.arrows", monitor)
+    (mine,) = {path.name for path in (root / "mon_groups").iterdir()} - {"theirs"}
+    assert mine.startswith(f"uncia-monitor-{first.pid}-")
+    _kill(first)
+    assert (root / "mon_groups" / mine).is_dir()
+    asked = [Asked("resctrl", root=str(root))]
+    monitors = Everywhere.start(asked, lambda _: tmp_path / "rows.arrows", time.time_ns())
+    assert any(f"{mine}, which an earlier run left, was removed" in it for it in monitors.stop())
+    assert [path.name for path in (root / "mon_groups").iterdir()] == ["theirs"]
+
+
+@_needs_bpftrace
+def test_bpftrace_ends_with_an_engine_that_is_killed(tmp_path: Path) -> None:
+    monitor = {"monitor": "bpftrace", "program": "interval:ms:10 { @n = count(); }"}
+    process = _watching(tmp_path / "rows.arrows", monitor)
     tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
     (tracer,) = {int(word) for path in tasks for word in path.read_text().split()}
     assert (
         Path(f"/proc/{tracer}/comm").read_text().strip()
         == Path(shutil.which("bpftrace") or "").name
     )
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    _kill(process)
     deadline = time.monotonic() + scaled(10)
     while Path(f"/proc/{tracer}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.stdin.close()
-    process.stderr.close()

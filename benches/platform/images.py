@@ -32,7 +32,7 @@ from botocore.config import Config
 from uncia import engine
 from uncia.functions.compiler import compile_c
 from uncia.functions.images import Execution, Layer, write_image
-from uncia.functions.images.layout import LayerWriter
+from uncia.layouts import LayerWriter
 from uncia.units import MIB, parse_size
 
 PROGRAM = Path(__file__).parents[2] / "tests/lambda_api/image_bootstrap.c"

@@ -10,7 +10,7 @@ from run_helpers import experiment, rows
 from uncia.errors import UnciaError
 from uncia.functions import load
 from uncia.functions.images import Execution, Layer, write_image
-from uncia.functions.images.layout import LayerWriter
+from uncia.layouts import LayerWriter
 
 FUNCTION = """
 name: rooted

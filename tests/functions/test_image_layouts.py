@@ -19,7 +19,7 @@ from uncia.functions.images import (
     read_image,
     write_image,
 )
-from uncia.functions.images.layout import LayerWriter
+from uncia.layouts import LayerWriter
 
 ROOT = Execution(("/bin/sh",), (), {"PATH": "/usr/bin", "LANG": "C.UTF-8"})
 

@@ -18,7 +18,7 @@ from patience import scaled
 
 from uncia.functions.compiler import compile_c
 from uncia.functions.images import Execution, Image, Layer, lay_over, write_image
-from uncia.functions.images.layout import LayerWriter
+from uncia.layouts import LayerWriter
 
 from .conftest import ROLE, Join, Platform, Serve, names_below
 from .test_serving import log

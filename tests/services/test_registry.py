@@ -18,7 +18,7 @@ from run_helpers import Uncia, function
 from uncia import engine, services
 from uncia.errors import UnciaError
 from uncia.functions.images import Execution, Image, Layer, distribution, write_image
-from uncia.functions.images.layout import LayerWriter
+from uncia.layouts import LayerWriter
 from uncia.platforms import boto, processes
 from uncia.platforms.journal import Resource
 from uncia.platforms.server import Server

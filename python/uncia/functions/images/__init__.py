@@ -7,7 +7,7 @@ writes and reads layouts.
 from uncia.functions.images.code import image_of, lay_over
 from uncia.functions.images.debian import make_root
 from uncia.functions.images.distribution import push
-from uncia.functions.images.layout import Execution, Image, Layer, read_image, write_image
+from uncia.layouts import Execution, Image, Layer, read_image, write_image
 
 __all__ = [
     "Execution",

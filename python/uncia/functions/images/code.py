@@ -20,7 +20,8 @@ from uncia.cache import cache_folder, create_once
 from uncia.errors import UnciaError
 from uncia.functions.form import BOOTSTRAP, Function
 from uncia.functions.images.debian import machine_suite, make_root
-from uncia.functions.images.layout import (
+from uncia.functions.package import FILLER_NAME, Package, filler_blocks, package
+from uncia.layouts import (
     Execution,
     Image,
     Layer,
@@ -28,7 +29,6 @@ from uncia.functions.images.layout import (
     read_image,
     write_image,
 )
-from uncia.functions.package import FILLER_NAME, Package, filler_blocks, package
 
 TASK: Final = "var/task"
 _RUNTIME: Final = "var/runtime"

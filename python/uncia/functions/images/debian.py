@@ -13,7 +13,7 @@ from typing import Final
 
 from uncia import programs
 from uncia.errors import UnciaError
-from uncia.functions.images.layout import TIME, Execution, Image, Layer, write_image
+from uncia.layouts import TIME, Execution, Image, Layer, write_image
 
 PROGRAM: Final = "mmdebstrap"
 SOURCES: Final = Path("/etc/apt")

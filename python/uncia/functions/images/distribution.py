@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from uncia.errors import RunFailedError
-from uncia.functions.images.layout import Image, blob
+from uncia.layouts import Image, blob
 from uncia.units import MIB
 
 CHUNK: Final = 64 * MIB

@@ -29,7 +29,7 @@ _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _MARKER: Final = {"imageLayoutVersion": "1.0.0"}
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _CHUNK: Final = 1 << 20
 TIME: Final = 315_532_800
 """The time of every file that the platform makes, 1980-01-01, as in packages: Unix time in s."""
@@ -135,7 +135,7 @@ def write_image(
             diff_ids.append(layer.diff_id or entry["digest"])
         machine = platform.machine()
         config = {
-            "architecture": _ARCHITECTURES.get(machine, machine),
+            "architecture": ARCHITECTURES.get(machine, machine),
             "os": "linux",
             "config": execution.document(),
             "rootfs": {"type": "layers", "diff_ids": diff_ids},

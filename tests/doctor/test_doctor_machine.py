@@ -90,6 +90,21 @@ def test_frameworks_that_are_not_installed_are_named(
     assert check.finding.endswith("workerd (python -m uncia.functions.frameworks).")
 
 
+def test_an_engine_of_docker_that_is_not_there_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def check() -> Check:
+        (found,) = (it for it in examine(0).checks if it.id == "docker")
+        return found
+
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert check().status == "missing"
+    assert check().finding == f"No Docker Engine is at {tmp_path}/none.sock: no such file."
+    assert "DOCKER_HOST" in check().remedy
+    monkeypatch.setenv("DOCKER_HOST", "ssh://elsewhere")
+    assert "DOCKER_HOST is ssh://elsewhere" in check().finding
+
+
 def test_without_a_duration_no_noise_is_measured() -> None:
     report = examine(0)
     assert report.machine()["noise"] is None
@@ -110,6 +125,7 @@ def test_warnings_leave_out_what_only_profiles_or_other_functions_need() -> None
             Check("b", "warn", "Meagre.", "It costs."),
             Check("perf-hardware", "missing", "None.", "No IPC."),
             Check("runtime-wasm", "missing", "No host.", "No code."),
+            Check("docker", "missing", "No Engine.", "No containers."),
             Check("branches", "missing", "No QEMU.", "No branches."),
             Check("bpf", "missing", "Not built.", "No schedule."),
         ),

@@ -24,6 +24,7 @@ _BPF_TIMEOUT_S: Final = 20
 _BPFTRACE: Final = "bpftrace"
 _BPFTRACE_NOISE: Final = "couldn't set RLIMIT_MEMLOCK"
 """It wants more locked memory than it may have, and needs none."""
+_DOCKER_TIMEOUT_S: Final = 5.0
 
 
 def _service(name: str, program: str, find: Callable[[], Path]) -> Check:
@@ -48,7 +49,7 @@ def _service(name: str, program: str, find: Callable[[], Path]) -> Check:
 
 
 def program_checks(*, is_bpf_tried: bool = True) -> list[Check]:
-    """Check servers of services, frameworks, and what `uncia branches` and the monitor take.
+    """Check servers of services, frameworks, Docker, and what `uncia branches` and monitors take.
 
     Args:
         is_bpf_tried: whether the monitors ``schedule``, ``bpftrace`` and ``resctrl`` are tried;
@@ -61,6 +62,7 @@ def program_checks(*, is_bpf_tried: bool = True) -> list[Check]:
         _service("registry", docker_registry.PROGRAM.name, docker_registry.PROGRAM.find),
         _service("documents", redis_server.PROGRAM.name, redis_server.PROGRAM.find),
         _frameworks(),
+        _docker(),
         _branches(),
         *([_bpf(), _bpftrace(), _resctrl()] if is_bpf_tried else []),
     ]
@@ -83,6 +85,28 @@ def _frameworks() -> Check:
     if absent:
         finding += f" Not installed: {', '.join(absent)} ({frameworks.INSTALL})."
     return Check("frameworks", "ok", finding)
+
+
+def _docker() -> Check:
+    """Check the Engine of the platform ``docker``, which no other platform needs."""
+    from uncia.platforms import docker_socket
+
+    try:
+        path = docker_socket.chosen()
+        info = docker_socket.ready(path, _DOCKER_TIMEOUT_S)
+    except UnciaError as error:
+        return Check(
+            "docker",
+            "missing",
+            f"{error.message[0].upper()}{error.message[1:]}.",
+            "Functions do not run on the platform docker.",
+            error.hint or "",
+        )
+    parts = [f"version {info['Version']}"]
+    for name, key in (("storage", "Driver"), ("control groups by", "CgroupDriver")):
+        parts += [f"{name} {info[key]}"] if info.get(key) else []
+    finding = f"An Engine of Docker answers at {path}: {', '.join(parts)}."
+    return Check("docker", "ok", finding)
 
 
 def _branches() -> Check:

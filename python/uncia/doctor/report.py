@@ -50,9 +50,9 @@ class Report:
         Args:
             profiling: the run reads performance events, so that their absence matters too.
         """
-        # A run that needs a runtime or a service which is missing ends with that as its error, a
+        # A run that needs a runtime, a service or an Engine which is missing ends with that, a
         # monitor that does not work says so itself, and tracing branches is a command of its own.
-        programs = ("runtime-", "service-", "branches", "bpf")
+        programs = ("runtime-", "service-", "docker", "branches", "bpf")
         return [
             check.sentence()
             for check in self.checks

@@ -162,7 +162,8 @@ def _check_package(
                 f" at the top, `services: {{{service}: {{}}}}`",
             )
     # What an experiment changes does not say which kind of package it is of.
-    is_zip = isinstance(settings, Function) and not is_container and settings.root is None
+    is_image = is_container or adapter(file.platform.kind).CAPABILITIES.images
+    is_zip = isinstance(settings, Function) and not is_image and settings.root is None
     most = MAX_FILLER if is_zip else MAX_IMAGE_FILLER
     if settings.filler is not None and settings.filler > most:
         hint = None if not is_zip else "With package: container it may be larger."

@@ -12,6 +12,8 @@ from uncia.experiment.model import ExperimentFile, Settings
 from uncia.settings.form import numbers
 
 _KIND: Final = "embedded"
+_HERE: Final = (_KIND, "docker")
+"""Platforms on this machine whose functions may name CPUs."""
 _SHARED: Final = (None, "unmanaged")
 
 
@@ -52,7 +54,7 @@ def check(document: yamlio.Document, file: ExperimentFile) -> None:
     Raises:
         UnciaError: one is not; with file, line and key.
     """
-    if file.platform.kind != _KIND:
+    if file.platform.kind not in _HERE:
         return
     mistakes = Mistakes()
     for at, settings in all_settings(file):

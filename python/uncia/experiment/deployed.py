@@ -71,7 +71,8 @@ class Deployed:
         if not missing:
             return
         self.reporter.note(_sentence([plan.deployments[key] for key in missing]))
-        specs = Specs(self.sources, self.description.packages, self.services)
+        images = adapter(plan.platform).CAPABILITIES.images
+        specs = Specs(self.sources, self.description.packages, self.services, images)
         prefix = prefix_of(self.description.run)
         warned: dict[str, list[str]] = {}
         for number, (key, function) in enumerate(plan.deployments.items()):

@@ -37,11 +37,13 @@ class Specs:
         sources: finds the functions to package.
         identities: of each package that was made, its SHA-256, by function and runtime.
         services: what packages are fetched from, by name.
+        images: whether every function becomes an image.
     """
 
     sources: Sources
     identities: dict[str, str] = field(default_factory=dict)
     services: Mapping[str, ServiceEndpoint] = field(default_factory=dict)
+    images: bool = False
     _packages: dict[tuple[object, ...], _Made] = field(default_factory=dict)
 
     def make(self, prefix: str, plan: DeploymentPlan) -> list[FunctionSpec]:
@@ -98,8 +100,8 @@ class Specs:
             *(is_fetched, plan.invokes),
         )
         if identity not in self._packages:
-            is_image = function.root is not None or definition.root is not None
-            if is_image or function.package == "container":
+            has_root = function.root is not None or definition.root is not None
+            if self.images or has_root or function.package == "container":
                 made, digest = self._image(definition, plan, runtime)
             else:
                 made, digest = self._zip(definition, plan, runtime, is_fetched=is_fetched)

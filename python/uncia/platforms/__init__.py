@@ -57,6 +57,7 @@ class Capabilities:
             is not there then is missing.
         names_invocations: it does not learn the client's names of invocations, but names each in
             its answer: one that is named in none cannot be found in the log.
+        images: it takes every function as an image, laid over the root of its runtime.
     """
 
     deploys: bool
@@ -71,6 +72,7 @@ class Capabilities:
     groups: Callable[[str, str], Sequence[str]] = lambda _run, _prefix: ()
     log_lag: Callable[[Any], int] = lambda _options: 5 * NS_PER_S
     names_invocations: bool = False
+    images: bool = False
 
 
 @dataclass(frozen=True)

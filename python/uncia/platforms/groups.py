@@ -19,8 +19,8 @@ _MEMBER: Final = "processes"
 """Below the group, as instances are below a platform's, so that monitors find both alike."""
 
 
-def _trees() -> Iterator[Path]:
-    """Where trees are mounted in which programs are counted."""
+def _trees(*, every: bool = False) -> Iterator[Path]:
+    """Where trees are mounted in which programs are counted; or every tree."""
     try:
         lines = _MOUNTS.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -30,10 +30,11 @@ def _trees() -> Iterator[Path]:
         mount, _, kind = line.partition(" - ")
         fields = kind.split(" ")
         folder = Path(mount.split(" ")[4])
-        is_classic = fields[0] == "cgroup" and _CONTROLLERS & set(fields[2].split(","))
+        counts = every or not _CONTROLLERS.isdisjoint(fields[2].split(","))
         # With controllers passed on, only leaves may have processes; a group below the root is one.
         device = mount.split(" ")[2]
-        if (is_classic or fields[0] == "cgroup2") and device not in seen:
+        is_tree = fields[0] == "cgroup2" or (fields[0] == "cgroup" and counts)
+        if is_tree and device not in seen:
             # One that is mounted again is the same tree.
             seen.add(device)
             yield folder
@@ -62,9 +63,15 @@ def make(name: str) -> list[Path]:
     return folders
 
 
-def folders(name: str) -> list[Path]:
-    """The folders of the groups of `make` that exist, each with what is in it."""
-    return [tree / f"{PREFIX}{name}" for tree in _trees() if (tree / f"{PREFIX}{name}").exists()]
+def folders(name: str, *, every: bool = False) -> list[Path]:
+    """The folders of the groups of `make` that exist, each with what is in it.
+
+    Args:
+        name: as `make` has it.
+        every: in all trees, for groups that other programs have made.
+    """
+    paths = [tree / f"{PREFIX}{name}" for tree in _trees(every=every)]
+    return [path for path in paths if path.exists()]
 
 
 def remove(folder: Path) -> bool:

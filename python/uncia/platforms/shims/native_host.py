@@ -272,12 +272,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(400, {}, unanswered("NoJson", "the body is no JSON"))
             return
         try:
-            answer = self.pool.serve(event)
+            answer = self.served(event)
         except OSError as error:  # no process can be started
             answer = (503, {}, unanswered("NotStarted", str(error)))
         self.answer(*answer)
 
     do_GET = do_PUT = do_POST
+
+    def served(self, event: Any) -> tuple[int, dict[str, Any], bytes]:
+        """The answer to an event."""
+        return self.pool.serve(event)
 
     def answer(self, status: int, headers: dict[str, Any], body: bytes) -> None:
         """Send an answer; headers that are None are left out."""

@@ -73,20 +73,33 @@ function response(answer) {
   return { status: 502, headers, body: said() };
 }
 
+// The first connection to a port.
+function connection(port) {
+  return new Promise((resolve, reject) => {
+    const listener = require("net").createServer({ noDelay: true }, (accepted) => {
+      listener.close();
+      resolve(accepted);
+    });
+    listener.on("error", reject).listen(port);
+  });
+}
+
 async function main() {
-  const [name, functionName] = process.argv.slice(2);
-  const answers = fs.openSync("/proc/self/fd/1", "w");
+  const [name, functionName, port] = process.argv.slice(2);
+  const file = port === undefined ? fs.openSync("/proc/self/fd/1", "w") : undefined;
   // What the function prints goes elsewhere than its answers.
   process.stdout.write = process.stderr.write.bind(process.stderr);
   for (const kind of ["log", "info", "debug"]) console[kind] = console.error;
   const handler = await load(name);
-  fs.writeSync(answers, "{}\n"); // loaded
-  for await (const line of readline.createInterface({ input: process.stdin })) {
+  const input = port === undefined ? process.stdin : await connection(Number(port));
+  const write = (text) => (file === undefined ? input.write(text) : fs.writeSync(file, text));
+  write("{}\n"); // loaded
+  for await (const line of readline.createInterface({ input })) {
     const order = JSON.parse(line);
     const { result, type, message, started, ended, user, system } =
       await call(handler, order.event, context(functionName, order.id, order.deadline));
     const what = type === undefined ? `"result": ${result}` : JSON.stringify({ type, message }).slice(1, -1);
-    fs.writeSync(answers, `{${what}, "started": ${started}, "ended": ${ended}, "user": ${user}, "system": ${system}}\n`);
+    write(`{${what}, "started": ${started}, "ended": ${ended}, "user": ${user}, "system": ${system}}\n`);
   }
 }
 

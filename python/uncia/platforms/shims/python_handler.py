@@ -1,7 +1,9 @@
 """Runs a function's handler once for each line of its input, bare.
 
     python python_handler.py MODULE.FUNCTION NAME < EVENTS > ANSWERS
+    python python_handler.py MODULE.FUNCTION NAME PORT
 
+With a port, in a container, events come and answers go on the first connection to it.
 An event is a line of JSON: its ``id``, the ``event``, and the ``deadline`` in Unix seconds. So is
 an answer: ``result``, or ``type`` and ``message`` of what was raised; when the handler began and
 ended, in Unix ns; and the CPU time in ns that the process used meanwhile. Before the first answer
@@ -19,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 NAME = os.urandom(16).hex()
 """Of this process."""
@@ -124,9 +126,8 @@ def response(answer: dict[str, Any]) -> tuple[int, dict[str, Any], bytes]:
     return 502, headers, unanswered(answer["type"], answer["message"])
 
 
-def main() -> None:
-    """Answer events until there are no more."""
-    name, function = sys.argv[1:]
+def pipes() -> tuple[TextIO, TextIO]:
+    """This process' input and output, out of the function's reach."""
     # What the function prints goes elsewhere than its answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -135,7 +136,28 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    handler = load(name)
+    return events, answers
+
+
+def connection(port: int) -> tuple[TextIO, TextIO]:
+    """Both directions of the first connection to a port."""
+    import socket  # Here alone, as loading it takes as long as many a function.
+
+    with socket.create_server(("", port)) as listener:
+        accepted, _ = listener.accept()
+    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return accepted.makefile("r", encoding="utf-8"), accepted.makefile("w", encoding="utf-8")
+
+
+def main() -> None:
+    """Answer events until there are no more."""
+    name, function, *port = sys.argv[1:]
+    if port:
+        handler = load(name)
+        events, answers = connection(int(port[0]))
+    else:
+        events, answers = pipes()
+        handler = load(name)
     used = cpu_clock()
     answers.write("{}\n")  # loaded
     answers.flush()

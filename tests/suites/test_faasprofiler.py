@@ -289,3 +289,12 @@ def test_a_run_by_a_framework_that_is_not_installed_is_left_out(
     lacking = left_out.lacks(entry, "frameworks")
     assert "the framework functions-framework-python is not installed" in lacking
     assert "python -m uncia.functions.frameworks functions-framework-python" in lacking
+
+
+def test_runs_in_docker_are_left_out_where_no_engine_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    entry = catalogue.find("faasprofiler").entries["container"]
+    for run in ("docker-live", "docker-paused"):
+        assert f"no Docker Engine is at {tmp_path}/none.sock" in perform.lacks(entry, run)

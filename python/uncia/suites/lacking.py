@@ -15,7 +15,7 @@ from uncia.errors import UnciaError, failures
 from uncia.experiment import cpus
 from uncia.functions import catalogue, golang, java
 from uncia.functions.images import debian
-from uncia.platforms import framework_servers
+from uncia.platforms import docker_socket, framework_servers
 
 if TYPE_CHECKING:
     from uncia.functions.form import Function
@@ -127,6 +127,10 @@ def _of_platform(data: Mapping[str, Any]) -> Iterator[Callable[[], object]]:
     if platform.get("kind") == "server":
         for framework in framework_servers.Options.model_validate(platform).chain():
             yield framework.installed
+    if platform.get("kind") == "docker":
+        yield partial(_require_docker, platform.get("socket"))
+        if not all("root" in function for function in data.get("functions", {}).values()):
+            yield _require_roots
 
 
 def _of_function(
@@ -220,6 +224,10 @@ def _require_roots() -> None:
         )
     if os.geteuid() != 0:
         raise UnciaError("the root of an image can only be made by the user root")
+
+
+def _require_docker(socket: str | None) -> None:
+    docker_socket.ready(docker_socket.chosen(socket))
 
 
 def _require_wasm() -> None:

@@ -297,4 +297,4 @@ def test_runs_in_docker_are_left_out_where_no_engine_answers(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     entry = catalogue.find("faasprofiler").entries["container"]
     for run in ("docker-live", "docker-paused"):
-        assert f"no Docker Engine is at {tmp_path}/none.sock" in perform.lacks(entry, run)
+        assert f"no Docker Engine is at {tmp_path}/none.sock" in left_out.lacks(entry, run)

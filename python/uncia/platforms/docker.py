@@ -7,7 +7,6 @@ a time to each.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -373,7 +372,7 @@ class DockerPlatform:
     def is_settled(self) -> bool:
         return True
 
-    def events_waiting(self) -> int:
+    def unserved_events(self) -> int:
         return 0
 
     def remove(self, deployment: Deployment) -> None:
@@ -413,19 +412,13 @@ def _tell(process: subprocess.Popen[str], message: Mapping[str, Any]) -> Any:
 
 def _close(process: subprocess.Popen[str]) -> str:
     """End a server, which removes its containers, and return its last words."""
-    assert process.stdin is not None, "it is a pipe"
-    assert process.stdout is not None, "it is a pipe"
-    # What it does not read any more is lost with it.
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
+    # They are read before its end is waited for: a pipe holds no more than 64 KiB.
     try:
-        process.wait(_END_TIMEOUT_S)
+        words, _ = process.communicate(timeout=_END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
-    line = process.stdout.readline()
-    process.stdout.close()
-    return line
+        words, _ = process.communicate()
+    return words.partition("\n")[0]
 
 
 def connect(options: Options, context: Context) -> DockerPlatform:

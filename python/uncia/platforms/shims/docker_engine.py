@@ -4,6 +4,7 @@ Requests name no version of the API, so that the Engine takes its latest. Podman
 service is such an Engine, too. Source: docs.docker.com/reference/api/engine.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -159,13 +160,9 @@ class Engine:
             message = f"the Docker Engine at {self.path} cannot be reached: {reason}"
             raise EngineError(message, _START) from error
         try:
-            if blocks is None:
-                content = None if body is None else json.dumps(body).encode()
-                headers = {} if body is None else {"content-type": "application/json"}
-                connection.request(method, target, content, headers)
-            else:
-                headers = {"content-type": "application/x-tar", "transfer-encoding": "chunked"}
-                connection.request(method, target, blocks, headers, encode_chunked=True)
+            # What refuses before it has read all may have said why.
+            with contextlib.suppress(BrokenPipeError):
+                _send(connection, method, target, body, blocks)
             answer = connection.getresponse()
             content = answer.read(MOST_ANSWER)
             # Of a part that was asked for, it does not check that.
@@ -196,6 +193,22 @@ class Engine:
 
     def _garbage(self, reason: str) -> EngineError:
         return EngineError(f"what answers at {self.path} is no Docker Engine ({reason})", _START)
+
+
+def _send(
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    body: Any,
+    blocks: Iterable[bytes] | None,
+) -> None:
+    if blocks is None:
+        content = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"content-type": "application/json"}
+        connection.request(method, target, content, headers)
+    else:
+        headers = {"content-type": "application/x-tar", "transfer-encoding": "chunked"}
+        connection.request(method, target, blocks, headers, encode_chunked=True)
 
 
 def _message(status: int, content: bytes) -> str:

@@ -42,9 +42,9 @@ impl Printing {
         Self { readers: readers.collect(), running, lines, lost, has_ended: false }
     }
 
-    /// The lines that have come, with when they did.
+    /// The lines that have come, with when they did; no more than may wait, as a flood would have no end.
     pub(super) fn lines(&self) -> impl Iterator<Item = (i64, String)> {
-        self.lines.try_iter()
+        self.lines.try_iter().take(MOST_LINES)
     }
 
     /// The next line, if it comes within a time.

@@ -29,7 +29,8 @@ if grep -q '^0::' /proc/1/cgroup && [ "$(wc -l < /proc/1/cgroup)" = 1 ]; then
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
 else
     mount -t tmpfs tmpfs /sys/fs/cgroup
-    for each in $(awk '!/^#/ && $4 == 1 {print $1}' /proc/cgroups); do
+    # Of version 1 alone: version 2 would lose the others, and performance events are counted there.
+    for each in $(awk '!/^#/ && $2 != 0 && $4 == 1 {print $1}' /proc/cgroups); do
         mkdir /sys/fs/cgroup/$each
         mount -t cgroup -o $each cgroup /sys/fs/cgroup/$each || rmdir /sys/fs/cgroup/$each
     done

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 from pydantic import BaseModel, ConfigDict, Field
 
 from uncia.errors import UnciaError
-from uncia.yamlio import MAX_NODES, load, validate
+from uncia.yamlio import MAX_NODES, document, load, validate
 
 
 class Form(BaseModel):
@@ -196,3 +198,34 @@ def test_a_control_character_is_told_with_its_line(character: str) -> None:
         load(f"a: 1\nb: x{character}y\n", "form.yaml")
     message = f"form.yaml:2: this is not valid YAML: the control character U+{ord(character):04X}"
     assert error.value.message.startswith(message)
+
+
+def outcome(text: str) -> object:
+    """What comes of a text: its data and lines, or an error."""
+    try:
+        parsed = document._parse("plan.yaml", text, None)
+    except UnciaError as error:
+        return error.message
+    return repr(parsed.data), parsed._lines
+
+
+PIECES = st.sampled_from(
+    [*GOOD, *"\t\r\u2028\x85\ufeff?!&*|>%@`<~\\'\"", "- ", "? ", "---\n", "...\n", "|2\n", ">-#"]
+)
+
+
+@given(st.integers(0, len(GOOD)), st.integers(0, 4), st.lists(PIECES, max_size=6).map("".join))
+def test_a_text_means_the_same_without_libyaml(at: int, removed: int, put: str) -> None:
+    text = GOOD[:at] + put + GOOD[at + removed :]
+    fast = outcome(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document, "_LOADERS", document._LOADERS[-1:])
+        assert outcome(text) == fast
+
+
+def test_deep_nesting_is_told_by_either_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = [depth * "[" for depth in (65, 900)] + [50_000 * "- "]
+    fast = [outcome(text) for text in deep]
+    monkeypatch.setattr(document, "_LOADERS", document._LOADERS[-1:])
+    assert [outcome(text) for text in deep] == fast
+    assert all(isinstance(message, str) for message in fast)

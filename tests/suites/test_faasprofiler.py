@@ -56,6 +56,9 @@ def rows(experiment: str, growth: float, start: str = "warm") -> list[dict[str, 
                 "cpu_user": 3 * MS,
                 "cpu_system": MS,
                 "page_faults": 8,
+                "cycles": 8_000_000,
+                "instructions": 10_000_000,
+                "branch_misses": 30_000,
             }
         )
     return made
@@ -88,6 +91,11 @@ def test_metrics_are_of_what_the_rows_say(subjects: dict[str, SubjectRows]) -> N
     assert figure(steady, "system_part").value == pytest.approx(25)
     assert figure(steady, "faults").value == pytest.approx(2)
     assert figure(steady, "switches").value is None, "it was not counted"
+    assert figure(steady, "ipc").value == pytest.approx(1.25)
+    assert figure(steady, "branch_mpki").value == pytest.approx(3)
+    misses = figure(steady, "llc_mpki")
+    assert misses.value is None
+    assert "a processor that shows its PMU" in misses.why
     cost, revenue = (figure(steady, it, "aws-lambda-x86").value for it in ("cost", "revenue"))
     assert revenue == pytest.approx((cost or 0) * RATE * 3600 / 1e6)
 

@@ -64,7 +64,7 @@ def program_checks(*, is_bpf_tried: bool = True) -> list[Check]:
         _frameworks(),
         _docker(),
         _branches(),
-        *([_bpf(), _bpftrace(), _resctrl()] if is_bpf_tried else []),
+        *([_bpf(), _bpftrace(), resctrl()] if is_bpf_tried else []),
     ]
 
 
@@ -202,7 +202,7 @@ def _bpftrace() -> Check:
     return Check("bpftrace", "ok", f"Programs of bpftrace are run by {program}.")
 
 
-def _resctrl() -> Check:
+def resctrl() -> Check:
     """Check whether the kernel counts the last-level cache and the memory's bandwidth; tried."""
     asked = Asked("resctrl")
     counted = "The last-level cache and the memory's bandwidth are counted."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -284,6 +284,10 @@ class Needs(Form):
     """What the machine must have."""
 
     cpus: int = Field(1, ge=1, description="CPUs that can be used")
+    hardware: list[Literal["pmu", "resctrl"]] = Field(
+        default_factory=list,
+        description="Counters of the processor: of performance events (pmu), of memory's bandwidth",
+    )
 
 
 class Entry(Form):

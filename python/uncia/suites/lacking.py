@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia import engine, services, yamlio
+from uncia.doctor import perf, programs
 from uncia.doctor.probe import engine_probe
 from uncia.errors import UnciaError, failures
 from uncia.experiment import cpus
 from uncia.functions import catalogue, golang, java
 from uncia.functions.images import debian
+from uncia.perf_events import HARDWARE_CYCLES
 from uncia.platforms import docker_socket, framework_servers
 
 if TYPE_CHECKING:
@@ -36,7 +38,28 @@ def of_machine(needs: Needs) -> str:
     count = len(os.sched_getaffinity(0))
     if count < needs.cpus:
         return f"the machine has {count} CPU, and {needs.cpus} are needed"
-    return ""
+    sentences = (_HARDWARE[name]() for name in needs.hardware)
+    return "; ".join(sentence for sentence in sentences if sentence)
+
+
+@cache
+def _of_pmu() -> str:
+    reason = perf.count(HARDWARE_CYCLES).reason
+    return f"the machine shows no PMU, whose counters are needed: {reason}" if reason else ""
+
+
+@cache
+def _of_resctrl() -> str:
+    check = programs.resctrl()
+    return (
+        ""
+        if check.status == "ok"
+        else f"{check.finding[:1].lower()}{check.finding[1:].rstrip('.')}"
+    )
+
+
+_HARDWARE: Final[Mapping[str, Callable[[], str]]] = {"pmu": _of_pmu, "resctrl": _of_resctrl}
+"""What tells why such counters cannot be read here; "" if they can."""
 
 
 def of_file(document: yamlio.Document) -> str:

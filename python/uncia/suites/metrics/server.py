@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _NS_PER_MS: Final = 1e6
 _S_PER_HOUR: Final = 3600
 _PER_MILLION: Final = 1e6
+_PER_THOUSAND: Final = 1e3
+_OF_PMU: Final = frozenset({"cycles", "instructions", "branch_misses", "llc_misses"})
 _COST, _MEAN = (
     next(metric for metric in GATES if metric.name == name) for name in ("cost", "mean")
 )
@@ -145,7 +147,10 @@ def _ratio(
     parts = [sum(values[names.index(name)] for name in side) for side in (over, under)]
     total = float(np.sum(parts[1]))
     if n == 0 or total <= 0:
-        return Figure(None, why=f"no request succeeded with {' and '.join(names)} known")
+        why = f"no request succeeded with {' and '.join(names)} known"
+        if not _OF_PMU.isdisjoint(names):
+            why += ", which need the setting counters and a processor that shows its PMU"
+        return Figure(None, why=why)
     value = float(np.sum(parts[0])) / total * scale
     if n < needed:
         return Figure(value, rows=n, needed=needed)
@@ -212,6 +217,30 @@ METRICS: Final = (
         for name, column, description in (
             ("faults", "page_faults", "Page faults in a millisecond of CPU time."),
             ("switches", "context_switches", "Context switches in a millisecond of CPU time."),
+        )
+    ),
+    Metric(
+        "ipc",
+        "number",
+        "",
+        "Instructions per cycle.",
+        partial(_ratio, ("instructions",), ("cycles",), 1.0),
+    ),
+    *(
+        Metric(
+            name,
+            "number",
+            "",
+            description,
+            partial(_ratio, (column,), ("instructions",), _PER_THOUSAND),
+        )
+        for name, column, description in (
+            ("branch_mpki", "branch_misses", "Mispredicted branches in a thousand instructions."),
+            (
+                "llc_mpki",
+                "llc_misses",
+                "Misses of the last-level cache in a thousand instructions.",
+            ),
         )
     ),
 )

@@ -162,7 +162,7 @@ def summarize(findings: Sequence[Finding]) -> str:
     counts = {verdict: sum(item.verdict == verdict for item in findings) for verdict in VERDICTS}
     parts = [f"{count} {_COUNTED[verdict]}" for verdict, count in counts.items() if count]
     claims = "1 claim" if len(findings) == 1 else f"{len(findings)} claims"
-    return f"{claims}: {', '.join(parts)}." if findings else "There are no claims."
+    return f"{claims}: {', '.join(parts)}." if findings else "No claims were judged."
 
 
 _COUNTED: Final = {

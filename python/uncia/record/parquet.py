@@ -10,7 +10,7 @@ and takes one pass over the bytes, about 0.3 s per GiB and core; no damaged byte
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -115,24 +115,34 @@ def verify(paths: Iterable[Path | str]) -> None:
             raise
 
 
-def read_table(path: Path, **options: Any) -> pa.Table:
+def read_table(path: Path, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
     """Verify a Parquet file and read it.
 
+    Args:
+        path: of the file.
+        columns: those that are read; all if it is None.
+        options: of :class:`pyarrow.parquet.ParquetFile`.
+
     Raises:
         UnciaError: it is damaged.
     """
-    verify([path])
-    return pq.read_table(path, page_checksum_verification=True, partitioning=None, **options)
+    # Arrow's own function of this name loads pandas, where that is installed.
+    with open_file(path, pre_buffer=True, **options) as file:
+        return file.read(columns=None if columns is None else list(columns))
 
 
-def open_file(path: Path) -> pq.ParquetFile:
+def open_file(path: Path, **options: Any) -> pq.ParquetFile:
     """Verify a Parquet file and open it.
 
+    Args:
+        path: of the file.
+        options: of :class:`pyarrow.parquet.ParquetFile`.
+
     Raises:
         UnciaError: it is damaged.
     """
     verify([path])
-    return pq.ParquetFile(path, page_checksum_verification=True)
+    return pq.ParquetFile(path, page_checksum_verification=True, **options)
 
 
 def sync_folder(folder: Path) -> None:

@@ -17,7 +17,6 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.parquet
 
 from uncia import record
@@ -110,6 +109,9 @@ class Output:
 
     def query(self, sql: str) -> Iterator[pa.RecordBatch]:
         """The result of SQL over the stages, in batches of :data:`BATCH_ROWS`."""
+        # It loads pandas, where that is installed, which few commands need.
+        from pyarrow import dataset
+
         for stage in self._stages.values():
             stage.close()
         config: dict[str, str | bool | int | float | list[str]] = {
@@ -118,7 +120,7 @@ class Output:
         }
         with duckdb.connect(config=config) as connection:
             for name, stage in self._stages.items():
-                connection.register(name, pa.dataset.dataset(stage.path, format="parquet"))
+                connection.register(name, dataset.dataset(stage.path, format="parquet"))
             relation = connection.sql(sql)
             # Its name until DuckDB 1.4, and since.
             old = "fetch_arrow_reader"

@@ -60,7 +60,7 @@ _OUTCOMES: Final = (
     "transport_error",
     "preempted",
 )
-_INT64_MAX: Final = pa.scalar((1 << 63) - 1, pa.uint64())
+_INT64_MAX: Final = (1 << 63) - 1
 _FILE_MAGIC: Final = b"PAR1"
 _STREAM_MAGIC: Final = b"\xff\xff\xff\xff"
 
@@ -220,7 +220,8 @@ def _checks(
         known = pc.is_in(values.cast(pa.utf8()), value_set=pa.array([*_OUTCOMES, None], pa.utf8()))
         yield ~_bools(known), f"one of {', '.join(_OUTCOMES)}"
     if column.type == "int64" and pa.types.is_uint64(values.type):
-        yield _bools(pc.greater(values, _INT64_MAX)), "an integer of 64 bits with a sign"
+        largest = pa.scalar(_INT64_MAX, pa.uint64())
+        yield _bools(pc.greater(values, largest)), "an integer of 64 bits with a sign"
         return
     is_quantity = column.type == "int64" and column.unit and column.name not in _TIMES[table]
     if is_quantity and pa.types.is_integer(values.type):

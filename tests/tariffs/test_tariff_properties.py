@@ -32,6 +32,7 @@ from uncia.tariffs.exact import (
 )
 from uncia.tariffs.fit import fit
 from uncia.tariffs.model import Charge
+from uncia.tariffs.money import money
 from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY, MAX_TIME
 from uncia.tariffs.sizes import Combinations, Fixed, Observed, Proportional
 
@@ -460,3 +461,14 @@ def test_the_query_is_the_same_for_spark_and_free_of_floating_point(dialect: str
     # A number with a point or an exponent outside quotes would be a double.
     bare = re.sub(r"'[^']*'", "", sql)
     assert re.findall(r"(?<![\w.])\d+(?:\.\d+|E[-+]?\d+)", bare) == []
+
+
+@given(
+    st.fractions() | st.integers() | st.builds(Fraction, st.integers(), st.just(2)),
+    st.integers(0, 20),
+)
+def test_money_is_rounded_half_to_even(value: Fraction | int, places: int) -> None:
+    units = round(Fraction(value) * 10**places)
+    rounded = money(value, places)
+    assert Fraction(rounded) == Fraction(units, 10**places)
+    assert rounded.as_tuple().exponent == -places

@@ -284,10 +284,10 @@ def line_of(plan: Plan, rule: str, row: Mapping[str, Any], group_by: Sequence[st
         else:
             billed[charge.resource] = total + sign * amount
         same[charge.resource] += sign * amount_of("same")
-        price = charge.unit_price
+        price = plan.unit_prices[index]
         if price:
             charges[charge.resource] += sign * price * amount
-            unrounded += sign * price * (amount_of("unrounded") if tariff.rounds else amount)
+            unrounded += sign * price * (amount_of("unrounded") if plan.rounds else amount)
     fee = Fraction(tariff.fee.price or 0) * rows
     charged = sum(charges.values(), Fraction(0))
     cost = charged + fee

@@ -19,7 +19,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from fractions import Fraction
+from functools import cached_property, reduce
 from typing import Any, Final
 
 import ibis
@@ -58,6 +59,16 @@ class Plan:
     prefix: str
     reasons: Mapping[int, str]
     scales: tuple[int, ...]
+
+    @cached_property
+    def unit_prices(self) -> tuple[Fraction | None, ...]:
+        """Of each charge."""
+        return tuple(charge.unit_price for charge in self.tariff.charges)
+
+    @cached_property
+    def rounds(self) -> bool:
+        """Whether rounding can add to the bill."""
+        return self.tariff.rounds
 
     def renamed(self, words: Mapping[str, str]) -> Plan:
         """The same plan with other words for some of the reasons."""

@@ -16,10 +16,14 @@ def money(value: Fraction | int, places: int = MONEY_PLACES) -> Decimal:
     >>> money(Fraction(1, 3), 4), money(Fraction(5, 2))
     (Decimal('0.3333'), Decimal('2.500000000000000000'))
     """
-    return scaled(round(Fraction(value) * 10**places), places)
+    # As round(Fraction(value) * 10**places) does, without a fraction to be reduced.
+    below = int(value.denominator)
+    units, rest = divmod(int(value.numerator) * 10**places, below)
+    if 2 * rest > below or (2 * rest == below and units % 2):
+        units += 1
+    return scaled(units, places)
 
 
 def scaled(units: int, places: int = MONEY_PLACES) -> Decimal:
-    """Return ``units`` x 10^-places; built from digits, as Decimal's arithmetic would round."""
-    digits = tuple(int(digit) for digit in str(abs(units)))
-    return Decimal((int(units < 0), digits, -places))
+    """Return ``units`` x 10^-places; built from text, as Decimal's arithmetic would round."""
+    return Decimal(f"{units}E{-places}")

@@ -124,6 +124,6 @@ def test_entries_run_where_the_processor_has_their_counters(
     entry = catalogue.find("faasprofiler").entries[name]
     assert list(entry.form.runs) == runs
     for sentence in (f"{lacking} here", ""):
-        hardware = dict.fromkeys(module._HARDWARE, lambda said=sentence: said)
+        hardware = dict.fromkeys(module._HARDWARE, lambda lacking=sentence: lacking)
         monkeypatch.setattr(module, "_HARDWARE", hardware)
         assert {left_out.lacks(entry, run) for run in runs} == {sentence}

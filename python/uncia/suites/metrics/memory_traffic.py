@@ -59,30 +59,30 @@ def _by_second(subject: SubjectRows) -> tuple[Floats, Floats] | str:
 
 def _bandwidth(subject: SubjectRows, tariff: str) -> Figure:
     del tariff
-    found = _by_second(subject)
-    if isinstance(found, str):
-        return Figure(None, why=found)
-    values, needed = found[0] / _BYTES_PER_GB, minimum_rows(QUANTILES["p50"])
-    n, mean = int(values.size), float(values.mean())
-    if n < needed:
-        return Figure(mean, rows=n, needed=needed)
-    rng = bootstrap.generator(bootstrap.SEED, subject.name, COUNTER)
-    return Figure(mean, bootstrap.means(values, rng), n)
+    seconds = _by_second(subject)
+    if isinstance(seconds, str):
+        return Figure(None, why=seconds)
+    transferred, _ = seconds
+    return _over(transferred, np.ones_like(transferred), _BYTES_PER_GB, subject)
 
 
 def _traffic(subject: SubjectRows, tariff: str) -> Figure:
     del tariff
-    found = _by_second(subject)
-    if isinstance(found, str):
-        return Figure(None, why=found)
-    (values, requests), needed = found, minimum_rows(QUANTILES["p50"])
-    n, total = int(values.size), float(requests.sum())
-    value = float(values.sum()) / total / _BYTES_PER_MB
-    if n < needed:
-        return Figure(value, rows=n, needed=needed)
+    seconds = _by_second(subject)
+    if isinstance(seconds, str):
+        return Figure(None, why=seconds)
+    return _over(*seconds, _BYTES_PER_MB, subject)
+
+
+def _over(transferred: Floats, under: Floats, unit: float, subject: SubjectRows) -> Figure:
+    """Bytes over something, both by second, which are drawn together."""
+    seconds, needed = int(transferred.size), minimum_rows(QUANTILES["p50"])
+    value = float(transferred.sum() / under.sum()) / unit
+    if seconds < needed:
+        return Figure(value, rows=seconds, needed=needed)
     rng = bootstrap.generator(bootstrap.SEED, subject.name, COUNTER)
-    draws = bootstrap.ratios_of_sums(values, requests, rng) / _BYTES_PER_MB
-    return Figure(value, draws, n)
+    draws = bootstrap.ratios_of_sums(transferred, under, rng) / unit
+    return Figure(value, draws, seconds)
 
 
 METRICS: Final = (

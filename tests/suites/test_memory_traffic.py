@@ -28,7 +28,11 @@ def sample(number: int, value: float, **more: Any) -> dict[str, Any]:
 
 
 def subject(
-    samples: list[dict[str, Any]], seconds: int = 8, rate: int = 4, outcome: str = "ok"
+    samples: list[dict[str, Any]],
+    seconds: int = 8,
+    rate: int = 4,
+    outcome: str = "ok",
+    when: str = "scheduled",
 ) -> SubjectRows:
     requests = [
         {
@@ -38,7 +42,7 @@ def subject(
             "invocation": f"i{number}",
             "attempt": 1,
             "outcome": outcome,
-            "scheduled": BEGIN + number * S // rate,
+            when: BEGIN + number * S // rate,
         }
         for number in range(seconds * rate + 1)
     ]
@@ -104,6 +108,11 @@ def test_few_seconds_have_no_interval() -> None:
     assert (made.draws, made.rows, made.needed) == (None, 5, 6)
     made = figure("memory_traffic", subject(samples, seconds=0))
     assert (made.value, made.why) == (None, "its requests were not due over a whole second")
+
+
+def test_requests_of_closed_loops_count_when_they_were_sent() -> None:
+    rows = subject([sample(number, 3e6) for number in range(40)], when="sent")
+    assert figure("memory_traffic", rows).value == pytest.approx(2.5)
 
 
 def test_requests_that_failed_count_as_well() -> None:

@@ -223,6 +223,15 @@ def test_a_text_means_the_same_without_libyaml(at: int, removed: int, put: str) 
         assert outcome(text) == fast
 
 
+@pytest.mark.parametrize("text", ["a\n---", "|2\n---", "a: 1\n---\nb: 2\n", "a: 1\na: 2\n"])
+def test_mistakes_are_told_alike_by_either_parser(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = outcome(text)
+    monkeypatch.setattr(document, "_LOADERS", document._LOADERS[-1:])
+    assert outcome(text) == fast
+
+
 def test_deep_nesting_is_told_by_either_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = [depth * "[" for depth in (65, 900)] + [50_000 * "- "]
     fast = [outcome(text) for text in deep]

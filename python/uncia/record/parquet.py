@@ -125,10 +125,14 @@ def read_table(path: Path, columns: Sequence[str] | None = None, **options: Any)
 
     Raises:
         UnciaError: it is damaged.
+        ArrowInvalid: a column is not there, or there twice.
     """
     # Arrow's own function of this name loads pandas, where that is installed.
     with open_file(path, pre_buffer=True, **options) as file:
-        return file.read(columns=None if columns is None else list(columns))
+        table = file.read(columns=None if columns is None else list(columns))
+    if columns is not None and table.column_names != list(columns):
+        raise pa.ArrowInvalid(f"{path} does not have each of {', '.join(columns)} once")
+    return table
 
 
 def open_file(path: Path, **options: Any) -> pq.ParquetFile:

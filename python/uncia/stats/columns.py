@@ -45,6 +45,11 @@ def difference(table: pa.Table, end: str, start: str) -> Column:
     return pc.subtract(integers(table, end), integers(table, start))
 
 
+def due(table: pa.Table) -> Column:
+    """When each row was due, or else sent, as in closed loops; null of hops."""
+    return pc.coalesce(integers(table, "scheduled"), integers(table, "sent"))
+
+
 def measured(values: Column) -> Ints:
     """The values that are not null, in row order, as a numpy array of int64."""
     return np.asarray(values.drop_null().to_numpy(), dtype=np.int64)

@@ -20,11 +20,6 @@ from uncia.suites.forms import Subject
 _Part = TypeVar("_Part")
 
 
-def _due(table: pa.Table) -> columns.Column:
-    """When each row was due, or else sent; null of hops."""
-    return pc.coalesce(columns.integers(table, "scheduled"), columns.integers(table, "sent"))
-
-
 def _begun(whole: pa.Table, table: pa.Table) -> columns.Column:
     """When each row was due, of hops when their chain's first request was.
 
@@ -32,12 +27,12 @@ def _begun(whole: pa.Table, table: pa.Table) -> columns.Column:
         whole: all rows of the experiment, which may lead to those.
         table: the rows.
     """
-    due = _due(table)
+    due = columns.due(table)
     if not pc.any(columns.is_hop(table)).as_py():
         return due
     names = columns.words(whole, "invocation")
     root = dict(zip(names.to_pylist(), hops.roots_of(whole), strict=True))
-    known = _due(whole)
+    known = columns.due(whole)
     of_hop = [root.get(name) for name in columns.words(table, "invocation").to_pylist()]
     # A later attempt is due when the first one was.
     at = pc.index_in(pa.array(of_hop, pa.utf8()), value_set=names.combine_chunks(), skip_nulls=True)
@@ -88,7 +83,7 @@ class SubjectRows:
             others = pa.array(self.form.without, pa.utf8())
             is_other = pc.is_in(columns.words(table, "function"), value_set=others)
             table = table.filter(pc.invert(is_other))
-        due = _due(table)
+        due = columns.due(table)
         table = table.take(pc.sort_indices(due))
         if self.form.after and table.num_rows:
             due = due.take(pc.sort_indices(due))

@@ -186,8 +186,13 @@ def _parse(label: str, text: str, repeated: list[tuple[KeyPath, int]] | None) ->
             f" character U+{ord(forbidden[0]):04X} may not stand in it"
         )
     for loader in () if _DISPUTED.search(text) else _LOADERS[:-1]:
-        with suppress(yaml.YAMLError, RecursionError):
-            return _read_document(loader(text), label, repeated)
+        again: list[tuple[KeyPath, int]] | None = None if repeated is None else []
+        # Also what it says itself: of an empty second document it names another line.
+        with suppress(yaml.YAMLError, RecursionError, UnciaError):
+            document = _read_document(loader(text), label, again)
+            if repeated is not None:
+                repeated += again or []
+            return document
     try:
         return _read_document(_LOADERS[-1](text), label, repeated)
     except yaml.MarkedYAMLError as error:

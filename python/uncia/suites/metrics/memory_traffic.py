@@ -29,7 +29,7 @@ def _by_second(subject: SubjectRows) -> tuple[Floats, Floats] | str:
 
     Samples are split where a second ends. A sentence if the seconds were not all watched.
     """
-    due = columns.ordered(columns.integers(subject.invocations, "scheduled"))
+    due = columns.ordered(columns.due(subject.invocations))
     seconds = int((due[-1] - due[0]) // NS_PER_S) if due.size else 0
     if seconds == 0:
         return "its requests were not due over a whole second"

@@ -157,12 +157,15 @@ def as_json(findings: Sequence[Finding]) -> str:
     return json.dumps(items, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+_NONE: Final = "No claims were judged: claims.json says of each why."
+
+
 def summarize(findings: Sequence[Finding]) -> str:
     """One sentence that counts the verdicts."""
     counts = {verdict: sum(item.verdict == verdict for item in findings) for verdict in VERDICTS}
     parts = [f"{count} {_COUNTED[verdict]}" for verdict, count in counts.items() if count]
     claims = "1 claim" if len(findings) == 1 else f"{len(findings)} claims"
-    return f"{claims}: {', '.join(parts)}." if findings else "No claims were judged."
+    return f"{claims}: {', '.join(parts)}." if findings else _NONE
 
 
 _COUNTED: Final = {

@@ -38,14 +38,18 @@ def of_machine(needs: Needs) -> str:
     count = len(os.sched_getaffinity(0))
     if count < needs.cpus:
         return f"the machine has {count} CPU, and {needs.cpus} are needed"
-    sentences = (_HARDWARE[name]() for name in needs.hardware)
+    sentences = (_HARDWARE[name]() for name in dict.fromkeys(needs.hardware))
     return "; ".join(sentence for sentence in sentences if sentence)
 
 
 @cache
 def _of_pmu() -> str:
     reason = perf.count(HARDWARE_CYCLES).reason
-    return f"the machine shows no PMU, whose counters are needed: {reason}" if reason else ""
+    return (
+        f"the machine shows no PMU, whose counters are needed (perf_event_open: {reason})"
+        if reason
+        else ""
+    )
 
 
 @cache

@@ -52,6 +52,8 @@ def _lines(entry: SuiteEntry) -> list[str]:
         f"runs {run}: {item.file} ({', '.join(entry.experiments[run])})"
         for run, item in entry.form.runs.items()
     ]
+    if hardware := entry.form.needs.hardware:
+        lines.append(f"needs counters of the processor: {', '.join(hardware)}")
     lines += [f"scaled, {item.factor}: {item.means}" for item in entry.form.scale]
     for name, (claim, _) in entry.claims.items():
         lines.append(f"claims {name}: {claim.paper} ({claim.place})")

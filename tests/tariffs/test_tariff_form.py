@@ -90,7 +90,7 @@ def test_the_good_file_is_good() -> None:
             "resource: memory",
             "resource: gpu",
             "charges[1].resource",
-            "'gpu' is not known, did you mean cpu? (allowed: cpu, memory, storage, instance)",
+            "'gpu' is not known (allowed: cpu, memory, storage, instance)",
         ),
         (
             "kind: independent",

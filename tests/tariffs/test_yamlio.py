@@ -163,6 +163,13 @@ def test_the_members_of_a_plain_union_are_told_once() -> None:
     )
 
 
+def test_tabs_are_told_to_be_spaces() -> None:
+    with pytest.raises(UnciaError) as caught:
+        load("a:\n\tb: 1\n", "plan.yaml")
+    assert "plan.yaml:2" in caught.value.message
+    assert "spaces" in (caught.value.hint or "")
+
+
 def test_an_alias_bomb_ends_in_an_error() -> None:
     text = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
     for level in range(1, 10):

@@ -31,6 +31,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 QEMU = "qemu-system-x86_64"
 # Before that version a guest with several CPUs ends in an oops of its kernel.
@@ -170,8 +171,16 @@ class Guest:
             environment["QEMU_MODULE_DIR"] = str(self.tools[0] / LIBRARIES[0] / "qemu")
         return environment
 
-    def run(self, command: list[str], out: Path, timeout: float | None = None) -> int:
-        """Runs a command in the guest and gives its exit status; what it prints is printed here.
+    def run(
+        self,
+        command: list[str],
+        out: Path,
+        timeout: float | None = None,
+        console: IO[str] | None = None,
+    ) -> int:
+        """Runs a command in the guest and gives its exit status.
+
+        What it prints goes to ``console``, or is printed here.
 
         Raises:
             GuestError: something is missing, or the guest ended before the command did.
@@ -187,7 +196,12 @@ class Guest:
             (out / "command").write_text(shlex.join(command) + "\n")
             try:
                 subprocess.run(
-                    self.qemu(initrd, out), env=self.environment(), timeout=timeout, check=True
+                    self.qemu(initrd, out),
+                    env=self.environment(),
+                    stdin=subprocess.DEVNULL if console else None,
+                    stdout=console,
+                    timeout=timeout,
+                    check=True,
                 )
             except subprocess.TimeoutExpired as error:
                 raise GuestError(f"the guest took longer than {timeout} s") from error

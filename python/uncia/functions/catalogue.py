@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ from uncia.errors import UnciaError
 from uncia.functions import plain
 from uncia.functions.form import Function, check_presets
 from uncia.paths import data
+from uncia.text import did_you_mean
 
 FILE_NAME: Final = "function.yaml"
 
@@ -68,15 +68,13 @@ def find(name: str | os.PathLike[str]) -> Path:
         catalogue = names()
         if name in catalogue:
             return data("functions") / name
-        close = difflib.get_close_matches(name, catalogue, n=1)
         folder_hint = (
             f" There is a folder {name} here: for that, write ./{name}."
             if Path(name).is_dir()
             else ""
         )
         raise UnciaError(
-            f"there is no function {name!r} in the catalogue"
-            + (f", did you mean {close[0]}?" if close else ""),
+            f"there is no function {name!r} in the catalogue" + did_you_mean(name, catalogue),
             hint=f"The catalogue has {', '.join(catalogue)}; a folder of yours is named with a /, "
             f"for example ./{name or 'mine'}.{folder_hint}",
         )

@@ -6,13 +6,13 @@ policies from it, the analyses of CPU bandwidth its period, tick rate and sizes.
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from pathlib import Path
 
 from uncia.errors import UnciaError
 from uncia.profiles.model import Profile, citations
 from uncia.settings import PLATFORM_SETTINGS
+from uncia.text import nearest
 from uncia.yamlio import load, validate
 
 __all__ = ["Profile", "find", "get", "names", "read"]
@@ -57,8 +57,8 @@ def get(name: str) -> Profile:
         UnciaError: there is none.
     """
     if name not in names():
-        close = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
-        hint = f"Did you mean {close[0]}?" if close else f"Profiles: {', '.join(names())}."
+        close = nearest(name, names())
+        hint = f"Did you mean {close}?" if close else f"Profiles: {', '.join(names())}."
         raise UnciaError(
             f"there is no profile {name!r}", f"{hint} A file of your own ends in .yaml."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from uncia.suites.simulated import is_simulation
 from uncia.suites.traced import experiments as traced_groups
 from uncia.suites.traced import is_trace
 from uncia.tariffs.catalogue import resolve
+from uncia.text import nearest
 
 HEADER: Final = "suite.yaml"
 
@@ -173,8 +173,8 @@ def find(text: str) -> Suite:
     if "/" in text:
         return read(Path(text), str(Path(text).resolve()))
     if text not in names():
-        close = difflib.get_close_matches(text, names(), n=1)
-        hint = f"Did you mean {close[0]}?" if close else f"The suites are {', '.join(names())}."
+        close = nearest(text, names())
+        hint = f"Did you mean {close}?" if close else f"The suites are {', '.join(names())}."
         raise UnciaError(f"there is no suite {text!r}", hint=hint)
     return read(_FOLDER / text, text)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from uncia.errors import UnciaError
 from uncia.tariffs.model import Tariff
+from uncia.text import nearest
 from uncia.yamlio import load, validate
 
 _FOLDER = Path(__file__).resolve().parent
@@ -48,8 +48,8 @@ def get(name: str) -> Tariff:
         UnciaError: there is none, or its file is broken.
     """
     if name not in ids():
-        close = difflib.get_close_matches(name, ids(), n=1, cutoff=0.5)
-        hint = f"Did you mean {close[0]}?" if close else f"Known tariffs: {', '.join(ids())}."
+        close = nearest(name, ids())
+        hint = f"Did you mean {close}?" if close else f"Known tariffs: {', '.join(ids())}."
         raise UnciaError(f"there is no tariff {name!r}", hint)
     tariff = read(path(name))
     if tariff.id != name:

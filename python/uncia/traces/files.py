@@ -1,6 +1,5 @@
 """Which files a trace consists of: recognised by header, and held to it."""
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from uncia.errors import UnciaError
+from uncia.text import nearest
 from uncia.traces.base import expand
 from uncia.traces.lines import ends_in_newline, header
 
@@ -133,8 +133,8 @@ def _nearest(missing: list[str], further: list[str]) -> str:
     hints = []
     for name in missing[:_LISTED]:
         wanted = name.lower().replace("_", "")
-        if close := difflib.get_close_matches(wanted, plain, n=1):
-            hints.append(f"{plain[close[0]]!r} is nearest to {name!r}")
+        if close := nearest(wanted, plain):
+            hints.append(f"{plain[close]!r} is nearest to {name!r}")
     return f" ({', '.join(hints)})" if hints else ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -11,6 +10,7 @@ from pydantic import Field
 
 from uncia.errors import UnciaError
 from uncia.forms import Form
+from uncia.text import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,8 +51,7 @@ def is_number(field: ColumnField) -> bool:
 
     declared = {column.name: column for column in columns("invocations")}
     if field.column not in declared:
-        close = difflib.get_close_matches(field.column, declared, n=1)
-        hint = f", did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(field.column, declared)
         raise UnciaError(f"the invocation table has no column {field.column!r}{hint}")
     column = declared[field.column]
     units = _UNITS.get(column.unit, {})

@@ -15,7 +15,6 @@ of many million rows fits into memory.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import struct
 from collections.abc import Collection, Mapping, Sequence
@@ -28,6 +27,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 
 from uncia.errors import UnciaError
 from uncia.forms import Form
+from uncia.text import did_you_mean
 from uncia.units import INT64_MAX, NS_PER_MIN, NS_PER_S, format_duration
 from uncia.workload import recorded
 from uncia.workload.arrivals import ArrivalProcess
@@ -305,7 +305,7 @@ def _of_experiment(replay: Replay, path: Path, experiments: pa.ChunkedArray) -> 
     if replay.experiment not in available:
         raise UnciaError(
             f"experiment: {path} has no experiment {replay.experiment!r}"
-            + _did_you_mean(replay.experiment, available)
+            + did_you_mean(replay.experiment, available)
         )
     mask: Booleans = codes == names.index(replay.experiment)
     return mask
@@ -446,7 +446,7 @@ def _choose(
             if name not in positions:
                 raise UnciaError(
                     f"functions: {path} has no function {name!r}"
-                    + _did_you_mean(name, list(positions))
+                    + did_you_mean(name, list(positions))
                 )
         chosen &= {positions[name] for name in replay.functions}
     if replay.sample is None or not chosen:
@@ -468,8 +468,3 @@ def name_some(functions: Sequence[str]) -> str:
     """Name the first of many functions, for a sentence."""
     some = ", ".join(map(repr, functions[:_NAMED]))
     return some if len(functions) <= _NAMED else f"{some} and {len(functions) - _NAMED:,} more"
-
-
-def _did_you_mean(word: str, available: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, available, n=1, cutoff=0.6)
-    return f", did you mean {close[0]}?" if close else ""

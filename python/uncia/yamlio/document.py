@@ -199,7 +199,8 @@ def _parse(label: str, text: str, repeated: list[tuple[KeyPath, int]] | None) ->
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""
         reason = " ".join(part for part in (error.context, error.problem) if part)
-        raise UnciaError(f"{label}{line}: this is not valid YAML: {reason}") from error
+        hint = "Indent with spaces: YAML takes no tabs for that." if "'\\t'" in reason else None
+        raise UnciaError(f"{label}{line}: this is not valid YAML: {reason}", hint) from error
     except yaml.YAMLError as error:
         raise UnciaError(f"{label}: this is not valid YAML: {error}") from error
     except RecursionError as error:

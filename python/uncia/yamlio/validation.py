@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import types
@@ -15,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from uncia.errors import UnciaError
+from uncia.text import did_you_mean
 from uncia.units import UnitError, format_like
 from uncia.yamlio.document import Document, KeyPath, shorten
 
@@ -75,7 +75,7 @@ def _explain(
         # Of a `uncia.forms.Form`; other models know no more than their keys.
         explain = [getattr(kind, "explain_unknown", lambda key: None) for kind in candidates]
         reason = next(filter(None, (form(str(last)) for form in explain)), None)
-        tail = _did_you_mean(str(last), known) if reason is None else f": {reason}"
+        tail = did_you_mean(str(last), known) if reason is None else f": {reason}"
         return (*path, last), f"unknown key{tail}", known
     if missing or kind == "union_tag_invalid":
         key = str(context.get("discriminator", "")).strip("'")
@@ -83,11 +83,11 @@ def _explain(
         if missing:
             return (*path, key), f"the key {key} is missing", tags
         tag = str(context.get("tag", ""))
-        return (*path, key), f"{tag!r} is not known{_did_you_mean(tag, tags)}", tags
+        return (*path, key), f"{tag!r} is not known{did_you_mean(tag, tags)}", tags
     value = detail.get("input")
     if kind in ("literal_error", "enum"):
         words = tuple(_quoted(str(context.get("expected", ""))))
-        return path, f"{_show(value)} is not known{_did_you_mean(str(value), words)}", words
+        return path, f"{_show(value)} is not known{did_you_mean(str(value), words)}", words
     if kind == "too_short":
         return path, f"needs at least {context['min_length']}, not {context['actual_length']}", ()
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -222,11 +222,6 @@ def _quoted(expected: str) -> Iterator[str]:
     """The words in pydantic's list: ``'a', 'b' or 'c'``."""
     words = re.findall(r"'((?:[^'\\]|\\.)*)'", expected)
     yield from words or re.split(r", | or ", expected)
-
-
-def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f", did you mean {close[0]}?" if close else ""
 
 
 def _show(value: Any) -> str:

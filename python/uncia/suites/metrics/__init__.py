@@ -6,7 +6,6 @@ a `uncia.stats.comparison.Figure`, with what its interval needs: draws of a boot
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from uncia.errors import UnciaError
+from uncia.text import nearest
 
 if TYPE_CHECKING:
     from uncia.stats.comparison import Figure
@@ -84,7 +84,7 @@ def metric(name: str, text: str) -> Metric:
     """
     known = all_metrics()
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean {close[0]}?" if close else f"The metrics are {', '.join(known)}."
+        close = nearest(name, known)
+        hint = f"Did you mean {close}?" if close else f"The metrics are {', '.join(known)}."
         raise UnciaError(f"{text!r}: there is no metric {name!r}", hint=hint)
     return known[name]

@@ -40,6 +40,8 @@ WAITING := $(addprefix tests/,doctor experiment functions lambda_api load page s
 # Processes that wait for one another meet a noisy machine's worst seconds, in hundreds of tests. What fails is run
 # once more, listed as RERUN, and decides then: a test that is listed often wants mending.
 AGAIN := --reruns 1 --reruns-delay 5
+# What to look at when `make test` takes too long.
+SLOWEST := --durations=30 --durations-min=5
 
 .PHONY: criu services frameworks test-suites test-long demo test test-rust test-beside test-alone test-computing test-waiting coverage soak docs test-v2 wasm test-wasm lint lint-rust lint-python install install-dev java openssh languages bpf bpf-object lint-bpf dist lock settings clean
 
@@ -64,13 +66,13 @@ test-beside: install-dev
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync test-computing test-waiting
 
 test-alone: install-dev
-	$(BIN)/pytest -q -m 'not long' $(AGAIN) $(addprefix --ignore=,$(COMPUTING) $(WAITING))
+	$(BIN)/pytest -q -m 'not long' $(SLOWEST) $(AGAIN) $(addprefix --ignore=,$(COMPUTING) $(WAITING))
 
 test-computing: install-dev
-	$(BIN)/pytest -q -m 'not long' --numprocesses 2 --dist loadfile $(COMPUTING)
+	$(BIN)/pytest -q -m 'not long' $(SLOWEST) --numprocesses 2 --dist loadfile $(COMPUTING)
 
 test-waiting: install-dev
-	$(BIN)/pytest -q -m 'not long' $(AGAIN) --numprocesses 3 --dist worksteal $(WAITING)
+	$(BIN)/pytest -q -m 'not long' $(SLOWEST) $(AGAIN) --numprocesses 3 --dist worksteal $(WAITING)
 
 test-long: install-dev
 	$(BIN)/pytest -q -m long

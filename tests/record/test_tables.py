@@ -209,11 +209,21 @@ def test_an_unknown_column_and_a_wrong_type_are_errors() -> None:
         record.conform(bad, "invocations")
 
 
-def test_another_schema_version_is_refused(tmp_path: Path) -> None:
-    table = rows([1]).replace_schema_metadata({"uncia.schema_version": "999"})
+@pytest.mark.parametrize("version", ["999", "latest", ""])
+def test_another_schema_version_is_refused(version: str, tmp_path: Path) -> None:
+    table = rows([1]).replace_schema_metadata({"uncia.schema_version": version})
     pa.parquet.write_table(table, tmp_path / "invocations.parquet")
-    with pytest.raises(UnciaError, match="version 999"):
+    with pytest.raises(UnciaError, match=f"schema version {version};"):
         record.read(tmp_path)
+
+
+def test_a_column_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
+    table = rows([1])
+    twice = table.append_column("function", table["function"])
+    pa.parquet.write_table(twice, tmp_path / "invocations.parquet")
+    for use in (record.read, lambda path: list(record.scan(path, ["function"]))):
+        with pytest.raises(UnciaError, match="the column function stands there more than once"):
+            use(tmp_path)
 
 
 def test_a_folder_without_tables_is_not_a_run(tmp_path: Path) -> None:

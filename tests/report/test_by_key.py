@@ -75,6 +75,20 @@ def test_groups_are_what_descriptions_say_and_numbers_are_of_rows(folders: list[
     assert small["queued_ms"] is None, "it was not measured"
 
 
+def test_a_counter_over_cpu_time_is_of_rows_that_have_both(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", "256MB", 50)
+    file = folder / "invocations.parquet"
+    rows = record.read(file).to_pylist()
+    for number, row in enumerate(rows):
+        row["cpu_user"] = 100 * row["cpu_user"] if number % 2 else row["cpu_user"]
+        row["page_faults"] = None if number % 2 else row["page_faults"]
+        row["cpu_system"] = None if number == 2 else row["cpu_system"]
+    record.write(table(rows), file)
+    (line,) = by_key.lines([data.load(folder)], "platform.kind")
+    assert line["page_faults_per_cpu_s"] == pytest.approx(2_000)
+    assert line["cycles_per_cpu_s"] is None
+
+
 def test_what_does_not_have_the_key_is_a_group_of_its_own(folders: list[Path]) -> None:
     description = folders[0] / "run.yaml"
     document = yaml.safe_load(description.read_text())

@@ -114,6 +114,30 @@ def test_noise_is_worse_where_more_cpu_time_was_lost(
     assert bool(words) == bool(noise.sentence)
 
 
+def test_other_hosts_and_monitors_are_not_the_noise_of_this_one(folders: Path) -> None:
+    run = data.load(folders / "base" / "0")
+    samples = [
+        {
+            "run": "r",
+            "time": second * 10**9,
+            "counter": "cpu.background_percent",
+            "value": value,
+            "monitor": monitor,
+            "host": host,
+        }
+        for second in range(10)
+        for value, monitor, host in (
+            (0.5, "noise", None),
+            (80.0, "machine", "node1"),
+            (60.0, "machine", None),
+        )
+    ]
+    machine = record.conform(pa.Table.from_pylist(samples), "machine", synthetic_run.EPOCH)
+    watched = dataclasses.replace(run, machine=machine)
+    assert run_sets.taken([watched]) == {"cpu.background_percent": 0.5}
+    assert run_sets.disturbance([watched]) == ""
+
+
 def test_noise_that_was_not_recorded_is_not_a_verdict(folders: Path) -> None:
     run = data.load(folders / "base" / "0")
     blind = dataclasses.replace(run, machine=record.empty("machine"))

@@ -20,7 +20,7 @@ from uncia.stats.comparison import Figure
 from uncia.suites import capacities, catalogue, claims, fits, left_out, perform, results
 from uncia.suites.expressions import Term, parse, parse_value
 from uncia.suites.forms import Capacity, Subject
-from uncia.suites.metrics import metric
+from uncia.suites.metrics import gates, metric
 from uncia.suites.rows import SubjectRows
 from uncia.suites.searched import FILE, Searched
 
@@ -98,6 +98,24 @@ def test_metrics_are_of_what_the_rows_say(subjects: dict[str, SubjectRows]) -> N
     assert "a processor that shows its PMU" in misses.why
     cost, revenue = (figure(steady, it, "aws-lambda-x86").value for it in ("cost", "revenue"))
     assert revenue == pytest.approx((cost or 0) * RATE * 3600 / 1e6)
+
+
+def test_revenue_is_of_what_is_charged_and_the_rate_of_requests(tmp_path: Path) -> None:
+    made = rows("a", 0.0)
+    for number, row in enumerate(made[: len(made) // 2]):
+        # Half are preempted first, and charged nothing for that.
+        made.append({**row, "invocation": f"p-{number}", "outcome": "preempted", "received": None})
+    for number, row in enumerate(made[: len(made) // 4]):
+        hop = {"open_loop": None, "scheduled": None, "parent": row["invocation"]}
+        made.append({**row, "invocation": f"h-{number}", **hop})
+    write_run(tmp_path, made)
+    subject = SubjectRows("a", Subject(experiment="a"), load(tmp_path))
+    assert figure(subject, "due").value == pytest.approx(RATE)
+    cost, revenue = (figure(subject, it, "aws-lambda-x86") for it in ("cost", "revenue"))
+    charged = sum(it.rows.sum() for it in gates.charged(subject, "aws-lambda-x86").values())
+    assert charged > RATE * SECONDS, "hops are charged"
+    paid = (cost.value or 0) * charged / 1e6
+    assert revenue.value == pytest.approx(paid / SECONDS * 3600)
 
 
 def two_runs(folder: Path, searched: dict[str, Searched]) -> dict[str, SubjectRows]:
@@ -240,7 +258,9 @@ def test_the_exponent_of_a_power_law_has_an_interval() -> None:
     low, high = bootstrap.interval(law.draws)
     assert -0.6 < low < -0.5 < high < -0.4
     few = fits.exponent("law", points[:4], figures)
-    assert (few.value, few.why) == (None, "4 points have both values, 5 are needed")
+    assert (few.value, few.why) == (None, "4 points have both values, of enough rows; 5 are needed")
+    same = [(points[0][0], y) for _, y in points]
+    assert "do not differ in x" in fits.exponent("law", same, figures).why
 
 
 def test_rates_are_scaled_to_the_capacity_of_the_functions_that_are_named() -> None:

@@ -12,10 +12,9 @@ import pyarrow.ipc
 from uncia.errors import UnciaError
 from uncia.record import parquet
 from uncia.record.schema import (
-    SCHEMA_VERSION,
     TABLE_KEY,
     TABLES,
-    VERSION_KEY,
+    check_version,
     conform,
     empty,
     epoch_unix_ns,
@@ -88,12 +87,12 @@ def _scan_file(file: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Rows with at least these columns, of those that the file has."""
     if file.suffix == _STREAM:
         with _open_stream(file) as reader:
-            _check_version(file, reader.schema)
+            check_version(file, reader.schema)
             for batch in _batches(reader):
                 yield pa.Table.from_batches([batch])
         return
     with parquet.open_file(file) as source:
-        _check_version(file, source.schema_arrow)
+        check_version(file, source.schema_arrow)
         names = source.schema_arrow.names
         # No rows, but all columns: one that the table does not have is found.
         yield source.schema_arrow.empty_table()
@@ -145,20 +144,11 @@ def _read_file(file: Path, table: str) -> pa.Table:
         data = _read_stream(file) if file.suffix == _STREAM else parquet.read_table(file)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
         raise UnciaError(f"{file} cannot be read as a table: {error}") from error
-    _check_version(file, data.schema)
+    check_version(file, data.schema)
     try:
         return conform(data, table)
     except UnciaError as error:
         raise UnciaError(f"{file}: {error.message}", error.hint) from error
-
-
-def _check_version(file: Path, schema: pa.Schema) -> None:
-    version = (schema.metadata or {}).get(VERSION_KEY.encode())
-    if version is not None and int(version) != SCHEMA_VERSION:
-        raise UnciaError(
-            f"{file} was written with table schema version {int(version)}; "
-            f"this uncia reads version {SCHEMA_VERSION}"
-        )
 
 
 def _read_stream(file: Path) -> pa.Table:
@@ -392,7 +382,7 @@ def _table_of(stream: Path) -> str:
             file_schema = pa.ipc.open_stream(source).schema
     except (pa.ArrowInvalid, OSError) as error:
         raise UnciaError(f"{stream} is not a readable Arrow IPC stream: {error}") from error
-    _check_version(stream, file_schema)
+    check_version(stream, file_schema)
     table = str((file_schema.metadata or {}).get(TABLE_KEY.encode(), b""), "utf-8")
     if table not in TABLES:
         raise UnciaError(f"{stream} does not say which table it holds")

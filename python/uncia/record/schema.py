@@ -134,6 +134,16 @@ def epoch_unix_ns(table: pa.Table) -> int:
     return epoch
 
 
+def check_version(file: Path, stored: pa.Schema) -> None:
+    """Raise :class:`UnciaError` if a file's metadata name another version of the tables."""
+    version = (stored.metadata or {}).get(VERSION_KEY.encode())
+    if version is not None and version != str(SCHEMA_VERSION).encode():
+        raise UnciaError(
+            f"{file} was written with table schema version {version.decode(errors='replace')}; "
+            f"this uncia reads version {SCHEMA_VERSION}"
+        )
+
+
 def conform(
     data: pa.Table, table: str, epoch: int | None = None, only: Sequence[str] | None = None
 ) -> pa.Table:
@@ -158,6 +168,9 @@ def conform(
             f"the table {table} has no column {', '.join(unknown)}",
             hint=f"Its columns are: {', '.join(target.names)}.",
         )
+    if len(set(data.column_names)) < data.num_columns:
+        repeated = next(it for it in data.column_names if data.column_names.count(it) > 1)
+        raise UnciaError(f"the column {repeated} stands there more than once")
     if only is not None:
         target = pa.schema([target.field(name) for name in only], metadata=target.metadata)
     arrays: list[pa.ChunkedArray | pa.Array] = []

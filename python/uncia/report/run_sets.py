@@ -5,13 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import pyarrow.compute as pc
+import numpy as np
+import pyarrow as pa
 
-from uncia.doctor.monitor import BACKGROUND, STEAL
+from uncia.doctor.monitor import BACKGROUND, NOISE, STEAL
 from uncia.doctor.noise import BACKGROUND_PERCENT, STEAL_PERCENT
 from uncia.errors import UnciaError
 from uncia.report.data import RunData
 from uncia.runs.folder import RUN, read_run
+from uncia.stats import columns
+from uncia.stats.columns import pc
+from uncia.stats.quantiles import Floats
 from uncia.stats.verdicts import Noise, Side
 
 _KINDS: Final = (
@@ -150,17 +154,24 @@ def disturbance(runs: Sequence[RunData]) -> str:
 
 
 def _mean(runs: Sequence[RunData], counter: str) -> float | None:
-    """A counter's mean over all samples of all runs; None if no run has it."""
-    values = [
-        value
-        for run in runs
-        if run.machine.num_rows
-        for value in run.machine.filter(pc.equal(run.machine["counter"], counter))[
-            "value"
-        ].to_pylist()
-        if value is not None
-    ]
-    return sum(values) / len(values) if values else None
+    """A counter's mean over its samples of all runs; None if no run has it."""
+    values = [_samples(run, counter) for run in runs]
+    count = sum(it.size for it in values)
+    return float(sum(it.sum() for it in values)) / count if count else None
+
+
+def _samples(run: RunData, counter: str) -> Floats:
+    """A counter's samples on this machine, by what watches beside every run.
+
+    On another machine, the platform itself may be what is busy there.
+    """
+    rows = run.machine
+    # Runs of earlier versions say of no sample by which monitor it is.
+    is_noise = pc.equal(pc.coalesce(columns.words(rows, "monitor"), NOISE), NOISE)
+    is_here = pc.is_null(columns.words(rows, "host"))
+    is_of_counter = columns.is_word(rows, "counter", counter)
+    rows = rows.filter(pc.and_(is_of_counter, pc.and_(is_noise, is_here)))
+    return np.asarray(columns.column(rows, "value", pa.float64()).drop_null().to_numpy())
 
 
 def _name(path: Path, folders: Sequence[Path]) -> str:

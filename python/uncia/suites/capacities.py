@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from uncia import yamlio
 from uncia.errors import RunFailedError, UnciaError
@@ -22,6 +22,8 @@ from uncia.stats.slopes import TOLERANCE
 from uncia.suites.forms import Capacity
 from uncia.suites.searched import FILE, Searched
 from uncia.units import format_rate, parse_rate
+
+_KEYS: Final = frozenset({"capacity_per_s", "low_per_s", "high_per_s", "decided"})
 
 
 def of_file(
@@ -55,7 +57,7 @@ def of_file(
         known = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = None
-    if known is None:
+    if not isinstance(known, dict) or not known.keys() >= _KEYS:
         reporter.note(f"The capacity of {form.experiment} is searched.")
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,9 @@ from uncia.suites.expressions import Term, Value
 LEAST: Final = 5
 """Points of a line whose exponent has an interval."""
 
+_LEAST_SPREAD: Final = 1e-9
+"""Of the logarithms of x, which else differ by rounding alone."""
+
 Figures = Callable[[Term], Figure]
 
 
@@ -35,8 +38,11 @@ def exponent(name: str, points: Sequence[tuple[Value, Value]], figures: Figures)
         if all(part is not None and part[0] > 0 for part in pair):
             drawn.append(pair)
     if len(drawn) < LEAST:
-        return Figure(None, why=f"{len(drawn)} points have both values, {LEAST} are needed")
+        why = f"{len(drawn)} points have both values, of enough rows; {LEAST} are needed"
+        return Figure(None, why=why)
     values = np.log([[part[0] for part in pair if part is not None] for pair in drawn])
+    if np.ptp(values[:, 0]) < _LEAST_SPREAD:
+        return Figure(None, why="its points do not differ in x")
     slope = _slope(values[:, 0, np.newaxis], values[:, 1, np.newaxis])
     draws = np.log([[part[1] for part in pair if part is not None] for pair in drawn])
     rng = bootstrap.generator(bootstrap.SEED, "fit", name)
@@ -44,7 +50,10 @@ def exponent(name: str, points: Sequence[tuple[Value, Value]], figures: Figures)
     chosen = rng.integers(0, count, (count, resamples))
     at = np.arange(resamples)
     slopes = _slope(draws[chosen, 0, at], draws[chosen, 1, at])
-    return Figure(float(slope[0]), slopes[np.isfinite(slopes)], count)
+    slopes = slopes[np.isfinite(slopes)]
+    if slopes.size < resamples / 2:
+        return Figure(float(slope[0]), rows=count, why="its points hardly differ in x")
+    return Figure(float(slope[0]), slopes, count)
 
 
 def _slope(x: Floats, y: Floats) -> Floats:
@@ -56,9 +65,12 @@ def _slope(x: Floats, y: Floats) -> Floats:
 
 
 def _draws(value: Value, figures: Figures) -> tuple[float, Floats] | None:
-    """The value of an expression, and its draws; as often itself if it has none."""
+    """The value of an expression, and its draws; as often itself if it has none.
+
+    None without a value, or if it is of too few rows to say how sure it is.
+    """
     items = [figures(term) for term in value.terms]
-    if any(item.value is None for item in items):
+    if any(item.value is None or item.few for item in items):
         return None
     points = [float(item.value or 0.0) for item in items]
     draws = [

@@ -11,6 +11,8 @@ from typing import Final
 from uncia.errors import RunFailedError, UnciaError
 from uncia.report import data, run_sets
 from uncia.report.data import RunData
+from uncia.stats import columns
+from uncia.stats.columns import pc
 from uncia.stats.comparison import Figure
 from uncia.suites import claims, fits
 from uncia.suites.catalogue import Suite, SuiteEntry
@@ -296,9 +298,11 @@ class EntryResults:
             )
             return arrived, served, "were lost, rejected or unfinished"
         rows = self.subject(subject)
-        return (
-            (0, 0, "") if rows is None else (rows.invocations.num_rows, rows.ok.num_rows, "failed")
-        )
+        if rows is None:
+            return 0, 0, ""
+        # What became of a request whose attempt was preempted, the next attempt's row says.
+        sent = rows.invocations.filter(pc.invert(columns.is_preempted(rows.invocations)))
+        return sent.num_rows, rows.ok.num_rows, "failed"
 
 
 @dataclass(frozen=True)

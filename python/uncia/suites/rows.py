@@ -99,6 +99,11 @@ class SubjectRows:
         return table.slice(self.form.skip)
 
     @cached_property
+    def requests(self) -> pa.Table:
+        """Those of its invocations that are clients' requests: no hops, each request once."""
+        return self.invocations.filter(columns.is_request(self.invocations))
+
+    @cached_property
     def ok(self) -> pa.Table:
         """Its invocations that ended ok."""
         return self.invocations.filter(columns.is_word(self.invocations, "outcome", "ok"))

@@ -97,17 +97,12 @@ def _parquet(path: Path, allowed: Sequence[str], extra: Sequence[str]) -> tuple[
     import pyarrow as pa
 
     from uncia import record
-    from uncia.record import SCHEMA_VERSION, parquet
-    from uncia.record.schema import VERSION_KEY
+    from uncia.record import parquet
+    from uncia.record.schema import check_version
 
     schema = parquet.open_file(path).schema_arrow
     name = _table_name(path, schema, allowed)
-    version = (schema.metadata or {}).get(VERSION_KEY.encode())
-    if version is not None and int(version) != SCHEMA_VERSION:
-        raise UnciaError(
-            f"{path} was written with table schema version {int(version)}; "
-            f"this uncia reads version {SCHEMA_VERSION}"
-        )
+    check_version(path, schema)
     required = _COLUMNS[name]
     missing = [column for column in required if column not in schema.names]
     if missing:
@@ -115,7 +110,13 @@ def _parquet(path: Path, allowed: Sequence[str], extra: Sequence[str]) -> tuple[
     declared = record.schema(name)
     wanted = [*dict.fromkeys((*required, *(extra if name == "invocations" else ())))]
     stored = [column for column in wanted if column in schema.names]
-    text = [column for column in stored if pa.types.is_dictionary(declared.field(column).type)]
+    # Only text can be read as a dictionary; what else is stored there, the cast below refuses.
+    text = [
+        column
+        for column in stored
+        if pa.types.is_dictionary(declared.field(column).type)
+        and (pa.types.is_string(it := schema.field(column).type) or pa.types.is_dictionary(it))
+    ]
     table = parquet.read_table(path, columns=stored, read_dictionary=text)
     for column in wanted:
         if column not in stored:

@@ -257,7 +257,10 @@ async fn many() {
     for function in &functions {
         instances.push(function.start().await);
     }
-    until_shares_hold(&instances, r#"{"ms": 10}"#, 50_000, 4 * NS_PER_MS).await;
+    // An emulated processor stops late; whoever is not held at all has 8.5 ms too much.
+    let slack = scaled(Duration::from_millis(4)).min(Duration::from_millis(8));
+    let slack_ns = i64::try_from(slack.as_nanos()).unwrap();
+    until_shares_hold(&instances, r#"{"ms": 10}"#, 50_000, slack_ns).await;
     for instance in &instances {
         instance.stop(Duration::ZERO).await;
         assert!(control_groups(instance.id()).is_empty());

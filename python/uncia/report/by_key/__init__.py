@@ -260,12 +260,18 @@ def _line(run: RunData, name: str) -> Line:
         "p99_ms": None if p99 is None else p99 / NS_PER_MS,
     }
     line |= {key: _mean(ok, column, NS_PER_MS) for key, column in _PARTS.items()}
-    cpu_s = sum(_mean(ok, column, NS_PER_S) or 0.0 for column in ("cpu_user", "cpu_system"))
     for counter in _COUNTERS:
-        mean = _mean(ok, counter, 1.0)
-        line[counter] = mean
-        line[f"{counter}_per_cpu_s"] = None if mean is None or not cpu_s else mean / cpu_s
+        line[counter] = _mean(ok, counter, 1.0)
+        line[f"{counter}_per_cpu_s"] = _per_cpu_s(ok, counter)
     return line
+
+
+def _per_cpu_s(rows: pa.Table, counter: str) -> float | None:
+    """A counter over CPU time, both summed over the rows in which all of both is known."""
+    parts = [columns.integers(rows, name) for name in (counter, "cpu_user", "cpu_system")]
+    known = pc.and_(pc.and_(*map(pc.is_valid, parts[:2])), pc.is_valid(parts[2]))
+    count, user, system = (int(pc.sum(part.filter(known)).as_py() or 0) for part in parts)
+    return count * NS_PER_S / (user + system) if user + system else None
 
 
 def _rate(times: Any) -> float | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from uncia.stats.comparison import LATENCIES, RATIOS, SHARES, Figure
+from uncia.stats.comparison import LATENCIES, RATIOS, SHARES, Figure, GroupedCost
 from uncia.suites.metrics import Metric
 
 if TYPE_CHECKING:
@@ -17,12 +18,19 @@ def _figure(name: str, subject: SubjectRows, tariff: str) -> Figure:
     return subject.compared(name)
 
 
-def _cost(subject: SubjectRows, tariff: str) -> Figure:
+def charged(subject: SubjectRows, tariff: str) -> Mapping[str, GroupedCost]:
+    """What the tariff charges for the subject's rows, by the tariff; empty if it prices none."""
     from uncia.report import costs
-    from uncia.stats import bootstrap, comparison
+    from uncia.stats import bootstrap
 
     grouped = costs.grouped(subject.invocations, [tariff], bootstrap.SEED)
-    of_experiment = grouped.get(subject.form.experiment, {})
+    return grouped.get(subject.form.experiment, {})
+
+
+def _cost(subject: SubjectRows, tariff: str) -> Figure:
+    from uncia.stats import comparison
+
+    of_experiment = charged(subject, tariff)
     measured = subject.measured(None, subject.form.experiment)
     priced = comparison.Measured(measured.summary, measured.latency, measured.lag, of_experiment)
     figures = comparison.figures({subject.name: priced}, subject.name)

@@ -53,7 +53,7 @@ def _a_request(
 ) -> Figure:
     """A sum over the instances of which it is known, for each request that was sent."""
     del tariff
-    requests = subject.invocations.num_rows
+    requests = subject.requests.num_rows
     known = [of(idle, on_hint) for idle, on_hint in _amounts(subject)]
     values = np.sort(np.array([value for value in known if value is not None]))
     n, needed = int(values.size), minimum_rows(QUANTILES["p50"])
@@ -82,7 +82,7 @@ def _worth(subject: SubjectRows, tariff: str) -> Figure:
     n, needed = int(starts.size), minimum_rows(QUANTILES["p50"])
     if not paid.value or not n:
         return Figure(None, why="nothing idled on the account of hints, or nothing was cold")
-    warm = (rows.num_rows - n) / subject.invocations.num_rows
+    warm = (rows.num_rows - n) / subject.requests.num_rows
     value = warm * float(starts.mean()) / paid.value
     if paid.draws is None or n < needed:
         return Figure(value, rows=n, needed=needed)

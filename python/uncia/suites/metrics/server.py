@@ -18,6 +18,7 @@ from uncia.stats.comparison import Figure
 from uncia.stats.quantiles import QUANTILES, Floats, minimum_rows
 from uncia.suites.metrics import Metric
 from uncia.suites.metrics.gates import METRICS as GATES
+from uncia.suites.metrics.gates import charged
 from uncia.suites.searched import FILE, Searched
 from uncia.units import NS_PER_S
 
@@ -36,7 +37,7 @@ _COST, _MEAN = (
 
 def _rate(subject: SubjectRows) -> float | None:
     """Requests a second, by when they were due."""
-    due = columns.ordered(columns.integers(subject.invocations, "scheduled"))
+    due = columns.ordered(columns.integers(subject.requests, "scheduled"))
     span = int(due[-1] - due[0]) if due.size > 1 else 0
     return (due.size - 1) * NS_PER_S / span if span > 0 else None
 
@@ -44,7 +45,7 @@ def _rate(subject: SubjectRows) -> float | None:
 def _offered(subject: SubjectRows, tariff: str) -> Figure:
     """The rate, which is as sure as the capacity that it is a share of; else it has no chance."""
     del tariff
-    rate, rows = _rate(subject), subject.invocations.num_rows
+    rate, rows = _rate(subject), subject.requests.num_rows
     if rate is None:
         return Figure(None, why="fewer than two requests were due at a time")
     searched = Searched.read(subject.run.path)
@@ -70,7 +71,9 @@ def _revenue(subject: SubjectRows, tariff: str) -> Figure:
     cost, rate = _COST.compute(subject, tariff), _offered(subject, "")
     if cost.value is None or rate.value is None:
         return cost if cost.value is None else rate
-    factor = _S_PER_HOUR / _PER_MILLION
+    # A request that was turned away is charged nothing, and one with hops several times.
+    rows = sum(int(it.rows.sum()) for it in charged(subject, tariff).values())
+    factor = _S_PER_HOUR / _PER_MILLION * rows / subject.requests.num_rows
     value = cost.value * rate.value * factor
     if cost.draws is None or rate.draws is None:
         return Figure(value, rows=cost.rows, why=rate.why)

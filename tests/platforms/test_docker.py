@@ -154,6 +154,8 @@ def test_a_container_serves_and_says_what_it_used(
     limits = shown["HostConfig"]
     assert (limits["Memory"], limits["MemorySwap"]) == (128 * MB, 128 * MB)
     assert (limits["NanoCpus"], limits["CpusetCpus"]) == (500_000_000, "0")
+    assert limits["LogConfig"]["Config"]["max-size"] == "16m"
+    assert shown["Config"]["StopTimeout"] == 0
     assert shown["Config"]["Labels"][docker.LABEL] == "One"
     [instance] = platform.collect().instances.to_pylist()
     assert instance["instance"] == name
@@ -248,6 +250,20 @@ def test_requests_have_containers_of_their_own_until_they_are_idle_for_too_long(
     assert ends[:2] == ["keep_alive"] * 2
 
 
+def test_without_keep_alive_each_request_has_a_container_of_its_own(
+    connect: Callable[..., Any], spec: Callable[..., Any]
+) -> None:
+    platform = connect(keep_alive="0s", idle="paused")
+    deployed = platform.deploy(spec("fresh"))
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(lambda _: platform.invoke(deployed, {}), range(5)))
+    assert [it.headers["x-uncia-start"] for it in answers] == ["cold"] * 5
+    assert len({it.headers["x-uncia-instance"] for it in answers}) == 5
+    platform.remove(deployed)
+    rows = platform.collect().instances.to_pylist()
+    assert [it["invocations"] for it in rows] == [1] * 5
+
+
 def names_of(engine: Daemon) -> set[str]:
     return {name for name in engine.names() if name.startswith("/")}
 
@@ -280,8 +296,8 @@ def test_a_function_that_cannot_be_loaded_is_an_answer_with_what_it_printed(
     answer = platform.invoke(deployed, {})
     assert answer.status == 503
     assert "no such luck" in json.loads(answer.body)["errorMessage"]
-    [warning] = platform.collect().warnings
-    assert "no such luck" in warning
+    # The Engine may have others, of its machine.
+    assert any("no such luck" in it for it in platform.collect().warnings)
 
 
 def test_an_image_that_the_engine_does_not_take(

@@ -6,8 +6,11 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,17 @@ from patience import scaled
 
 from uncia.errors import RunFailedError, UnciaError
 from uncia.layouts import Execution, Layer, LayerWriter, read_image, write_image
-from uncia.platforms import Context, Deployment, FunctionSpec, docker, docker_images, docker_socket
-from uncia.platforms.journal import Journal
+from uncia.platforms import (
+    Context,
+    Deployment,
+    FunctionSpec,
+    Target,
+    docker,
+    docker_images,
+    docker_socket,
+)
+from uncia.platforms.docker_left import SLICE
+from uncia.platforms.journal import Journal, Resource
 from uncia.platforms.shims.docker_engine import Engine, EngineError, RefusedError
 
 VERSION = {"/version": {"Version": "20.10", "ApiVersion": "1.41"}, "/info": {"NCPU": 2}}
@@ -163,6 +175,35 @@ def test_silence(tmp_path: Path, listen: Callable[..., Listener]) -> None:
     listen(lambda _: None)
     error = refusal(tmp_path / "engine.sock", 0.2)
     assert "was silent for 0.2 s (GET /version)" in error.message
+
+
+def test_an_engine_whose_queue_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "engine.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(0)
+        before = []
+        while True:
+            before.append(socket.socket(socket.AF_UNIX))
+            before[-1].setblocking(False)
+            try:
+                before[-1].connect(str(path))
+            except BlockingIOError:
+                break
+        assert "took no connection for 0.1 s" in refusal(path, 0.1).message
+
+        def serve() -> None:
+            time.sleep(0.1)
+            for _ in before:
+                accepted, _ = listener.accept()
+                with accepted:
+                    if accepted.recv(1 << 16):
+                        accepted.sendall(answer_of(VERSION["/version"]))
+
+        threading.Thread(target=serve, daemon=True).start()
+        for it in before:
+            it.close()
+        assert Engine(str(path), scaled(10)).version()["Version"] == "20.10"
 
 
 def test_what_an_engine_refuses(tmp_path: Path, listen: Callable[..., Listener]) -> None:
@@ -337,3 +378,93 @@ def test_an_engine_that_ends_while_it_takes_an_image(
     platform.remove(Deployment("f"))
     platform.close()
     journal.close()
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    made = Journal("run", None)
+    yield made
+    made.close()
+
+
+def test_a_ctrl_c_while_an_engine_takes_an_image(
+    function: FunctionSpec, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[BaseException] = [KeyboardInterrupt()]
+
+    def ask(_: Engine, __: str, path: str, *___: Any, **____: Any) -> Any:
+        if path == "/images/load" and loads:
+            raise loads.pop()
+        return []
+
+    monkeypatch.setattr(Engine, "ask", ask)
+    options = docker.Options(kind="docker", socket="/none")
+    platform = docker.connect(options, Context("run", journal))
+    with pytest.raises(KeyboardInterrupt):
+        platform.deploy(function)
+    # It may have taken it, and it appears after this.
+    assert [it.kind for it in journal.outstanding] == ["function"]
+    platform._load(function)
+    platform._clear(journal.outstanding)
+    assert journal.outstanding == []
+
+
+WORDS = """
+import json, sys
+news = {"invocations": [{"invocation": "a"}], "spans": [], "instances": [], "problems": {}}
+sys.stdin.read()
+line = json.dumps(news)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "rows", "is_said"),
+    [
+        ("print(line)", 1, False),
+        ("print(line); print(line)", 2, False),
+        ("print(line); print(line[:9], end='')", 1, True),
+        ("pass", 0, True),
+        ("import time; time.sleep(600)", 0, True),
+    ],
+)
+def test_the_last_words_of_a_server_are_kept_or_missed(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, ends: str, rows: int, is_said: bool
+) -> None:
+    monkeypatch.setattr(docker, "_END_TIMEOUT_S", 0.0 if "sleep" in ends else scaled(60))
+    options = docker.Options(kind="docker", socket="/none")
+    platform = docker.connect(options, Context("run", journal))
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORDS + ends],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    # A group that is not there is gone.
+    resources = [Resource("docker", "group", "docker-none-of-this-name")]
+    journal.created(resources[0])
+    platform._running["f"] = docker._Running(process, resources, Target("http://x/", "POST", {}))
+    platform.remove(Deployment("f"))
+    collected = platform.collect()
+    assert collected.invocations.num_rows == rows
+    assert any("last rows are missing" in it for it in collected.warnings) == is_said
+    assert journal.outstanding == []
+
+
+def test_a_slice_is_journalled_and_a_container_ends_at_once(
+    function: FunctionSpec, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Resource] = []
+    monkeypatch.setattr(journal, "created", seen.append)
+    options = docker.Options(kind="docker", socket="/none")
+    platform = docker.connect(options, Context("run", journal))
+    for driver, detail in (
+        ("systemd", {SLICE: "uncia_docker_f.slice"}),
+        ("cgroupfs", {}),
+    ):
+        platform._info = {"CgroupDriver": driver}
+        with pytest.raises(RunFailedError, match="no such file"):
+            platform.deploy(function)
+        assert (seen[0].kind, seen[0].id, seen[0].detail) == ("group", "docker-f", detail)
+        seen.clear()
+    assert platform._config(function)["container"]["StopTimeout"] == 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -31,33 +31,30 @@ from uncia.platforms import (
     Target,
     TriggerSpec,
     docker_images,
+    docker_left,
+    docker_limits,
     docker_socket,
     groups,
     processes,
 )
 from uncia.platforms.bare import SETTINGS, SHIMS, language
+from uncia.platforms.docker_left import LABEL as LABEL
+from uncia.platforms.docker_left import clean as clean
 from uncia.platforms.http import HttpPlatform
 from uncia.platforms.journal import Resource
-from uncia.platforms.shims import docker_engine
 from uncia.platforms.shims.docker_engine import Engine, EngineError, RefusedError
-from uncia.providers import lambda_cpu
 from uncia.units import MIB, MICRO_PER_VCPU, NS_PER_S, Duration, format_cpu, format_size
 
 _KIND: Final = "docker"
-LABEL: Final = "uncia.function"
-"""Of containers and images: the name of their function, by which they are known to be a run's."""
 _LABEL_OF_RUN: Final = "uncia.run"
 _PORT: Final = 8080
 """At which a container serves, within its network."""
 _LEAST_MEMORY: Final = 6 * MIB
-_LEAST_CPU: Final = MICRO_PER_VCPU // 100
-_NS_PER_MICRO_CPU: Final = 1_000
 _DEFAULT_TIMEOUT_S: Final = 60.0
 _END_TIMEOUT_S: Final = 60.0
+"""Of a server, and a second more for each container that it may have to remove."""
 _LOAD_TIMEOUT_S: Final = 900.0
 """The Engine is silent while it unpacks an image."""
-_ORDER: Final = ("process", "function", "group")
-"""Of removal: what makes others first."""
 
 
 def _mistakes(values: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -65,14 +62,19 @@ def _mistakes(values: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if memory is not None and memory < _LEAST_MEMORY:
         least = format_size(_LEAST_MEMORY)
         yield "memory", f"{format_size(memory)} is less than Docker takes, {least}"
-    if cpu is not None and cpu < _LEAST_CPU:
-        yield "cpu", f"{format_cpu(cpu)} is less than Docker takes, {format_cpu(_LEAST_CPU)}"
+    if cpu is not None and cpu < docker_limits.LEAST_CPU:
+        least = format_cpu(docker_limits.LEAST_CPU)
+        yield "cpu", f"{format_cpu(cpu)} is less than Docker takes, {least}"
 
 
 def _groups(_run: str, prefix: str) -> list[str]:
     """Patterns of the containers' control groups, by either driver of groups."""
     name = f"{groups.PREFIX}{_KIND}-{prefix}-*"
-    return [f"/{name}/*", f"/{name.replace('-', '_')}.slice/*"]
+    below = f"{name.replace('-', '_')}.slice/*"
+    # The last one is of an Engine without root, by the user's own systemd. A pattern for any place
+    # would have monitors go through all groups of the machine, each time.
+    users = "/user.slice/user-*.slice/user@*.service"
+    return [f"/{name}/*", f"/{below}", f"{users}/{below}"]
 
 
 CAPABILITIES: Final = Capabilities(
@@ -191,12 +193,7 @@ class DockerPlatform:
 
     def start(self) -> list[str]:
         self._info = docker_socket.ready(self._socket)
-        sentences = []
-        if not self._info.get("MemoryLimit", True):
-            sentences.append("The Engine does not limit memory here.")
-        if not self._info.get("CpuCfsQuota", True):
-            sentences.append("The Engine does not limit CPU here.")
-        return sentences
+        return docker_limits.lacking(self._info)
 
     def deploy(self, function: FunctionSpec | SequenceSpec | TriggerSpec) -> Deployment:
         if not isinstance(function, FunctionSpec):
@@ -235,7 +232,9 @@ class DockerPlatform:
             self._context.journal.created(resource)
             resources.insert(0, resource)
 
-        noted("group", f"{_KIND}-{function.name}")
+        name = self._parent(function)
+        slices = {} if name.startswith("/") else {docker_left.SLICE: name}
+        noted("group", f"{_KIND}-{function.name}", **slices)
         noted("function", function.name, socket=self._socket)
         self._load(function)
         process = subprocess.Popen(
@@ -250,7 +249,7 @@ class DockerPlatform:
         noted("process", str(process.pid), **({} if identity is None else identity.detail()))
         line = _tell(process, self._config(function))
         if line is None:
-            _close(process)
+            _close(process, _END_TIMEOUT_S)
             raise RunFailedError(f"{function.name}: the server before its containers did not start")
         url = f"http://127.0.0.1:{line['port']}/"
         target = Target(url, function.method, dict(function.headers))
@@ -284,24 +283,19 @@ class DockerPlatform:
                 if isinstance(entry, Mapping) and "error" in entry:
                     raise RefusedError(200, str(entry["error"]))
             self._engine.ask("GET", f"/images/{made.name}/json")
-        except EngineError as error:
+        except BaseException as error:
+            # Also a Ctrl-C: the Engine goes on with what it has.
             if not isinstance(error, RefusedError):
                 self._unsure.add(function.name)
+            if not isinstance(error, EngineError):
+                raise
             raise docker_socket.failed(error, f"{function.name}: its image is not taken") from error
+        self._unsure.discard(function.name)
 
     def _config(self, function: FunctionSpec) -> dict[str, Any]:
         """The configuration of the server before a function's containers."""
-        limits: dict[str, Any] = {}
-        allocated: dict[str, int] = {}
-        if function.memory is not None:
-            # Without swap: it would be of the machine's, and of nobody's size.
-            limits |= {"Memory": function.memory, "MemorySwap": function.memory}
-            allocated["allocated_memory"] = function.memory
-        if (cpu := self._cpu(function)) is not None:
-            limits["NanoCpus"] = cpu * _NS_PER_MICRO_CPU
-            allocated["allocated_cpu"] = cpu
-        if (cpus := function.settings.get("cpus")) is not None:
-            limits["CpusetCpus"] = str(cpus)
+        by_memory = self._options.cpu_limit == "memory"
+        limits, allocated = docker_limits.limits(function, self._info, by_memory=by_memory)
         if self._options.connect == "port":
             limits["PortBindings"] = {f"{_PORT}/tcp": [{"HostIp": "127.0.0.1", "HostPort": ""}]}
         handler = function.handler or "handler.handler"
@@ -311,6 +305,8 @@ class DockerPlatform:
             "Env": [f"{name}={value}" for name, value in function.environment.items()],
             "Labels": self._labels(function),
             "ExposedPorts": {f"{_PORT}/tcp": {}},
+            # Podman asks what it removes to end, too, which the first process does not hear.
+            "StopTimeout": 0,
             "HostConfig": {"CgroupParent": self._parent(function), **limits},
         }
         options = self._options
@@ -328,17 +324,6 @@ class DockerPlatform:
             "timeout": timeout_ns / NS_PER_S,
             "allocated": allocated,
         }
-
-    def _cpu(self, function: FunctionSpec) -> int | None:
-        """The CPU of a container in micro-vCPU; None if it is not limited."""
-        given = function.settings.get("cpu")
-        if given is not None:
-            return int(given)
-        if self._options.cpu_limit == "none" or function.memory is None:
-            return None
-        most = self._info.get("NCPU")
-        cpu = max(_LEAST_CPU, lambda_cpu(function.memory))
-        return cpu if most is None else min(cpu, most * MICRO_PER_VCPU)
 
     def _parent(self, function: FunctionSpec) -> str:
         """The control group that a function's containers are in."""
@@ -379,10 +364,25 @@ class DockerPlatform:
         running = self._running.pop(deployment.name, None)
         if running is None:
             return
-        line = _close(running.process)
-        if line:
-            self._log.add(deployment.name, json.loads(line))
-        self._clear(running.resources)
+        try:
+            words = _close(running.process, _END_TIMEOUT_S + self._options.concurrency)
+            self._add(deployment.name, words)
+        finally:
+            self._clear(running.resources)
+
+    def _add(self, name: str, words: str) -> None:
+        """Add a server's last words to the log: what had not been fetched, and what came since."""
+        is_whole = words != ""
+        for line in words.splitlines():
+            try:
+                self._log.add(name, json.loads(line))
+            except ValueError:
+                is_whole = False
+        if not is_whole:
+            self._log.warnings.append(
+                f"{name}: the server before its containers did not end by itself: the last rows"
+                " are missing."
+            )
 
     def _clear(self, resources: Sequence[Resource]) -> None:
         for resource in clean(resources, self._context.log):
@@ -407,18 +407,19 @@ def _tell(process: subprocess.Popen[str], message: Mapping[str, Any]) -> Any:
     except BrokenPipeError:
         return None
     line = process.stdout.readline()
-    return json.loads(line) if line else None
+    # One that is cut off is as good as none.
+    return json.loads(line) if line.endswith("\n") else None
 
 
-def _close(process: subprocess.Popen[str]) -> str:
+def _close(process: subprocess.Popen[str], timeout_s: float) -> str:
     """End a server, which removes its containers, and return its last words."""
     # They are read before its end is waited for: a pipe holds no more than 64 KiB.
     try:
-        words, _ = process.communicate(timeout=_END_TIMEOUT_S)
+        words, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
         words, _ = process.communicate()
-    return words.partition("\n")[0]
+    return words
 
 
 def connect(options: Options, context: Context) -> DockerPlatform:
@@ -428,38 +429,3 @@ def connect(options: Options, context: Context) -> DockerPlatform:
         UnciaError: DOCKER_HOST names no unix socket.
     """
     return DockerPlatform(options, context)
-
-
-def clean(resources: Sequence[Resource], log: Callable[[str], None]) -> list[Resource]:
-    """End servers, and remove containers, images and groups; returns what is gone."""
-    removed = []
-    for resource in sorted(resources, key=lambda it: _ORDER.index(it.kind)):
-        if resource.kind == "process":
-            identity = processes.named(resource)
-            is_gone = identity is None or processes.end(identity)
-        elif resource.kind == "group":
-            # All, though one should fail.
-            gone = [groups.remove(it) for it in groups.folders(resource.id, every=True)]
-            is_gone = all(gone)
-        else:
-            is_gone = _clean_function(resource, log)
-        if is_gone:
-            removed.append(resource)
-        else:
-            log(f"{resource.sentence()} could not be removed")
-    return removed
-
-
-def _clean_function(resource: Resource, log: Callable[[str], None]) -> bool:
-    """Remove the containers and the image of a function, by its label; returns whether they are."""
-    engine = Engine(resource.detail["socket"])
-    label = f"{LABEL}={resource.id}"
-    try:
-        for name in docker_engine.containers(engine, label):
-            docker_engine.remove_container(engine, name)
-        for name in docker_engine.images(engine, label):
-            docker_engine.remove_image(engine, name)
-    except EngineError as error:
-        log(error.message if error.hint is None else f"{error.message}. {error.hint}")
-        return False
-    return True

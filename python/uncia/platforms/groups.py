@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import signal
 import time
@@ -15,6 +17,7 @@ PREFIX: Final = "uncia-"
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _CONTROLLERS: Final = frozenset({"cpu", "cpuacct", "memory", "pids", "blkio"})
 _REMOVE_TIMEOUT_S: Final = 5.0
+_FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _MEMBER: Final = "processes"
 """Below the group, as instances are below a platform's, so that monitors find both alike."""
 
@@ -70,12 +73,31 @@ def folders(name: str, *, every: bool = False) -> list[Path]:
         name: as `make` has it.
         every: in all trees, for groups that other programs have made.
     """
-    paths = [tree / f"{PREFIX}{name}" for tree in _trees(every=every)]
+    return at(f"{PREFIX}{name}", every=every)
+
+
+def at(path: str, *, every: bool = False) -> list[Path]:
+    """The folders of a group that exist, by its path in the trees; `every` as in `folders`."""
+    paths = [tree / path for tree in _trees(every=every)]
     return [path for path in paths if path.exists()]
 
 
+def is_empty(folder: Path) -> bool:
+    """Whether no process is in a group or below it, as far as this user sees."""
+    try:
+        files = folder.rglob("cgroup.procs")
+        return not any(file.read_text(encoding="ascii").strip() for file in files)
+    except FileNotFoundError:
+        return not folder.exists()
+    except OSError:
+        return False
+
+
 def remove(folder: Path) -> bool:
-    """Kill what is in a group and below it, and remove it; returns whether it is gone."""
+    """Kill what is in a group and below it, and remove it; returns whether it is gone.
+
+    Where this user may not, at once.
+    """
     for below in (each for each in folder.glob("*") if each.is_dir()):
         remove(below)
     deadline = time.monotonic() + _REMOVE_TIMEOUT_S
@@ -84,15 +106,15 @@ def remove(folder: Path) -> bool:
             pids = (folder / "cgroup.procs").read_text(encoding="ascii").split()
         except OSError:
             pids = []
-        for pid in pids:
-            try:
-                os.kill(int(pid), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        # 0 stands for a process of another PID namespace; to kill, it is this process' own group.
+        for pid in (int(it) for it in pids if it != "0"):
+            # It may have ended, or be somebody else's: then the group stays, which is said.
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
         try:
             folder.rmdir()
-        except OSError:
-            if time.monotonic() > deadline:
+        except OSError as error:
+            if error.errno in _FORBIDDEN or time.monotonic() > deadline:
                 return False
             time.sleep(0.01)
     return True

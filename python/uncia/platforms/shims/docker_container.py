@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 # As part of a program it stands beside what it imports.
 if TYPE_CHECKING or __package__:
-    from uncia.platforms.shims.docker_engine import Engine, EngineError, remove_container
+    from uncia.platforms.shims.docker_engine import (
+        Engine,
+        EngineError,
+        RefusedError,
+        remove_container,
+    )
+    from uncia.platforms.shims.native_host import MOST_BODY
 else:
-    from docker_engine import Engine, EngineError, remove_container
+    from docker_engine import Engine, EngineError, RefusedError, remove_container
+    from native_host import MOST_BODY
 
 READY_TIMEOUT_S = 60.0
 POLL_S = 0.005
@@ -54,10 +61,11 @@ class Log:
             self.spans.append(row | {"invocation": invocation})
         return end
 
-    def problem(self, error: OSError) -> None:
+    def problem(self, error: OSError | str) -> None:
         """Count a sentence on what went wrong."""
+        sentence = str(error).rstrip(".")
         with self.lock:
-            self.problems[str(error)] = self.problems.get(str(error), 0) + 1
+            self.problems[sentence] = self.problems.get(sentence, 0) + 1
 
     def invocation(self, name: str | None, headers: Mapping[str, Any], outcome: str) -> None:
         """Note an invocation, unless nobody measures it: then it has no name."""
@@ -108,11 +116,14 @@ class Container:
         self.lock = threading.RLock()
         self.idle_since = 0.0
         self.is_paused = self.is_removed = False
+        """Whether it is paused: or may be, when nothing is known of what came of the request."""
         self.began = time.time_ns()
         self.initialized: int | None = None
         self.ended: int | None = None
         self.reason: str | None = None
         self.group: str | None = None
+        self.fault: str | None = None
+        """What was wrong with its last answer, if there was one."""
         self.served = 0
         self.idle: list[list[int]] = []
         """From when until when it served nothing; the last one may go on, and has no end."""
@@ -149,7 +160,11 @@ class Container:
                 raise NotServedError("the platform ends")
             query = {"name": self.name}
             body = self.config["container"]
-            self.id = self.engine.ask("POST", "/containers/create", body, query)["Id"]
+            created = self.engine.ask("POST", "/containers/create", body, query)
+            self.id = created["Id"]
+        # Such as of a limit that the kernel does not have, and that is left out.
+        for warning in created.get("Warnings") or []:
+            self.log.problem(str(warning))
         at = self.log.span("create", self.began, self.id, invocation)
         self.engine.ask("POST", f"/containers/{self.id}/start")
         at = self.log.span("start", at, self.id, invocation)
@@ -168,7 +183,7 @@ class Container:
         while time.monotonic() < deadline:
             if address is None:
                 shown = self.engine.ask("GET", f"/containers/{self.id}/json")
-                self.group = group_of(shown["State"].get("Pid") or 0)
+                self.group = group_of(shown["State"].get("Pid") or 0, self.id)
                 address = self.address(shown)
             if address is not None and self.reach(address, deadline):
                 return
@@ -208,6 +223,7 @@ class Container:
     def ask(self, order: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
         """The answer; None if none comes in time, or the container has ended."""
         assert self.socket is not None, "it has started"
+        self.fault = None
         self.socket.settimeout(timeout_s)
         try:
             self.socket.sendall(json.dumps(order).encode() + b"\n")
@@ -215,12 +231,15 @@ class Container:
             return None
         answer = self.line(timeout_s)
         # What a function may have written to the connection itself is none.
-        return answer if answer is not None and "started" in answer else None
+        if answer is not None and not is_answer(answer):
+            self.fault = "the container wrote what is no answer of its function"
+            return None
+        return answer
 
     def line(self, timeout_s: float) -> dict[str, Any] | None:
         """What it says next; None as in `ask`."""
         assert self.socket is not None, "it is connected"
-        deadline, parts = time.monotonic() + timeout_s, [b""]
+        deadline, parts, length = time.monotonic() + timeout_s, [b""], 0
         while not parts[-1].endswith(b"\n"):
             self.socket.settimeout(max(0.001, deadline - time.monotonic()))
             try:
@@ -230,11 +249,19 @@ class Container:
             if not part or time.monotonic() > deadline:
                 return None
             parts.append(part)
+            length += len(part)
+            # What never ends its line would be held until this process has no memory.
+            if length > MOST_BODY:
+                self.fault = f"the container's answer is longer than {MOST_BODY} bytes"
+                return None
         try:
             document = json.loads(b"".join(parts))
         except (ValueError, RecursionError):
-            return None
-        return document if isinstance(document, dict) else None
+            document = None
+        if isinstance(document, dict):
+            return document
+        self.fault = "the container wrote a line that is no object of JSON"
+        return None
 
     def begins(self) -> None:
         """An invocation begins."""
@@ -252,9 +279,15 @@ class Container:
         Raises:
             EngineError: the Engine does not.
         """
-        if not self.is_paused and not self.is_removed:
+        if self.is_paused or self.is_removed:
+            return
+        # Before the request: if its answer is lost, the container may be paused all the same.
+        self.is_paused = True
+        try:
             self.engine.ask("POST", f"/containers/{self.id}/pause")
-            self.is_paused = True
+        except RefusedError as error:
+            self.is_paused = "already paused" in error.message
+            raise
 
     def thaw(self, invocation: str | None) -> bool:
         """Let it go on for an invocation, if it is paused; returns whether it was.
@@ -265,7 +298,15 @@ class Container:
         if not self.is_paused:
             return False
         began = time.time_ns()
-        self.engine.ask("POST", f"/containers/{self.id}/unpause")
+        try:
+            self.engine.ask("POST", f"/containers/{self.id}/unpause")
+        except RefusedError as error:
+            # The pause whose answer was lost may have come to nothing; the status is Docker's, or
+            # Podman's.
+            if error.status not in (409, 500) or "not paused" not in error.message:
+                raise
+            self.is_paused = False
+            return False
         self.is_paused = False
         self.log.span("thaw", began, self.id, invocation)
         return True
@@ -292,6 +333,8 @@ class Container:
 
     def ending(self) -> tuple[str, str]:
         """Why it gave no answer: the end's reason, and a sentence."""
+        if self.fault is not None:
+            return "crash", self.fault
         deadline = time.monotonic() + EXIT_S
         try:
             state = self.state()
@@ -343,20 +386,34 @@ def frames(content: bytes) -> Iterator[bytes]:
         at += 8 + size
 
 
-def group_of(pid: int) -> str | None:
-    """A process' control group, by its path in the mounted tree; None if it is not seen here.
+def is_answer(document: Mapping[str, Any]) -> bool:
+    """Whether it is an answer as the shims write them: times, and a result or what was raised."""
+    # True is an int, too, and no time.
+    if any(type(document.get(key)) is not int for key in ("started", "ended", "user", "system")):
+        return False
+    if "type" not in document:
+        return "result" in document
+    return all(isinstance(document.get(key), str) for key in ("type", "message"))
 
-    That of version 2, if it is in one, else that which counts its memory or CPU time.
+
+def group_of(pid: int, container: str) -> str | None:
+    """The control group of a container, by its path in the mounted tree; None if it is not seen.
+
+    Args:
+        pid: of its first process, as its Engine numbers processes: here it may be another's.
+        container: its id, which the name of its group has in it: `ID`, `docker-ID.scope` or
+            `libpod-ID.scope`, of which Podman has the process in a group below.
     """
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    groups: dict[str, str] = {}
     for line in lines:
-        _, controllers, path = line.split(":", 2)
-        groups |= dict.fromkeys(controllers.split(","), path)
-    for controller in ("", "memory", "cpuacct", "cpu"):
-        if groups.get(controller, "/") != "/":
-            return groups[controller]
+        names = line.split(":", 2)[2].split("/")
+        # What is not below this process' root is not mounted here.
+        if ".." in names:
+            continue
+        for count, name in enumerate(names, 1):
+            if container in name:
+                return "/".join(names[:count])
     return None

@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import socket
+import time
 import urllib.parse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ TIMEOUT_S = 60.0
 """Between two bytes of an answer."""
 MOST_ANSWER = 64 << 20
 BLOCK = 1 << 16
+_ROOM_S = 0.01
+"""Between two attempts to connect to an Engine whose queue of connections is full."""
 _START = "Start it (systemctl start docker), or name its socket: DOCKER_HOST, or the option socket."
 
 
@@ -44,6 +47,7 @@ class _Connection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("docker", timeout=timeout_s)
         self._path = Path(path).absolute()
+        self._timeout_s = timeout_s
 
     def connect(self) -> None:
         """Connect, by way of the socket's folder, since an address has room for 107 bytes."""
@@ -52,14 +56,29 @@ class _Connection(http.client.HTTPConnection):
         try:
             near = Path(f"/proc/self/fd/{folder}")
             is_linux = near.exists()
-            connection.settimeout(self.timeout)
-            connection.connect(str(near / self._path.name if is_linux else self._path))
+            connection.settimeout(self._timeout_s)
+            self._await(connection, str(near / self._path.name if is_linux else self._path))
         except BaseException:
             connection.close()
             raise
         finally:
             os.close(folder)
         self.sock = connection
+
+    def _await(self, connection: socket.socket, address: str) -> None:
+        """Connect as soon as there is room for it."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                connection.connect(address)
+            except BlockingIOError as error:
+                # A socket with a time limit does not wait by itself for a place in the queue.
+                if time.monotonic() > deadline:
+                    message = f"it took no connection for {self._timeout_s:g} s"
+                    raise TimeoutError(message) from error
+                time.sleep(_ROOM_S)
+            else:
+                return
 
 
 class Engine:

@@ -12,7 +12,7 @@ Configuration: the ``socket`` of the Engine; the ``function``; ``prefix`` of con
 ``container`` as the Engine creates one, which serves at ``port``; whether to ``connect`` to its
 ``address`` or to the ``port`` that the Engine publishes; ``concurrency``, the most containers;
 whether those that ``idle`` are ``live`` or ``paused``; ``keep_alive`` in s, after which they are
-removed, or null; ``timeout`` in s; and ``allocated``, columns of rows.
+removed (0: each serves one request), or null; ``timeout`` in s; and ``allocated``, columns of rows.
 """
 
 import collections
@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 # As a program it stands beside what it imports.
@@ -61,13 +62,15 @@ class Pool:
         self.numbers = 0
         self.has_ended = False
         self.workers = concurrent.futures.ThreadPoolExecutor(REMOVERS)
-        if config["keep_alive"] is not None:
+        # With 0 s nothing is idle: see `give`.
+        if config["keep_alive"]:
             threading.Thread(target=self.sweep, daemon=True).start()
 
     def take(self) -> Container | None:
         """A container, when it is this caller's turn; None: it is to start one."""
         with self.lock:
-            if self.idle:
+            # Where what was used last is too old, all is, and about to be removed.
+            if self.idle and not self.is_old(self.idle[-1]):
                 return self.idle.pop()
             if self.places:
                 self.places -= 1
@@ -79,6 +82,11 @@ class Pool:
     def give(self, container: Container | None) -> None:
         """Give a container back, or the place of one that is gone."""
         with self.lock:
+            is_spent = self.config["keep_alive"] == 0 and not self.has_ended
+            if container is not None and is_spent:
+                # Whoever waits has a fresh one, and its place only when this one is gone.
+                self.later(self.drop, container)
+                return
             if self.waiting:
                 self.waiting.popleft().put(container)
                 return
@@ -87,8 +95,21 @@ class Pool:
                 return
             container.idle_since = time.monotonic()
             self.idle.append(container)
-        if self.config["idle"] == "paused" and not self.has_ended:
-            self.workers.submit(self.pause, container)
+            if self.config["idle"] == "paused":
+                self.later(self.pause, container)
+
+    def later(self, what: Callable[[Container], None], container: Container) -> None:
+        """Have a worker do something with a container; its caller has the lock.
+
+        After the end there are no workers, and all containers are removed.
+        """
+        if not self.has_ended:
+            self.workers.submit(what, container)
+
+    def is_old(self, container: Container) -> bool:
+        """Whether a container has been idle for too long."""
+        keep_alive = self.config["keep_alive"]
+        return keep_alive is not None and container.idle_since <= time.monotonic() - keep_alive
 
     def pause(self, container: Container) -> None:
         """Pause a container, unless it serves again."""
@@ -105,11 +126,10 @@ class Pool:
         """Remove what has been idle for too long, until the end."""
         while not self.has_ended:
             with self.lock:
-                before = time.monotonic() - self.config["keep_alive"]
-                old = [it for it in self.idle if it.idle_since <= before]
+                old = [it for it in self.idle if self.is_old(it)]
                 self.idle = [it for it in self.idle if it not in old]
-            for container in old:
-                self.workers.submit(self.drop, container)
+                for container in old:
+                    self.later(self.drop, container)
             time.sleep(SWEEP_S)
 
     def drop(self, container: Container) -> None:
@@ -167,6 +187,12 @@ class Pool:
                 self.end_one(container, "crash")
             self.log.invocation(invocation, {}, "function_error")
             return 503, {}, unanswered("NotStarted", str(error))
+        except BaseException:
+            # Nobody else knows of the container, which would stay beside the next one.
+            if container is not None:
+                self.end_one(container, "crash")
+            self.log.invocation(invocation, {}, "function_error")
+            raise
         finally:
             self.give(kept)
 

@@ -45,7 +45,7 @@ async function call(handler, event, given) {
     });
     answer = { result: JSON.stringify(result === undefined ? null : result) };
   } catch (error) {
-    answer = { type: error && error.name || "Error", message: String(error && error.message || error) };
+    answer = { type: String(error && error.name || "Error"), message: String(error && error.message || error) };
   }
   const used = process.cpuUsage(before);
   const ended = unixNs();

@@ -130,6 +130,63 @@ def test_chains_layers_and_servers_run_on_workers(controller: Platform, join: Jo
     assert response.read() == body[::-1]
 
 
+# Takes no connections any more once a GET came, and runs on. A connection is for one request.
+DEAF = """
+import http.server, os, threading
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.server.shutdown()
+        self.server.socket.close()
+        self.answer(b"deaf")
+
+    def do_POST(self):
+        self.answer(self.rfile.read(int(self.headers.get("content-length") or 0)))
+
+http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
+threading.Event().wait()
+"""
+
+
+def test_a_body_that_went_to_an_instance_that_ended_is_not_taken_for_an_empty_one(
+    controller: Platform, join: Join
+) -> None:
+    join(controller, "a")
+    controller.create(
+        "f", {"server.py": DEAF}, Handler="server.py", Tags={"uncia:architecture": "http"}
+    )
+    url = controller.client.create_function_url_config(FunctionName="f", AuthType="NONE")
+    path = url["FunctionUrl"].removeprefix(controller.url)
+
+    def ask(method: str, body: bytes | None = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(controller.address, timeout=scaled(60))
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+    body = b"0123456789" * 20_000
+    assert ask("POST", body) == (200, body)
+    assert ask("GET") == (200, b"deaf")
+    # A small body is kept, and goes to another instance.
+    assert ask("POST", b"small") == (200, b"small")
+    assert ask("GET") == (200, b"deaf")
+    status, text = ask("POST", body)
+    assert status == 502, text[:100]
+    assert b"the request's body went to an instance that ended" in text
+    row = log(controller)[-1]
+    assert (row["outcome"], row["worker"]) == ("function_error", "a")
+    assert "the request's body went to an instance that ended" in row["error"]
+    # The instance that could not be sent it is none the worse.
+    assert ask("POST", body) == (200, body)
+    assert {row["end_reason"] for row in log(controller, "instances")} == {"exit", None}
+
+
 def is_frozen(state: Path) -> bool:
     """Whether one of the instances is, in whichever hierarchy the kernel freezes."""
     groups = cgroups(state)

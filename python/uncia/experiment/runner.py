@@ -441,7 +441,10 @@ class Execution:
             platform.close()
 
     def _note_events(self, platform: Platform) -> list[str]:
-        """Warn of events that end with their functions, and have no rows; returns what failed."""
+        """Warn of events that end with their functions, without rows for what was to follow.
+
+        Returns what failed.
+        """
         try:
             unserved = platform.unserved_events()
         except UnciaError as error:
@@ -449,7 +452,7 @@ class Execution:
         if unserved:
             warning = (
                 f"{plural(unserved, 'event')} that functions left for each other had not ended when"
-                " the functions were removed: dropped, without a row."
+                " the functions were removed: what was still to run was dropped, without a row."
             )
             self.description.warnings.append(warning)
             self.reporter.note(f"Warning: {warning}")

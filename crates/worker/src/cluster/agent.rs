@@ -1,10 +1,9 @@
 //! A worker that joins a controller, and starts the instances that it asks for.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +21,7 @@ pub use super::uplink::JoinError;
 
 use super::ahead::{Ahead, Next};
 use super::frames::{self, Frames};
+use super::instances::{ConnectionId, Instances};
 use super::packages::Packages;
 use super::uplink::{Uplink, token_of};
 use super::websockets::Websockets;
@@ -70,6 +70,13 @@ struct Kept {
     _packages: Vec<Arc<Code>>,
 }
 
+impl Kept {
+    /// Ends it at once.
+    async fn stop(&self) {
+        self.running.stop(Duration::ZERO).await;
+    }
+}
+
 /// Why something that the controller wants is not done.
 enum Refusal {
     /// There is no such instance.
@@ -113,7 +120,7 @@ pub struct Agent {
     host: Arc<Host>,
     services: Services,
     packages: Packages,
-    instances: Mutex<HashMap<String, Arc<Kept>>>,
+    instances: Instances<Kept>,
     websockets: Arc<Websockets>,
     ahead: Ahead,
     /// Whether functions may name their CPUs.
@@ -175,7 +182,7 @@ impl Agent {
             host,
             services: config.services.clone(),
             packages,
-            instances: Mutex::default(),
+            instances: Instances::default(),
             websockets: Arc::default(),
             ahead: Ahead::default(),
             has_cpusets: config.cpusets,
@@ -259,9 +266,10 @@ impl Agent {
 
     async fn converse(self: &Arc<Self>, connection: hyper::upgrade::Upgraded) {
         let agent = self.clone();
+        let id = self.instances.connection();
         let service = service_fn(move |request| {
             let agent = agent.clone();
-            async move { Ok::<_, Infallible>(agent.answer(request).await) }
+            async move { Ok::<_, Infallible>(agent.answer(id, request).await) }
         });
         let connection = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -282,14 +290,19 @@ impl Agent {
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<AnswerBody> {
+    async fn answer(
+        self: Arc<Self>,
+        connection: ConnectionId,
+        request: Request<Incoming>,
+    ) -> Response<AnswerBody> {
         let came = Moment::now();
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let body = request.into_body();
         let done = match parts.as_slice() {
             ["instances"] => {
-                self.start_instance(body, came).await.map(AnswerBody::from).map_err(Refusal::from)
+                let started = self.start_instance(connection, body, came).await;
+                started.map(AnswerBody::from).map_err(Refusal::from)
             }
             ["instances", id, "serve"] => self.invoke(id, body, came).await,
             ["instances", id, "websocket"] => self.invoke_websocket(id, body, came).await,
@@ -319,7 +332,12 @@ impl Agent {
         response
     }
 
-    async fn start_instance(&self, body: Incoming, came: Moment) -> Result<Bytes, String> {
+    async fn start_instance(
+        &self,
+        connection: ConnectionId,
+        body: Incoming,
+        came: Moment,
+    ) -> Result<Bytes, String> {
         let StartRequest { mut spec, package, layers } = wire::decode(body).await?;
         if let Some(refusal) = self.services.refusal(spec.reach) {
             return Err(refusal);
@@ -341,9 +359,10 @@ impl Agent {
         let fetched = ("package".to_owned(), began, Moment::now());
         let id = spec.id.clone();
         let next = InstanceSpec { id: String::new(), ..spec.clone() };
-        self.ahead.begin(&next.function);
+        let forget = |function: &str| InstanceHost::forget(&self.host, function);
+        let start = self.ahead.begin(&next.function, forget);
         let started = InstanceHost::start(&self.host, WorkerId(0), spec).await;
-        match self.ahead.end(&next.function) {
+        match start.end() {
             // The next start of this function finds ready what can be.
             Next::Expect => InstanceHost::expect(&self.host, next),
             Next::Forget => InstanceHost::forget(&self.host, &next.function),
@@ -355,7 +374,11 @@ impl Agent {
             Ok(running) => {
                 cgroup = running.cgroup();
                 let kept = Kept { running, _packages: packages };
-                self.lock().insert(id, Arc::new(kept));
+                if let Err(late) = self.instances.insert(connection, id, kept) {
+                    // Nobody would ever have it end. Not here, where nobody waits for an answer any more.
+                    tokio::spawn(async move { late.stop().await });
+                    return Err("the connection that it was asked for by has ended".to_owned());
+                }
                 None
             }
             Err(error) => Some(error),
@@ -448,7 +471,7 @@ impl Agent {
             }
             ["exited"] => {
                 running.exited().await;
-                self.lock().remove(id);
+                self.instances.remove(id);
                 Ok(())
             }
             [how @ ("stop" | "retire"), grace] => {
@@ -458,7 +481,7 @@ impl Agent {
                 } else {
                     running.stop(grace).await;
                 }
-                self.lock().remove(id);
+                self.instances.remove(id);
                 Ok(())
             }
             _ => return Err(format!("a worker cannot {what:?} an instance").into()),
@@ -476,19 +499,13 @@ impl Agent {
     }
 
     fn instance(&self, id: &str) -> Result<Arc<Kept>, Refusal> {
-        self.lock().get(id).cloned().ok_or(Refusal::Missing)
+        self.instances.get(id).ok_or(Refusal::Missing)
     }
 
     async fn stop_all(&self) {
-        let instances: Vec<_> = self.lock().drain().map(|(_, kept)| kept).collect();
-        for instance in instances {
-            instance.running.stop(Duration::ZERO).await;
+        for instance in self.instances.end_connection() {
+            instance.stop().await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Kept>>> {
-        // The map is whole after every statement, so a panic elsewhere does not spoil it.
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,13 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::{Builder, Connection, SendRequest};
+use hyper::rt::{Read, Write};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use uncia_clock::Moment;
 use uncia_policy::{Resources, WorkerId};
 
@@ -31,9 +33,14 @@ use crate::store::Registry;
 /// How often a silent worker is asked whether it is there, and how long it may take to say so.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a worker may have sent of an answer that its client does not read. Hundreds of such answers leave
-/// room on the connection for all others.
+/// What a worker may have sent of an answer that its client does not read.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+/// The same of all answers: the most that HTTP/2 knows, since what is full of it stalls whatever else the worker
+/// says.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
+/// Answers of a worker that may wait for their clients at a time. Half of the connection's window is left for all
+/// that is read at once.
+const MAX_BEHIND: usize = 4096;
 /// Within this time a connection that has broken is known to have.
 const NOTICE: Duration = Duration::from_millis(500);
 
@@ -45,6 +52,8 @@ pub(crate) struct Member {
     about: Introduction,
     joined_unix_ms: i64,
     requests: SendRequest<AnswerBody>,
+    /// Has a permit for each answer that may wait for its client.
+    behind: Semaphore,
     gone: watch::Sender<bool>,
     is_draining: watch::Sender<bool>,
 }
@@ -116,6 +125,20 @@ impl Member {
             done = done => Ok(done),
             _ = gone.wait_for(|gone| *gone) => Err(AskError::Failed(self.farewell())),
         }
+    }
+
+    /// Waits until a client has taken a piece of its answer, while what follows waits on the connection; None if so
+    /// many wait for theirs that one more could stall all that the worker says.
+    pub(super) async fn while_behind<T>(&self, taken: impl Future<Output = T>) -> Option<T> {
+        let mut taken = pin!(taken);
+        tokio::select! {
+            biased;
+            done = taken.as_mut() => return Some(done),
+            // Most clients take it at once.
+            () = std::future::ready(()) => {}
+        }
+        let _place = self.behind.try_acquire().ok()?;
+        Some(taken.await)
     }
 
     /// The same in the forms of [`wire`].
@@ -246,17 +269,8 @@ impl Members {
         connection: Upgraded,
         dispatcher: &Dispatcher,
     ) {
-        let io = TokioIo::new(TokioIo::new(connection));
-        let handshake = Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .keep_alive_interval(HEARTBEAT)
-            .keep_alive_timeout(HEARTBEAT_TIMEOUT)
-            .keep_alive_while_idle(true)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(64 << 20)
-            .handshake(io)
-            .await;
-        let Ok((requests, connection)) = handshake else { return };
+        let connected = connect(TokioIo::new(TokioIo::new(connection))).await;
+        let Ok((requests, connection)) = connected else { return };
         let id = {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let id = WorkerId(*next);
@@ -267,7 +281,9 @@ impl Members {
         let (is_draining, _) = watch::channel(false);
         let capacity = about.capacity();
         let joined_unix_ms = clock::unix_ns() / 1_000_000;
-        let member = Arc::new(Member { about, joined_unix_ms, requests, gone, is_draining });
+        let behind = Semaphore::new(MAX_BEHIND);
+        let member = Member { about, joined_unix_ms, requests, behind, gone, is_draining };
+        let member = Arc::new(member);
         {
             let mut members = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
             if members.values().any(|it| it.name() == member.name()) {
@@ -397,9 +413,97 @@ impl Members {
     }
 }
 
+/// Asks a worker by its connection.
+async fn connect<T: Read + Write + Unpin + Send + 'static>(
+    io: T,
+) -> hyper::Result<(SendRequest<AnswerBody>, Connection<T, AnswerBody, TokioExecutor>)> {
+    Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(HEARTBEAT)
+        .keep_alive_timeout(HEARTBEAT_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .handshake(io)
+        .await
+}
+
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+
+    use http::Response;
+    use http_body_util::Full;
+    use hyper::service::service_fn;
+    use tokio::io::DuplexStream;
+    use tokio::time::{sleep, timeout};
+
     use super::*;
+
+    /// A worker that sends 512 KiB unless asked for `/short`.
+    async fn member() -> Member {
+        let (controller, worker) = tokio::io::duplex(1 << 20);
+        let long = Bytes::from(vec![0; 512 << 10]);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let is_short = request.uri().path() == "/short";
+            let body = if is_short { Bytes::from_static(b"short") } else { long.clone() };
+            async move { Ok::<_, Infallible>(Response::new(Full::new(body))) }
+        });
+        let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .max_concurrent_streams(1000)
+            .serve_connection(TokioIo::new(worker), service);
+        tokio::spawn(serving);
+        let connected = connect::<TokioIo<DuplexStream>>(TokioIo::new(controller)).await;
+        let (requests, connection) = connected.unwrap();
+        tokio::spawn(connection);
+        let about = Introduction {
+            name: "a".to_owned(),
+            version: String::new(),
+            cpu: None,
+            memory: None,
+            max_instances: 1,
+        };
+        Member {
+            about,
+            joined_unix_ms: 0,
+            requests,
+            behind: Semaphore::new(1),
+            gone: watch::Sender::new(false),
+            is_draining: watch::Sender::new(false),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hundreds_of_answers_that_nobody_reads_leave_room_for_others() {
+        let member = member().await;
+        let mut unread = Vec::new();
+        for _ in 0..300 {
+            unread.push(member.ask("/long", Bytes::new()).await.unwrap());
+        }
+        // Time stands still while anything is on its way.
+        sleep(Duration::from_secs(1)).await;
+        let short = async {
+            member.ask("/short", Bytes::new()).await.unwrap().collect().await.unwrap().to_bytes()
+        };
+        assert_eq!(timeout(Duration::from_secs(60), short).await.expect("it passes"), "short");
+        // And none of them is lost.
+        let long = unread.pop().unwrap().collect().await.unwrap().to_bytes();
+        assert_eq!(long.len(), 512 << 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_answers_wait_for_their_clients() {
+        let member = member().await;
+        let moment = Duration::from_secs(1);
+        {
+            let mut first = pin!(member.while_behind(pending::<()>()));
+            assert!(timeout(moment, first.as_mut()).await.is_err(), "it waits");
+            assert_eq!(member.while_behind(pending::<()>()).await, None);
+            assert_eq!(member.while_behind(std::future::ready(7)).await, Some(7), "it need not");
+        }
+        assert_eq!(member.while_behind(sleep(moment)).await, Some(()));
+    }
 
     #[test]
     fn what_workers_had_room_for_is_remembered() {

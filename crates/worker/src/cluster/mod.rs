@@ -12,12 +12,14 @@
 //! | [`members`] | the workers, as the controller reaches them |
 //! | [`remote`] | an instance on one of them |
 //! | [`agent`] | a worker that has joined |
+//! | [`instances`] | what runs there |
 //! | [`uplink`] | how that reaches its controller |
 //! | [`websockets`] | bytes that pass both ways |
 
 mod agent;
 mod ahead;
 mod frames;
+mod instances;
 mod members;
 mod packages;
 mod remote;

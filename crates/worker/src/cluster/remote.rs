@@ -23,6 +23,10 @@ use crate::passage::ClientGone;
 const MAX_BODY_BYTES: usize = 32 << 20;
 /// What a client has beyond the request's time to take what was sent of the answer.
 const PASSING: Duration = Duration::from_secs(1);
+/// How a request of a server ends without its answer.
+const CLOSED: &str = "the client closed the connection";
+const CUT_OFF: &str = "the client took nothing of its answer while thousands of others on its worker took nothing \
+                       of theirs, and was cut off";
 /// No idle CPU time is known.
 const UNKNOWN: i64 = i64::MIN;
 
@@ -82,6 +86,10 @@ impl RemoteInstance {
         if self.member.is_gone() {
             return lost(Moment::now(), false, self.member.farewell());
         }
+        if *self.ended.borrow() {
+            // Before its body is read, which is there only once.
+            return missing(Moment::now());
+        }
         let payload = match timeout(request.timeout, whole(&request)).await {
             Ok(Ok(payload)) => payload,
             Ok(Err(outcome)) => return refused(outcome),
@@ -91,17 +99,16 @@ impl RemoteInstance {
         let sent = Moment::now();
         let serve = ServeRequest::of(&request, payload);
         match self.serve(&serve, request.passage.as_deref(), request.timeout).await {
-            Ok(None) => {
-                let sentence = "the client closed the connection";
+            Ok(Err(sentence)) => {
                 let outcome = Outcome::ClientGone(sentence.into());
                 Reply { outcome, ..lost(sent, true, String::new()) }
             }
-            Ok(Some(answer)) => {
+            Ok(Ok(answer)) => {
                 self.note_idle_cpu(answer.idle_cpu);
                 answer.translated(sent, Moment::now())
             }
             // It had ended before: no code of the function has seen the request.
-            Err(AskError::Missing) => lost(sent, false, "the instance had ended".to_owned()),
+            Err(AskError::Missing) => missing(sent),
             Err(_) if self.member.is_gone_soon().await => lost(sent, true, self.member.farewell()),
             Err(AskError::Busy(error) | AskError::Failed(error)) => {
                 // Nobody would know of it any more.
@@ -112,14 +119,14 @@ impl RemoteInstance {
         }
     }
 
-    /// Passes on what the instance answers; none if its client has gone, and it is a server: that ends with
-    /// its client, where a function goes on.
+    /// Passes on what the instance answers; a sentence if its client has gone, and it is a server: that ends
+    /// with its client, where a function goes on.
     async fn serve(
         &self,
         request: &ServeRequest,
         passage: Option<&Passage>,
         limit: Duration,
-    ) -> Result<Option<ServeAnswer>, AskError> {
+    ) -> Result<Result<ServeAnswer, &'static str>, AskError> {
         let body = wire::encode(request).map_err(AskError::Failed)?;
         let is_websocket = passage.is_some_and(Passage::is_websocket);
         let (what, body, to_worker) = if is_websocket {
@@ -140,8 +147,9 @@ impl RemoteInstance {
         let beginning = match (beginning, passage, to_worker) {
             (Some(it), Some(passage), Some(to_worker)) if is_switched(&it) => {
                 let member = &self.member;
-                return websockets::pass(member, &mut frames, it, passage, to_worker, deadline)
-                    .await;
+                let passed =
+                    websockets::pass(member, &mut frames, it, passage, to_worker, deadline);
+                return Ok(passed.await?.ok_or(CLOSED));
             }
             (beginning, ..) => beginning,
         };
@@ -151,7 +159,7 @@ impl RemoteInstance {
         if let Some((passage, it)) = passage.zip(beginning) {
             match passage.begin(it.answer.status, it.answer.headers, it.announced) {
                 Ok(pieces) => client = Some((passage, pieces)),
-                Err(ClientGone) if self.is_server => return Ok(None),
+                Err(ClientGone) if self.is_server => return Ok(Err(CLOSED)),
                 Err(ClientGone) => {}
             }
         }
@@ -161,7 +169,9 @@ impl RemoteInstance {
                 // It need not wait for a piece that may never come.
                 Some((_, pieces)) => tokio::select! {
                     piece = next => piece?,
-                    () = pieces.closed(), if self.is_server && left > 0 => return Ok(None),
+                    () = pieces.closed(), if self.is_server && left > 0 => {
+                        return Ok(Err(CLOSED));
+                    }
                 },
                 None => next.await?,
             };
@@ -169,15 +179,17 @@ impl RemoteInstance {
             if piece.is_empty() {
                 drop(client);
                 let answer = self.member.unless_gone(frames.read()).await?;
-                return answer.map(Some).map_err(AskError::Failed);
+                return answer.map(Ok).map_err(AskError::Failed);
             }
             let Some((passage, pieces)) = &client else { continue };
             let bytes = piece.len();
             left = left.saturating_sub(bytes as u64);
-            match timeout_at(deadline, pieces.send(piece)).await {
-                Ok(Ok(())) => passage.count_sent(bytes),
-                Ok(Err(_)) if self.is_server => return Ok(None),
-                Ok(Err(_)) | Err(_) => client = None,
+            let taken = timeout_at(deadline, pieces.send(piece));
+            match self.member.while_behind(taken).await {
+                Some(Ok(Ok(()))) => passage.count_sent(bytes),
+                Some(Ok(Err(_))) if self.is_server => return Ok(Err(CLOSED)),
+                None if self.is_server => return Ok(Err(CUT_OFF)),
+                Some(Ok(Err(_)) | Err(_)) | None => client = None,
             }
         }
     }
@@ -218,6 +230,11 @@ impl RemoteInstance {
     }
 }
 
+/// The reply to a request for an instance that had ended: another may try.
+fn missing(sent: Moment) -> Reply {
+    lost(sent, false, "the instance had ended".to_owned())
+}
+
 /// The reply to a request that no instance was given.
 fn refused(outcome: Outcome) -> Reply {
     let now = Moment::now();
@@ -226,12 +243,20 @@ fn refused(outcome: Outcome) -> Reply {
 
 /// The payload, with the body of a request that has not been read yet.
 async fn whole(request: &Request) -> Result<Bytes, Outcome> {
-    let Some(passage) = &request.passage else { return Ok(request.payload.clone()) };
+    let passage = request.passage.as_ref().filter(|passage| passage.has_body());
+    let Some(passage) = passage else { return Ok(request.payload.clone()) };
     let refuse = |status, message: &'static str| {
         let body = Some(Bytes::from_static(message.as_bytes()));
         Outcome::Answered(Box::new(HttpAnswer { status, headers: HeaderMap::new(), body }))
     };
-    let Some(body) = passage.take_body() else { return Ok(request.payload.clone()) };
+    let Some(body) = passage.take_body() else {
+        // Another instance would take an empty one for what the client has sent.
+        let error = serde_json::json!({
+            "errorType": "Server.Unanswered",
+            "errorMessage": "the request's body went to an instance that ended",
+        });
+        return Err(Outcome::FunctionError(error.to_string().into()));
+    };
     match http_body_util::Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
@@ -240,5 +265,46 @@ async fn whole(request: &Request) -> Result<Bytes, Outcome> {
             Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, message))
         }
         Err(_) => Err(Outcome::ClientGone("the client broke off the request's body".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::Full;
+    use hyper::body::Incoming;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_another_instance_was_sent_is_not_taken_for_an_empty_one() {
+        let (client, server) = tokio::io::duplex(1 << 10);
+        let service = service_fn(|request: http::Request<Incoming>| async move {
+            let passage = Arc::new(Passage::new().0.with_body(request.into_body()));
+            let request = Request { passage: Some(passage), ..Request::default() };
+            assert_eq!(whole(&request).await, Ok(Bytes::from_static(b"body")));
+            let again = whole(&request).await;
+            assert!(matches!(&again, Err(Outcome::FunctionError(_))), "{again:?}");
+            Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::default()))
+        });
+        let serving = hyper::server::conn::http1::Builder::new();
+        tokio::spawn(serving.serve_connection(TokioIo::new(server), service));
+        let connected = hyper::client::conn::http1::handshake(TokioIo::new(client)).await;
+        let (mut requests, connection) = connected.unwrap();
+        tokio::spawn(connection);
+        let body = Full::<Bytes>::from("body");
+        let answer = requests.send_request(http::Request::post("/").body(body).unwrap()).await;
+        assert_eq!(answer.unwrap().status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn what_comes_without_a_body_of_its_own_has_its_payload() {
+        let passage = Some(Arc::new(Passage::new().0));
+        let request = Request { payload: Bytes::from_static(b"{}"), passage, ..Request::default() };
+        assert_eq!(whole(&request).await, Ok(Bytes::from_static(b"{}")));
+        assert_eq!(whole(&request).await, Ok(Bytes::from_static(b"{}")));
     }
 }

@@ -231,7 +231,8 @@ pub(super) async fn pass(
             if !takes {
                 continue;
             }
-            takes = matches!(timeout_at(deadline, to_client.write_all(&piece)).await, Ok(Ok(())));
+            let taken = timeout_at(deadline, to_client.write_all(&piece));
+            takes = matches!(member.while_behind(taken).await, Some(Ok(Ok(()))));
             if takes {
                 passage.count_sent(piece.len());
             } else {

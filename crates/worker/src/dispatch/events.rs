@@ -172,13 +172,13 @@ impl DelayedEvents {
         (entry.key().0 <= now).then(|| entry.remove())
     }
 
-    /// Drops the events of a function; returns their ids.
-    pub(super) fn remove_function(&mut self, function: &str) -> Vec<i64> {
-        let of_function = |delayed: &Delayed| &*delayed.event.function == function;
-        let of_it = self.by_time.values().filter(|delayed| of_function(delayed));
-        let ids = of_it.map(|delayed| delayed.event.id).collect();
-        self.by_time.retain(|_, delayed| !of_function(delayed));
-        ids
+    /// Takes the events of a function.
+    pub(super) fn take_function(&mut self, function: &str) -> Vec<Delayed> {
+        let all = std::mem::take(&mut self.by_time).into_iter();
+        let (of_it, others): (BTreeMap<_, _>, _) =
+            all.partition(|(_, delayed)| *delayed.event.function == *function);
+        self.by_time = others;
+        of_it.into_values().collect()
     }
 }
 
@@ -252,7 +252,9 @@ mod tests {
         assert_eq!(delayed.next_at(), Some(10 * NS_PER_MS));
         assert!(delayed.pop_due(9 * NS_PER_MS).is_none());
         assert_eq!(delayed.pop_due(10 * NS_PER_MS).unwrap().event.id, 2);
-        assert_eq!(delayed.remove_function("f").len(), 1);
-        assert_eq!(delayed.next_at(), None);
+        delayed.insert(0, 30, QueuedEvent { id: 3, function: Arc::from("g"), ..event() });
+        let taken = delayed.take_function("f");
+        assert_eq!(taken.iter().map(|it| it.event.id).collect::<Vec<_>>(), [1]);
+        assert_eq!(delayed.next_at(), Some(30 * NS_PER_MS));
     }
 }

@@ -18,7 +18,7 @@ use uncia_policy::{
     Decision, Event, FunctionId, InstanceId, Nanos, Rejection, RequestId, Scheduler, WorkerId,
 };
 
-use super::events::{Delayed, DelayedEvents, QueuedEvent};
+use super::events::{Delayed, DelayedEvents, NextAttempt, QueuedEvent};
 use super::hints::HintCounts;
 use super::host::{InstanceHost, Log};
 use super::instances::InstanceState;
@@ -311,7 +311,20 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
             self.function_ids.remove(&function.qualified_name);
             self.host.forget(&function.qualified_name);
         }
-        self.dropped.extend(self.delayed.remove_function(&function.qualified_name));
+        for Delayed { event, unwritten } in self.delayed.take_function(&function.qualified_name) {
+            match unwritten {
+                // It ran, which a row is to say whatever becomes of the event.
+                Some((recorded, next)) => {
+                    let next = match next {
+                        NextAttempt::None => NextAttempt::None,
+                        // It is dropped then, since there is no function.
+                        NextAttempt::AfterMs(_) => NextAttempt::AfterMs(0),
+                    };
+                    self.record_event(event, recorded, next);
+                }
+                None => self.dropped.push(event.id),
+            }
+        }
         let broken = self.events_of_broken.remove(&function.qualified_name).unwrap_or_default();
         self.dropped.extend(broken.iter().map(|event| event.id));
         if let Some(state) = self.functions.get_mut(&function.id) {

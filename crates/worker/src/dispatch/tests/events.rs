@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use uncia_policy::{Capacity, Resources, WorkerId};
@@ -26,6 +27,32 @@ fn deleting_a_function_ends_its_events() {
         let dropped = platform.dispatcher.overview().await.events_dropped;
         assert_eq!(ran + dropped, 20, "each ran or was dropped");
     });
+}
+
+#[test]
+fn what_an_event_ran_has_its_row_though_its_function_is_deleted() {
+    // Whether the log takes the row when the function is deleted, and whether another attempt was to follow.
+    for (refusals, fails) in [(1, false), (1, true), (2, false), (2, true)] {
+        run(async {
+            let platform = Platform::new(12, true, config());
+            platform.log.refusals.store(refusals, Ordering::SeqCst);
+            platform.host.fails.store(fails, Ordering::SeqCst);
+            platform.accept(0, 1).unwrap();
+            while platform.log.refusals.load(Ordering::SeqCst) == refusals {
+                tokio::time::sleep(Duration::from_micros(10)).await;
+            }
+            platform.dispatcher.delete(&platform.functions[0]);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let rows = platform.log.state.lock().unwrap().rows.len();
+            assert_eq!(rows, usize::from(refusals == 1), "at once, if that can be");
+            platform.rest().await;
+            let dropped = platform.dispatcher.overview().await.events_dropped;
+            assert_eq!(dropped, usize::from(fails), "what was to follow");
+            let state = platform.log.state.lock().unwrap();
+            let outcomes: Vec<_> = state.rows.iter().map(|row| &*row.outcome).collect();
+            assert_eq!(outcomes, [if fails { "function_error" } else { "ok" }]);
+        });
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A host and a log that only behave like the real ones: what happens, and when, dice decide.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(super) struct FakeHost {
     pub kept: Arc<Mutex<BTreeSet<String>>>,
     /// So many times instances will not be frozen for now.
     pub refusals: Arc<AtomicU32>,
+    /// Whether functions raise errors.
+    pub fails: Arc<AtomicBool>,
 }
 
 #[derive(Clone)]
@@ -67,6 +69,7 @@ impl FakeHost {
             invocations: Arc::default(),
             kept: Arc::default(),
             refusals: Arc::default(),
+            fails: Arc::default(),
         }
     }
 
@@ -168,18 +171,14 @@ impl RunningInstance for FakeInstance {
                 this.end();
             });
         }
-        if self.host.unlucky(10) {
+        if self.host.fails.load(Ordering::SeqCst) || self.host.unlucky(10) {
             return self.reply(Outcome::FunctionError(Bytes::from_static(b"{}")), true);
         }
         self.reply(Outcome::Ok(request.payload), true)
     }
 
     async fn freeze(&self) -> std::io::Result<()> {
-        let less = |refusals: u32| refusals.checked_sub(1);
-        let refusals = &self.host.refusals;
-        if refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
-            || self.host.unlucky(10)
-        {
+        if is_refused(&self.host.refusals) || self.host.unlucky(10) {
             return Err(std::io::ErrorKind::ResourceBusy.into());
         }
         self.thaw().await
@@ -221,11 +220,19 @@ impl RunningInstance for FakeInstance {
     }
 }
 
+/// Takes one of the refusals that are left.
+fn is_refused(refusals: &AtomicU32) -> bool {
+    let less = |refusals: u32| refusals.checked_sub(1);
+    refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+}
+
 /// A log in memory that refuses a row now and then.
 #[derive(Clone)]
 pub(super) struct FakeLog {
     dice: Dice,
     calm: bool,
+    /// So many rows it refuses next.
+    pub refusals: Arc<AtomicU32>,
     pub state: Arc<Mutex<LogState>>,
 }
 
@@ -238,13 +245,13 @@ pub(super) struct LogState {
 
 impl FakeLog {
     pub(super) fn new(seed: u64, calm: bool) -> Self {
-        Self { dice: Dice::new(seed), calm, state: Arc::default() }
+        Self { dice: Dice::new(seed), calm, refusals: Arc::default(), state: Arc::default() }
     }
 }
 
 impl Log for FakeLog {
     fn invocation(&self, recorded: Arc<Recorded>) -> Result<(), LogError> {
-        if !self.calm && self.dice.once_in(40) {
+        if is_refused(&self.refusals) || !self.calm && self.dice.once_in(40) {
             return Err(LogError::Behind);
         }
         let mut state = self.state.lock().unwrap();

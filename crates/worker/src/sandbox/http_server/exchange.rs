@@ -92,10 +92,12 @@ impl Server {
                 }
             };
             let is_used = connection.is_used;
-            let outgoing = headers::outgoing(request, self.port, token).ok_or_else(|| {
+            let outgoing = headers::outgoing(request, self.port, token);
+            // Also of what cannot be sent, or other instances would be asked for it, and this one taken for ended.
+            started.get_or_insert_with(Moment::now);
+            let outgoing = outgoing.ok_or_else(|| {
                 Trouble::Unanswered("the request's body went to an instance that ended".into())
             })?;
-            started.get_or_insert_with(Moment::now);
             let sent = timeout_at(deadline, self.send(inner, connection, outgoing, request)).await;
             *ended = Some(Moment::now());
             match sent.unwrap_or(Err(Failure::TimeUp)) {

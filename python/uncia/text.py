@@ -1,7 +1,6 @@
-"""Words in messages and in names of files."""
+"""Words in messages."""
 
 import difflib
-import re
 from collections.abc import Iterable
 
 
@@ -23,8 +22,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about a word that is not known: ``, did you mean pmu?``, or nothing."""
     close = nearest(word, known)
     return f", did you mean {close}?" if close else ""
-
-
-def file_name(text: str) -> str:
-    """Write a word, such as the name of a host, as a part of a file's name."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", text)

@@ -91,6 +91,12 @@ def test_an_engine_that_is_there_is_named(host: Sshd, tmp_path: Path) -> None:
     assert code == 0, stderr
     (facts,) = json.loads(stdout)["hosts"].values()
     assert facts["engine"] == path
+    blanks = tmp_path / "two  blanks\tand a tab"
+    blanks.symlink_to(path)
+    code, _, stderr = _run(
+        host, tmp_path / "c", "--for", "300ms", "--json", "--host-engine", str(blanks)
+    )
+    assert code == 0, stderr
     for engine_there, words in (
         ("/no/engine", "there is no program /no/engine there"),
         ("/bin/false", "/bin/false there is no engine that monitors (exit code 1)"),
@@ -130,6 +136,20 @@ def test_a_host_whose_engine_ends_at_once_costs_nobody_elses_rows(
     assert "Traceback" not in stderr
     assert [path.name for path in out.iterdir()] == ["machine.parquet"]
     assert set(record.read(out / "machine.parquet", "machine")["host"].to_pylist()) == {None}
+
+
+def test_hosts_whose_names_differ_in_punctuation_alone_have_rows_each(
+    host: Sshd, tmp_path: Path
+) -> None:
+    with (host.folder / "ssh_config").open("a") as config:
+        config.write(f"Host node.1 node_1\nHostName 127.0.0.1\nPort {host.port}\n")
+    out = tmp_path / "out"
+    code, _, stderr = _run(
+        host, out, "--for", "300ms", "--json", "--host", "ssh://node_1", url="ssh://node.1"
+    )
+    assert code == 0, stderr
+    hosts = record.read(out / "machine.parquet", "machine")["host"].to_pylist()
+    assert set(hosts) == {"node.1", "node_1"}
 
 
 def test_streams_that_others_write_are_left_alone(host: Sshd, tmp_path: Path) -> None:
@@ -301,6 +321,10 @@ def test_addresses_name_machines() -> None:
     assert Address.parse("ssh://me@Node:2222").name == "Node:2222"
     assert Address.parse("ssh://[::1]:22").name == "[::1]:22"
     assert Address.parse("ssh://node/").url == "ssh://node"
+    assert Address.parse("ssh://[FE80::1%Eth0]:22") == Address("FE80::1%Eth0", None, 22)
+    # As RFC 6874 writes it; but a zone may be called 25.
+    assert Address.parse("ssh://me@[fe80::1%25Eth0]").host == "fe80::1%Eth0"
+    assert Address.parse("ssh://[fe80::1%25]").host == "fe80::1%25"
     for wrong in (
         "node",
         "ssh://",

@@ -14,14 +14,16 @@ import pytest
 from patience import scaled
 
 from uncia import engine, record
+from uncia.doctor import programs
 from uncia.doctor.everywhere import Everywhere
-from uncia.doctor.monitors import Asked, Host
+from uncia.doctor.monitors import Asked, Host, Monitors, end_timeout_s, start_timeout_s
 from uncia.doctor.programs import program_checks
 from uncia.errors import UnciaError
 from uncia.experiment import files
 from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
 from uncia.report.monitored import is_bin
+from uncia.suites import lacking
 from uncia.workload import model as workloads
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="monitors are of Linux")
@@ -143,7 +145,9 @@ def test_counters_of_a_made_up_tree_are_rows(tmp_path: Path) -> None:
     asked = [Asked("resctrl", 20_000_000, root=str(tmp_path / "r"))]
     monitors = Everywhere.start(asked, lambda _: stream, time.time_ns())
     time.sleep(0.2)
-    assert monitors.stop() == []
+    assert monitors.stop() == [
+        "monitor resctrl: the processor or kernel does not count mbm_local_bytes"
+    ]
     rows = record.read(stream, "machine").to_pylist()
     values = {row["value"] for row in rows if row["counter"] == "resctrl.llc_occupancy_bytes"}
     assert values == {65536.0}
@@ -154,7 +158,9 @@ def test_counters_of_a_made_up_tree_are_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hosts", [(), (Host("ssh://127.0.0.1:1"),)])
 def test_without_its_limits_a_run_does_not_begin(tmp_path: Path, hosts: tuple[Host, ...]) -> None:
     _tree(tmp_path / "r")
-    asked = Asked("resctrl", root=str(tmp_path / "r"), limits={"ways": 12}, hosts=hosts)
+    groups = ["/uncia-test-absent"]
+    limits = {"ways": 12}
+    asked = Asked("resctrl", root=str(tmp_path / "r"), limits=limits, groups=groups, hosts=hosts)
     with pytest.raises(UnciaError) as error:
         Everywhere.start([asked], lambda _: tmp_path / "rows.arrows", time.time_ns())
     words = "limits cannot be set: 12 ways of the last-level cache are out of range: it has 11"
@@ -163,6 +169,34 @@ def test_without_its_limits_a_run_does_not_begin(tmp_path: Path, hosts: tuple[Ho
         "info",
         "mon_data",
     ]
+
+
+def test_limits_are_of_control_groups(tmp_path: Path) -> None:
+    _tree(tmp_path / "r")
+    asked = Asked("resctrl", root=str(tmp_path / "r"), limits={"ways": 2})
+    with pytest.raises(UnciaError) as error:
+        Everywhere.start([asked], lambda _: tmp_path / "rows.arrows", time.time_ns())
+    assert "the limits of resctrl are of no control group: name some by groups" in str(error.value)
+
+
+def test_control_groups_that_were_never_there_are_told(tmp_path: Path) -> None:
+    if " - cgroup" not in Path("/proc/self/mountinfo").read_text():
+        pytest.skip("no tree of control groups is mounted")
+    _tree(tmp_path / "r")
+    asked = Asked("resctrl", name="cache", root=str(tmp_path / "r"), groups=["/uncia-test-absent"])
+    monitors = Everywhere.start([asked], lambda _: tmp_path / "rows.arrows", time.time_ns())
+    assert monitors.stop() == [
+        "monitor cache: the processor or kernel does not count mbm_local_bytes",
+        "monitor cache: no control group is named /uncia-test-absent: nothing was counted",
+    ]
+
+
+def test_each_program_has_its_time_to_begin_and_to_end() -> None:
+    one = [Asked("command", after=["true"]), Asked("machine")]
+    two = [*one, Asked("bpftrace", program="BEGIN {}")]
+    for limit in (start_timeout_s, end_timeout_s):
+        assert limit(one) - limit([]) >= 60 + 2
+        assert limit(two) - limit([]) == 2 * (limit(one) - limit([]))
 
 
 def test_what_is_not_there_is_a_sentence_and_no_rows(tmp_path: Path) -> None:
@@ -185,6 +219,45 @@ def test_the_doctor_says_what_is_missing() -> None:
     else:
         assert check.status == "missing"
         assert check.finding.startswith("The kernel has no resctrl, ")
+
+
+@pytest.mark.parametrize(
+    ("sentences", "status", "finding"),
+    [
+        ([], "ok", "The last-level cache and the memory's bandwidth are counted."),
+        (
+            ["monitor resctrl: the processor or kernel does not count mbm_local_bytes"],
+            "ok",
+            "are counted. The processor or kernel does not count mbm_local_bytes.",
+        ),
+        (
+            ["monitor resctrl: the processor or kernel does not count llc_occupancy"],
+            "ok",
+            "The memory's bandwidth is counted. The processor or kernel does not count"
+            " llc_occupancy.",
+        ),
+        (
+            [
+                "monitor resctrl: /sys/fs/resctrl/x, which an earlier run left, was removed",
+                "monitor resctrl: the processor or kernel does not count mbm_total_bytes and"
+                " mbm_local_bytes",
+            ],
+            "missing",
+            "The processor or kernel does not count mbm_total_bytes and mbm_local_bytes.",
+        ),
+    ],
+)
+def test_the_doctor_says_what_of_it_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch, sentences: list[str], status: str, finding: str
+) -> None:
+    monitors = Monitors(watching=["resctrl"], sentences=sentences)
+    monkeypatch.setattr(Monitors, "start", lambda *_, **__: monitors)
+    check = programs.resctrl()
+    assert check.status == status
+    assert check.finding.endswith(finding)
+    lacking._of_resctrl.cache_clear()
+    assert bool(lacking._of_resctrl()) == (status != "ok")
+    lacking._of_resctrl.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ def subject(
         for number in range(seconds * rate + 1)
     ]
     run = SimpleNamespace(machine=table(samples, "machine"))
-    return cast(SubjectRows, SimpleNamespace(name="e", invocations=table(requests), run=run))
+    made = table(requests)
+    return cast(SubjectRows, SimpleNamespace(name="e", requests=made, run=run))
 
 
 def figure(name: str, rows: SubjectRows) -> Figure:
@@ -68,6 +69,29 @@ def test_samples_count_for_the_seconds_that_they_lie_in() -> None:
         assert np.allclose(made.draws, made.value or 0)
 
 
+def test_seconds_that_one_sample_tells_of_are_one_block() -> None:
+    taken = [5 * S] * 20
+    ends = np.cumsum(taken) + BEGIN - EARLIER
+    samples = [
+        sample(number, (1 + number % 3) * 5e9, time=int(end), interval=5 * S)
+        for number, end in enumerate(ends)
+    ]
+    wide = figure("memory_bandwidth", subject(samples, seconds=60))
+    assert wide.rows == 12
+    assert wide.value == pytest.approx(2, rel=0.1)
+    assert wide.draws is not None
+    low, high = np.quantile(wide.draws, [0.025, 0.975])
+    assert high - low > 0.5
+    single = [sample(0, 61e9, time=BEGIN + 60 * S, interval=61 * S)]
+    assert "took longer" in figure("memory_bandwidth", subject(single, seconds=60)).why
+
+
+def test_what_was_not_watched_before_or_after_is_no_gap() -> None:
+    watched = [sample(number, 3e6) for number in range(40)]
+    later = [sample(number, 9e9) for number in range(400, 410)]
+    assert figure("memory_bandwidth", subject(watched + later)).value == pytest.approx(0.01)
+
+
 def test_intervals_are_as_wide_as_seconds_differ() -> None:
     rows = subject([sample(number, 6e6 if number % 7 < 3 else 1e6) for number in range(40)])
     draws = figure("memory_bandwidth", rows).draws
@@ -86,6 +110,22 @@ def test_other_rows_are_of_something_else() -> None:
     ]
     value = figure("memory_bandwidth", subject([*whole, *others])).value
     assert value == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_of_several_monitors_one_that_watched_all_the_time_counts(first: int) -> None:
+    whole = [sample(number, 3e6) for number in range(40)]
+    second = [
+        sample(number, 3e6, monitor="again") | {"time": row["time"] - SAMPLE // 3}
+        for number, row in enumerate(whole)
+    ]
+    # The other one began late, or is another that counts the same.
+    value = figure("memory_bandwidth", subject(whole + second[first:])).value
+    assert value == pytest.approx(0.01)
+    value = figure("memory_bandwidth", subject(second + whole[first:])).value
+    assert value == pytest.approx(0.01)
+    without = [row | {"monitor": None} for row in whole]
+    assert figure("memory_bandwidth", subject(without)).value == pytest.approx(0.01)
 
 
 def test_a_lost_sample_is_in_the_next_ones_interval() -> None:

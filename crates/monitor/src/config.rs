@@ -207,6 +207,12 @@ impl Config {
         }
         for asked in &self.monitors {
             asked.check()?;
+            if asked.limits.is_some() && asked.groups.as_ref().unwrap_or(&self.groups).is_empty() {
+                return Err(format!(
+                    "the limits of {} are of no control group: name some by groups",
+                    asked.name()
+                ));
+            }
         }
         let mut names: Vec<_> = self.monitors.iter().map(Asked::name).collect();
         names.sort_unstable();
@@ -223,5 +229,27 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_of_control_groups() {
+        let check = |groups: &str, all: &str| {
+            let text = format!(
+                "{{\"epoch_unix_ns\": 0, {all} \"monitors\": [{{\"monitor\": \"resctrl\", {groups} \"limits\": {{\"ways\": 2}}}}]}}"
+            );
+            Config::from_json(&text)
+        };
+        let named = "\"groups\": [\"/a\"],";
+        let none = "\"groups\": [],";
+        assert!(check(named, "").is_ok() && check("", named).is_ok());
+        for (groups, all) in [("", ""), (none, named)] {
+            let sentence = check(groups, all).unwrap_err().to_string();
+            assert!(sentence.contains("limits of resctrl are of no control group"), "{sentence}");
+        }
     }
 }

@@ -153,7 +153,7 @@ impl<T> Watched<T> {
     ) -> Vec<String> {
         let mut there = BTreeSet::new();
         for pattern in &self.patterns {
-            let parts: Vec<_> = pattern.split('/').filter(|part| !part.is_empty()).collect();
+            let parts: Vec<_> = split(pattern).collect();
             for tree in &self.trees {
                 walk(&tree.mount, "", &parts, &mut |path| {
                     there.insert(path);
@@ -189,10 +189,22 @@ impl<T> Watched<T> {
         sentences
     }
 
+    /// Whether a group of this path, which need not be there any more, is one that patterns name.
+    pub(crate) fn has_named(&self, path: &str) -> bool {
+        let parts = |path| split(path).collect::<Vec<_>>();
+        let names = parts(path);
+        self.patterns.iter().any(|pattern| fits(&parts(pattern), &names))
+    }
+
     /// The groups, with what is held of each.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Text, &mut T)> {
         self.held.values_mut().map(|held| (&held.name, &mut held.value))
     }
+}
+
+/// The names in a path or pattern.
+fn split(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty())
 }
 
 /// Calls `visit` with the path of each group at or below `folder` that the parts of a pattern match:
@@ -223,6 +235,17 @@ fn walk(folder: &Path, path: &str, parts: &[&str], visit: &mut impl FnMut(String
             walk(&entry.path(), &format!("{path}/{name}"), rest, visit);
         }
     }
+}
+
+/// Whether the names of a path are such as `walk` finds by the parts of a pattern.
+fn fits(parts: &[&str], names: &[&str]) -> bool {
+    let Some((part, rest)) = parts.split_first() else { return names.is_empty() };
+    let below = names.split_first();
+    if *part == "**" {
+        return fits(rest, names) || below.is_some_and(|(_, below)| fits(parts, below));
+    }
+    below
+        .is_some_and(|(name, below)| matches(part.as_bytes(), name.as_bytes()) && fits(rest, below))
 }
 
 /// Whether a name fits a pattern of characters, `?` and `*`.
@@ -265,10 +288,15 @@ mod tests {
             std::fs::create_dir_all(top.path().join(path)).unwrap();
         }
         std::fs::write(top.path().join("docker/file"), "").unwrap();
-        let parts: Vec<_> = pattern.split('/').filter(|part| !part.is_empty()).collect();
+        let parts: Vec<_> = split(pattern).collect();
         let mut paths = Vec::new();
         walk(top.path(), "", &parts, &mut |path| paths.push(path));
         paths.sort();
+        // A path alone says the same.
+        let watched: Watched<()> = Watched::in_tree(top.path(), &[pattern]);
+        for path in ["/", "/docker", "/docker/abc", "/docker/abd", "/docker/abd/inner", "/system"] {
+            assert_eq!(watched.has_named(path), paths.iter().any(|it| it == path), "{path}");
+        }
         paths
     }
 

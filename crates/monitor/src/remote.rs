@@ -30,8 +30,8 @@ pub const SILENCE: Duration = Duration::from_secs(30);
 const CHUNK: usize = 4096;
 /// How often a stream that is held up looks whether its reader is gone.
 const LOOK_MS: u16 = 500;
-/// How long the other side may take to read the last rows once it has asked for the end: longer than a script that
-/// runs at the end may.
+/// How long the other side may take to read the last rows once it has asked for the end: longer than programs that
+/// monitors have started may take to end.
 const LAST_ROWS: Duration = Duration::from_secs(70);
 
 /// A line of standard input.

@@ -202,7 +202,14 @@ fn watch(
         it.sample(true, &mut rows, on_event)?;
     }
     let count = rows.count;
-    rows.file.close()?;
+    let closed = rows.file.close();
+    // They may take long, and no monitor is to wait for those of others.
+    for it in &mut running {
+        if let Some(message) = it.monitor.after() {
+            on_event(&Event::Warning { monitor: it.name.clone(), message });
+        }
+    }
+    closed?;
     on_event(&Event::Done { rows: count });
     Ok(())
 }

@@ -17,10 +17,7 @@ fn shell(script: &str) -> Value {
 #[test]
 fn lines_become_rows_and_scripts_run_before_and_after() {
     let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("script");
-    fs::write(&script, "#!/bin/sh\necho \"$@\" >> \"$0.log\"\n[ \"$1\" = after ] || sleep 600\n")
-        .unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = script(folder.path(), "[ \"$1\" = after ] || sleep 600");
     let mut monitors =
         shell("i=0; while :; do echo \"{\\\"a_count\\\": $i}\"; i=$((i+1)); sleep 0.05; done");
     monitors[0]["start"] = json!([script, "7"]);
@@ -43,6 +40,64 @@ fn lines_become_rows_and_scripts_run_before_and_after() {
             .is_ok_and(|text| String::from_utf8_lossy(&text).contains(script_path))
     });
     assert!(!lives);
+}
+
+/// A script that writes its arguments to a file beside it; and how it begins to run.
+fn script(folder: &std::path::Path, more: &str) -> std::path::PathBuf {
+    let script = folder.join("script");
+    fs::write(&script, format!("#!/bin/sh\necho \"$@\" >> \"$0.log\"\n{more}\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    script
+}
+
+#[test]
+fn what_was_begun_is_undone_where_the_rest_cannot_be_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = script(folder.path(), "[ \"$1\" = after ] || exec sleep 600.25");
+    let log = || fs::read_to_string(script.with_extension("log")).unwrap_or_default();
+    let monitors = |start: &[&str]| {
+        json!([{
+            "monitor": "command", "start": start, "command": ["/no/such/program"],
+            "after": [script.to_str().unwrap(), "after"],
+        }])
+    };
+    let (_, sentences) = watch(monitors(&[script.to_str().unwrap(), "before"]), 300);
+    assert!(sentences[0].contains("/no/such/program cannot be run"), "{sentences:?}");
+    // It may be ended before it writes.
+    assert!(["before\nafter\n", "after\n"].contains(&log().as_str()), "{}", log());
+    let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    assert_eq!(children, "");
+    // What was not begun is not undone.
+    let before = log();
+    watch(monitors(&["/no/such/program"]), 10);
+    assert_eq!(log(), before);
+}
+
+#[test]
+fn monitors_do_not_wait_for_what_others_run_after_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = script(folder.path(), "date +%s%N >> \"${0%/*}/began\"; exit 3");
+    let monitors = json!([
+        {"monitor": "command", "name": "first", "after": [script, "first"]},
+        {"monitor": "command", "name": "second", "after": [script, "second"]},
+        {"monitor": "machine", "interval_ns": 10_000_000},
+    ]);
+    let (rows, sentences) = watch(monitors, 300);
+    let last = rows.iter().map(|it| it.time).max().unwrap();
+    let began = fs::read_to_string(folder.path().join("began")).unwrap();
+    let began: i64 = began.lines().next().unwrap().parse().unwrap();
+    assert!(last <= began, "{last} is after {began}");
+    assert_eq!(fs::read_to_string(script.with_extension("log")).unwrap(), "first\nsecond\n");
+    assert_eq!(sentences.iter().filter(|it| it.contains("failed: exit status: 3")).count(), 2);
+}
+
+#[test]
+fn a_program_of_the_beginning_that_fails_is_told() {
+    let monitors = json!([{"monitor": "command", "start": ["sh", "-c", "exit 3"]}]);
+    let (_, sentences) = watch(monitors, 2_000);
+    assert_eq!(sentences, ["sh failed: exit code 3"]);
+    let monitors = json!([{"monitor": "command", "start": ["true"]}]);
+    assert_eq!(watch(monitors, 300).1, Vec::<String>::new());
 }
 
 #[test]

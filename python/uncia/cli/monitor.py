@@ -213,13 +213,12 @@ def _begin(asked: list[Asked], out: Path) -> Everywhere:
     :raises UnciaError: none works, or the folder is not free.
     """
     from uncia.doctor.everywhere import Everywhere
-    from uncia.text import file_name
 
     is_new = not out.exists()
     stream = _stream(out)
 
-    def part(host: str | None) -> Path:
-        return stream if host is None else out / f"machine.{file_name(host)}.arrows"
+    def part(host: int) -> Path:
+        return out / f"machine.{host}.arrows" if host else stream
 
     try:
         monitors = Everywhere.start(asked, part, time.time_ns())

@@ -77,7 +77,8 @@ def offset(exchanges: Sequence[Exchange]) -> Offset | None:
 def bound_ns(before: Offset, after: Offset) -> int:
     """By how much times that `before` corrects may be wrong until `after`, in nanoseconds.
 
-    Clocks drift steadily, so the correction is worst at one of the two ends.
+    Clocks drift steadily from one measurement to the next, so the correction is worst at one of
+    the two. A clock that is slewed may be back at the end: what was measured meanwhile counts, too.
     """
     drift = abs(after.offset_ns - before.offset_ns)
     return max(before.error_ns, drift + after.error_ns)

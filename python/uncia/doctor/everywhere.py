@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ class Everywhere:
     def start(
         cls,
         asked: Sequence[Asked],
-        part: Callable[[str | None], Path],
+        part: Callable[[int], Path],
         epoch_unix_ns: int,
         *,
         run: str | None = None,
@@ -49,7 +49,7 @@ class Everywhere:
 
         Args:
             asked: which, how often, of which groups, and where.
-            part: the stream for the rows of a host, by its name; of this machine, by None.
+            part: the stream for rows of a host, by its number; this machine is 0.
             epoch_unix_ns: Unix time that times of rows are counted from.
             run: what the rows are of.
             ours: processes here that, with their descendants, are not background.
@@ -64,24 +64,11 @@ class Everywhere:
                 hosts.setdefault(host, []).append(each)
         monitors.asked = hosts.pop(HERE, [])
         # Those elsewhere first: they take longest to start, and all are to watch the same time.
-        if hosts:
-            with ThreadPoolExecutor(len(hosts)) as pool:
-                pending = [
-                    pool.submit(_start, host, of, part, epoch_unix_ns, run)
-                    for host, of in hosts.items()
-                ]
-            for future, of in zip(pending, hosts.values(), strict=True):
-                result = future.result()
-                if isinstance(result, UnciaError):
-                    monitors.sentences.append(result.message)
-                    monitors._absent.extend(of)
-                else:
-                    monitors._there.append(result)
-                    monitors.sentences.extend(result[0].sentences)
+        monitors._start_there(hosts, part, epoch_unix_ns, run)
         if monitors.asked:
             try:
                 monitors._here = Monitors.start(
-                    monitors.asked, part(None), epoch_unix_ns, run=run, ours=ours
+                    monitors.asked, part(0), epoch_unix_ns, run=run, ours=ours
                 )
             except BaseException:
                 monitors.stop()
@@ -89,6 +76,58 @@ class Everywhere:
             monitors.sentences.extend(monitors._here.sentences)
         monitors._require_limits()
         return monitors
+
+    def _start_there(
+        self,
+        hosts: Mapping[Host, list[Asked]],
+        part: Callable[[int], Path],
+        epoch_unix_ns: int,
+        run: str | None,
+    ) -> None:
+        """Start those of other machines, all at once."""
+        begun: list[tuple[RemoteMonitors, list[Asked]]] = []
+        for host, asked in hosts.items():
+            try:
+                there = RemoteMonitors(Address.parse(host.url or ""), host.engine)
+            except ValueError as error:
+                self.sentences.append(str(error))
+                self._absent.extend(asked)
+            else:
+                begun.append((there, asked))
+        if not begun:
+            return
+
+        def start(number: int) -> UnciaError | None:
+            there, asked = begun[number]
+            try:
+                there.start(asked, part(number + 1), epoch_unix_ns, run)
+            except UnciaError as error:
+                return error
+            except OSError as error:
+                reason = error.strerror or error
+                return UnciaError(f"host {there.address.name}: ssh cannot be run: {reason}")
+            return None
+
+        try:
+            with ThreadPoolExecutor(len(begun)) as pool:
+                try:
+                    errors = list(pool.map(start, range(len(begun))))
+                except BaseException:
+                    # The pool waits for all, and an engine may be minutes on its way.
+                    for there, _ in begun:
+                        there.give_up()
+                    raise
+        except BaseException:
+            self._there = begun
+            self.stop()
+            raise
+        for (there, asked), why in zip(begun, errors, strict=True):
+            if why is None:
+                self._there.append((there, asked))
+                self.sentences.extend(there.sentences)
+            else:
+                self.sentences.append(why.message)
+                self._absent.extend(asked)
 
     def _require_limits(self) -> None:
         """End all if limits do not hold, without which a run would be another.
@@ -157,21 +196,3 @@ class Everywhere:
     def _all(self) -> list[Monitors | RemoteMonitors]:
         here: list[Monitors | RemoteMonitors] = [] if self._here is None else [self._here]
         return here + [there for there, _ in self._there]
-
-
-def _start(
-    host: Host,
-    asked: list[Asked],
-    part: Callable[[str | None], Path],
-    epoch_unix_ns: int,
-    run: str | None,
-) -> tuple[RemoteMonitors, list[Asked]] | UnciaError:
-    """Start the monitors of another machine; returns why if they cannot be."""
-    try:
-        there = RemoteMonitors(Address.parse(host.url or ""), host.engine)
-        there.start(asked, part(there.address.name), epoch_unix_ns, run)
-    except ValueError as error:
-        return UnciaError(str(error))
-    except UnciaError as error:
-        return error
-    return there, asked

@@ -60,7 +60,7 @@ _IN_OTHER_TREES: Final = (
 _START_TIMEOUT_S: Final = 30
 _END_TIMEOUT_S: Final = 10
 _PROGRAMS_TIMEOUT_S: Final = 70
-"""What programs may take besides to end, and those that are run after the end."""
+"""What programs of a monitor may take besides to begin or to end, and what is run after the end."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,18 @@ class Asked:
         return config | {"groups": list(self.groups)}
 
 
+def start_timeout_s(asked: Sequence[Asked]) -> float:
+    """How long monitors may take to start, in seconds: one after the other."""
+    return _START_TIMEOUT_S + _PROGRAMS_TIMEOUT_S * _programs(asked)
+
+
 def end_timeout_s(asked: Sequence[Asked]) -> float:
-    """How long monitors may take to end, in seconds."""
-    runs_programs = any(each.monitor in PROGRAMS for each in asked)
-    return _END_TIMEOUT_S + (_PROGRAMS_TIMEOUT_S if runs_programs else 0)
+    """How long monitors may take to end, in seconds: one after the other."""
+    return _END_TIMEOUT_S + _PROGRAMS_TIMEOUT_S * _programs(asked)
+
+
+def _programs(asked: Sequence[Asked]) -> int:
+    return sum(each.monitor in PROGRAMS for each in asked)
 
 
 @dataclass
@@ -193,9 +201,9 @@ class Monitors:
             pass  # it ended already, and says why
         monitors._reader = threading.Thread(target=monitors._listen, daemon=True)
         monitors._reader.start()
-        if not monitors._started.wait(_START_TIMEOUT_S):
+        if not monitors._started.wait(limit := start_timeout_s(asked)):
             monitors.stop()
-            raise UnciaError(f"the monitors did not start within {_START_TIMEOUT_S} s")
+            raise UnciaError(f"the monitors did not start within {limit} s")
         if monitors._error is not None:
             monitors.stop()
             raise UnciaError(monitors._error)

@@ -25,6 +25,10 @@ _BPFTRACE: Final = "bpftrace"
 _BPFTRACE_NOISE: Final = "couldn't set RLIMIT_MEMLOCK"
 """It wants more locked memory than it may have, and needs none."""
 _DOCKER_TIMEOUT_S: Final = 5.0
+_UNCOUNTED: Final = "does not count"
+"""In sentences of the monitor ``resctrl`` about events that there are none of."""
+_BANDWIDTH: Final = "mbm_total_bytes"
+_OCCUPANCY: Final = "llc_occupancy"
 
 
 def _service(name: str, program: str, find: Callable[[], Path]) -> Check:
@@ -205,7 +209,6 @@ def _bpftrace() -> Check:
 def resctrl() -> Check:
     """Check whether the kernel counts the last-level cache and the memory's bandwidth; tried."""
     asked = Asked("resctrl")
-    counted = "The last-level cache and the memory's bandwidth are counted."
     try:
         with TemporaryDirectory(prefix="uncia-doctor-") as folder:
             monitors = Monitors.start([asked], Path(folder) / "rows.arrows", time.time_ns())
@@ -214,7 +217,19 @@ def resctrl() -> Check:
         reason = error.message
     else:
         if asked.monitor in monitors.watching:
-            return Check("resctrl", "ok", counted)
+            uncounted = [line for line in sentences if _UNCOUNTED in line]
+            finding = " ".join(f"{_without_monitor(line)}." for line in uncounted)
+            if any(_BANDWIDTH in line for line in uncounted):
+                return Check(
+                    "resctrl",
+                    "missing",
+                    finding,
+                    "The monitor resctrl has no rows of the memory's bandwidth here.",
+                    "Use a machine whose processor and kernel count it (MBM).",
+                )
+            cache = "" if _OCCUPANCY in finding else "the last-level cache and "
+            counted = f"{cache}the memory's bandwidth {'are' if cache else 'is'} counted."
+            return Check("resctrl", "ok", f"{_capital(counted)} {finding}".rstrip())
         reason = sentences[0].rpartition("this machine: ")[2] if sentences else "it does not start"
     return Check(
         "resctrl",
@@ -223,6 +238,15 @@ def resctrl() -> Check:
         "The monitor resctrl does not work here.",
         "Mount resctrl, on a machine whose processor and kernel have it.",
     )
+
+
+def _without_monitor(sentence: str) -> str:
+    """A sentence of a monitor's without that one's name."""
+    return _capital(sentence.partition(": ")[2])
+
+
+def _capital(sentence: str) -> str:
+    return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
 def _without_bpftrace(finding: str, remedy: str) -> Check:

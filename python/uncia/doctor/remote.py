@@ -19,7 +19,7 @@ import pyarrow as pa
 from uncia import engine
 from uncia.doctor import ssh
 from uncia.doctor.clocks import Clock, Exchange, Offset, bound_ns, offset
-from uncia.doctor.monitors import Asked, end_timeout_s
+from uncia.doctor.monitors import Asked, end_timeout_s, start_timeout_s
 from uncia.doctor.ssh import Address
 from uncia.errors import UnciaError
 from uncia.version import __version__
@@ -28,9 +28,10 @@ _ROUND_TRIPS: Final = 20
 _ANSWER_S: Final = 5
 """An answer that takes longer says too little of a clock to wait for it."""
 _ASK_EVERY_S: Final = 5
-"""Between two questions meanwhile; the engine there ends after 30 s without any."""
+"""Between two measurements meanwhile; the engine there ends after 30 s without any."""
+_ROUND_TRIPS_MEANWHILE: Final = 3
+"""Of a single one that was late, the error would be the bound of the whole run."""
 _START_TIMEOUT_S: Final = 30
-_UPLOAD_TIMEOUT_S: Final = 300
 _LINES: Final = 20
 _ENDED: Final = "ended"
 """Stands for a sentence that is made of an exit code."""
@@ -61,6 +62,7 @@ class RemoteMonitors:
         self.facts: dict[str, Any] = {"address": address.url}
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
+        self._copying: subprocess.Popen[bytes] | None = None
         self._threads: list[threading.Thread] = []
         self._lines: list[str] = []
         self._system = ""
@@ -74,8 +76,9 @@ class RemoteMonitors:
         self._started = threading.Event()
         self._stopping = threading.Event()
         self._writing = threading.Lock()
-        self._first = Offset(0, 0, 0)
+        self._before = Offset(0, 0, 0)
         self._last: Offset | None = None
+        self._bound_ns = 0
         self._end_timeout_s = 0.0
 
     def start(self, asked: Sequence[Asked], out: Path, epoch_unix_ns: int, run: str | None) -> None:
@@ -95,7 +98,8 @@ class RemoteMonitors:
             before = self._measure()
             if before is None:
                 raise self._failure("it does not answer what time it is")
-            self._note_clock(before)
+            self._before, self._bound_ns = before, before.error_ns
+            self._note_clock(None, None)
             config = {
                 "run": run,
                 "host": self.address.name,
@@ -106,12 +110,24 @@ class RemoteMonitors:
             self._end_timeout_s = end_timeout_s(asked)
             self._write(config)
             self._thread(self._copy_rows, out)
-            self._wait(self._started, "the monitors did not start")
+            self._wait(self._started, "the monitors did not start", start_timeout_s(asked))
         except BaseException:
             self._abandon()
             raise
         self._tell(before)
         self._thread(self._keep_asking)
+
+    def give_up(self) -> None:
+        """Have a `start` in another thread fail soon; `stop` ends what had started."""
+        self._stopping.set()
+        # One that is set later is ended by whoever sets it, who looks for that afterwards.
+        for process in (self._copying, self._process):
+            if process is not None:
+                process.kill()
+
+    def _end_if_given_up(self, process: subprocess.Popen[bytes]) -> None:
+        if self._stopping.is_set():
+            process.kill()
 
     def alive(self) -> bool:
         """Whether they still watch."""
@@ -129,7 +145,9 @@ class RemoteMonitors:
             self._tell(after)
         self._process = None
         self._end(process)
-        self._note_clock(self._first, after or self._last)
+        # Without a last measurement nobody knows what the clock did since the one before.
+        known = None if after is None else max(self._bound_ns, bound_ns(self._before, after))
+        self._note_clock(after or self._last, known)
         if not was_alive or process.returncode == 255:
             last = f" ({self._lines[-1]})" if self._lines else ""
             self._say(f"the connection was lost{last}; rows after that are missing")
@@ -156,6 +174,7 @@ class RemoteMonitors:
             # A Ctrl-C is for us; it ends when we let it.
             process_group=0,
         )
+        self._end_if_given_up(process)
         self._thread(self._listen, process)
         # A host that accepts a connection and then says nothing ends it, and what is waited for.
         timer = threading.Timer(ssh.CONNECT_TIMEOUT_S + _START_TIMEOUT_S, process.kill)
@@ -187,31 +206,40 @@ class RemoteMonitors:
 
     def _upload(self, binary: Path, folder: str) -> None:
         command = self.address.arguments(ssh.upload(folder), "-o", "Compression=yes")
-        with binary.open("rb") as file:
+        with (
+            binary.open("rb") as file,
+            subprocess.Popen(
+                command,
+                stdin=file,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                process_group=0,
+            ) as process,
+        ):
+            self._copying = process
+            self._end_if_given_up(process)
             try:
-                done = subprocess.run(
-                    command,
-                    stdin=file,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    timeout=_UPLOAD_TIMEOUT_S,
-                    process_group=0,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired as error:
+                _, errors = process.communicate(timeout=ssh.UPLOAD_TIMEOUT_S)
+            except BaseException as error:
+                process.kill()
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
                 raise UnciaError(
                     f"host {self.address.name}: the engine could not be copied there within"
-                    f" {_UPLOAD_TIMEOUT_S} s"
+                    f" {ssh.UPLOAD_TIMEOUT_S} s"
                 ) from error
-        if done.returncode != 0:
-            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["ssh failed"]
+        self._copying = None
+        if process.returncode != 0:
+            lines = errors.decode(errors="replace").strip().splitlines() or ["ssh failed"]
             raise UnciaError(
                 f"host {self.address.name}: the engine could not be copied there: {lines[-1]}"
             )
 
-    def _wait(self, event: threading.Event, sentence: str) -> None:
-        if not event.wait(_START_TIMEOUT_S):
-            raise self._failure(f"{sentence} within {_START_TIMEOUT_S} s")
+    def _wait(
+        self, event: threading.Event, sentence: str, timeout_s: float = _START_TIMEOUT_S
+    ) -> None:
+        if not event.wait(timeout_s):
+            raise self._failure(f"{sentence} within {timeout_s:g} s")
         if self._error is not None:
             raise self._failure(self._error)
 
@@ -265,23 +293,23 @@ class RemoteMonitors:
 
     def _tell(self, measured: Offset) -> None:
         """Have rows of an offset written there."""
-        self._last = measured
         self._write({"offset_ns": measured.offset_ns, "error_ns": measured.error_ns})
 
     def _keep_asking(self) -> None:
         """Ask for the time until the end: a connection of which nothing is heard counts as lost."""
         while not self._stopping.wait(_ASK_EVERY_S) and self.alive():
-            measured = self._measure(1)
+            measured = self._measure(_ROUND_TRIPS_MEANWHILE)
             if measured is not None and not self._stopping.is_set():
+                self._last = measured
+                self._bound_ns = max(self._bound_ns, bound_ns(self._before, measured))
                 self._tell(measured)
 
-    def _note_clock(self, before: Offset, after: Offset | None = None) -> None:
-        self._first = before
+    def _note_clock(self, after: Offset | None, bound: int | None) -> None:
         self.facts["clock"] = {
-            "corrected_by_ns": -before.offset_ns,
-            "before": before.data,
+            "corrected_by_ns": -self._before.offset_ns,
+            "before": self._before.data,
             "after": None if after is None else after.data,
-            "bound_ns": None if after is None else bound_ns(before, after),
+            "bound_ns": bound,
         }
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:

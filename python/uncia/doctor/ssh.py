@@ -18,8 +18,13 @@ from urllib.parse import urlsplit
 from uncia.errors import UnciaError
 
 CONNECT_TIMEOUT_S: Final = 10
+UPLOAD_TIMEOUT_S: Final = 300
+"""For how long the engine may be copied."""
 _ALIVE_S: Final = 5
 """So often a silent connection is tried, three times before it counts as lost."""
+_WAIT_S: Final = UPLOAD_TIMEOUT_S + 100
+"""For how long the other side waits for the engine. A connection that is lost without a word, sshd
+by itself takes for hours for one on which nothing is said."""
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]*")
@@ -85,8 +90,11 @@ class Address:
         host, user = parts.hostname, parts.username
         if host is not None:
             # As it is written: names in ssh's configuration differ by case.
-            start = parts.netloc.lower().rfind(host)
+            start = parts.netloc.lower().rfind(host.lower())
             host = parts.netloc[start : start + len(host)]
+            # In a URL (RFC 6874) the sign before an address's zone is written %25; ssh takes it
+            # plain, and so may a person write it.
+            host = re.sub(r"%25(?=.)", "%", host, count=1)
         is_plain = not (parts.path.strip("/") or parts.query or parts.fragment)
         is_host = host is not None and _ADDRESS.fullmatch(host) is not None
         is_user = user is None or _WORD.fullmatch(user) is not None
@@ -124,16 +132,23 @@ class Address:
         return [program, *_OPTIONS, *options, *user, *port, self.host, command]
 
 
-def _run(script: str) -> str:
-    """The command that has a POSIX shell run a script, whichever shell the user there has."""
-    return f"sh -c {shlex.quote(' '.join(script.split()))}"
+def _run(script: str, **words: str) -> str:
+    """The command that has a POSIX shell run a script, whichever shell the user there has.
+
+    Args:
+        script: on lines that become one.
+        words: the values of its variables, which are kept as they are.
+    """
+    values = [f"{name}={shlex.quote(value)};" for name, value in words.items()]
+    return f"sh -c {shlex.quote(' '.join([*values, *script.split()]))}"
 
 
 def copy_script(digest: str) -> str:
     """The command that waits for a copy of the engine, runs it, and leaves nothing behind.
 
     It prints system and architecture, then a folder; once `upload` has put the engine there, a line
-    of standard input starts it. The end of standard input at any time is the end of everything.
+    of standard input starts it. The end of standard input at any time is the end of everything; so
+    is a line that does not come.
     """
     engine = '"$folder/uncia-engine"'
     return _run(f"""
@@ -144,7 +159,7 @@ def copy_script(digest: str) -> str:
         test "$(uname -s) $(uname -m)" = "Linux {platform.machine()}" || exit {TOO_DIFFERENT};
         folder=$(mktemp -d "${{TMPDIR:-/tmp}}/uncia-monitor.XXXXXXXX") || exit {NO_FOLDER};
         echo "{MARK} $folder";
-        read -r line || exit 1;
+        timeout {_WAIT_S} sh -c "read -r line" || exit 1;
         sum=$(sha256sum < {engine}); test "${{sum%% *}}" = {digest} || exit {DAMAGED};
         chmod 700 {engine} || exit {NO_FOLDER};
         {engine} monitor --remote --remove-itself
@@ -153,17 +168,17 @@ def copy_script(digest: str) -> str:
 
 def upload(folder: str) -> str:
     """The command that puts what it reads into the folder, as the engine."""
-    return f"cat > {shlex.quote(folder + '/uncia-engine')}"
+    return f"timeout {_WAIT_S} cat > {shlex.quote(folder + '/uncia-engine')}"
 
 
 def named_script(engine: str) -> str:
     """The command that runs an engine which is there already."""
-    path = shlex.quote(engine)
-    return _run(f"""
+    script = f"""
         echo "{MARK} $(uname -s) $(uname -m)";
-        command -v {path} > /dev/null || exit {NO_ENGINE};
-        exec {path} monitor --remote
-    """)
+        command -v "$engine" > /dev/null || exit {NO_ENGINE};
+        exec "$engine" monitor --remote
+    """
+    return _run(script, engine=engine)
 
 
 def refusal(code: int, system: str, lines: list[str], path: Path | str) -> str:

@@ -14,7 +14,6 @@ from uncia.doctor.monitors import Asked
 from uncia.errors import UnciaError
 from uncia.experiment.describe import Description
 from uncia.runs.folder import RunFolder
-from uncia.text import file_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,8 +57,8 @@ class MachineWatch:
         description.warnings.extend(report.warnings())
         rows = folder.part("machine", 0, "monitors")
 
-        def part(host: str | None) -> Path:
-            return rows if host is None else folder.part("machine", 1, file_name(host))
+        def part(host: int) -> Path:
+            return folder.part("machine", host, "host") if host else rows
 
         try:
             self._monitors = Everywhere.start(

@@ -34,6 +34,8 @@ pub(crate) struct Maps {
     came: HashMap<String, i64>,
     totals: HashMap<Place, f64>,
     groups: Groups,
+    /// Whether something in a map that grows went back.
+    has_fallen: bool,
 }
 
 /// Whose value it is: counter, group, CPU.
@@ -51,7 +53,7 @@ struct Line {
 /// What a line was.
 pub(crate) enum Read {
     Understood,
-    /// Events that bpftrace lost.
+    /// Events that bpftrace lost, and samples that went back.
     Lost(u64),
     /// It is none of JSON: what bpftrace has to say.
     Message,
@@ -82,6 +84,7 @@ impl Maps {
             came: HashMap::new(),
             totals: HashMap::new(),
             groups: Groups { tree, known: HashMap::new() },
+            has_fallen: false,
         }
     }
 
@@ -98,8 +101,14 @@ impl Maps {
         let Ok(line) = serde_json::from_str::<Line>(line) else { return Ok(Read::Message) };
         match (line.kind.as_str(), &line.data) {
             ("map" | "hist" | "stats", Value::Object(maps)) => {
+                let mut lost = 0;
                 for (name, value) in maps {
+                    self.has_fallen = false;
                     self.map(name, value, at, rows);
+                    lost += u64::from(self.has_fallen);
+                }
+                if lost > 0 {
+                    return Ok(Read::Lost(lost));
                 }
             }
             ("printf", Value::String(text)) => return self.printed(text, at, rows),
@@ -241,6 +250,7 @@ impl Maps {
                 sample.value -= self.totals.insert(place, value).unwrap_or_default();
             }
             if sample.value < 0.0 {
+                self.has_fallen = true;
                 return;
             }
         }
@@ -362,7 +372,9 @@ mod tests {
             [plain("x.calls_count", Some(4_000), 2.0), plain("x.read_bytes", Some(4_000), 0.0)]
         );
         // It went back: it was not only added to.
-        assert_eq!(read(&mut maps, &[first[0]]), []);
+        let lost = maps.read(first[0], 9 * SECOND, &mut Vec::new());
+        assert!(matches!(lost, Ok(Read::Lost(1))));
+        assert_eq!(read(&mut maps, &[first[0]]), [plain("x.calls_count", Some(1_000), 0.0)]);
     }
 
     #[test]
@@ -437,6 +449,22 @@ mod tests {
         let rows = read(&mut maps, &[&line(5), &line(3), &line(4)]);
         assert_eq!(rows.iter().map(|it| it.4).collect::<Vec<_>>(), [5.0, 3.0, 4.0]);
         assert!(rows.iter().all(|it| it.3 == Some(1_000)));
+    }
+
+    #[test]
+    fn what_is_cleared_at_the_end_or_counts_both_ways_is_no_growth_since_the_last_print() {
+        let line = |value| format!("{{\"type\": \"map\", \"data\": {{\"@a\": {value}}}}}");
+        let values = |program: &str| {
+            let mut maps = maps(program, None);
+            let rows = read(&mut maps, &[&line(5), &line(8), &line(8)]);
+            rows.iter().map(|it| (it.3, it.4)).collect::<Vec<_>>()
+        };
+        let at_the_end =
+            "interval:s:1 { print(@a); } kprobe:b { @a = count(); } END { clear(@a); }";
+        let second = Some(1_000);
+        assert_eq!(values(at_the_end), [(second, 5.0), (second, 3.0), (second, 0.0)]);
+        let both_ways = "kprobe:b { @a++; } kretprobe:b { @a--; }";
+        assert_eq!(values(both_ways), [(None, 5.0), (None, 8.0), (None, 8.0)]);
     }
 
     #[test]

@@ -30,6 +30,8 @@ const SHORTEST_NS: i64 = 200_000_000;
 const ANSWER_NS: i64 = 2_000_000_000;
 /// Lines of its own words that are shown.
 const MOST_SHOWN: u32 = 5;
+/// They are cut after so many characters.
+const SHOWN_CHARACTERS: usize = 400;
 
 /// Runs bpftrace, and asks it for its maps.
 pub(super) struct Bpftrace {
@@ -198,5 +200,17 @@ fn is_noise(line: &str) -> bool {
 
 /// The program comes over standard input, and its lines are the file's.
 fn in_its_words(line: &str, file: &str) -> String {
-    line.strip_prefix("stdin:").map_or_else(|| line.to_owned(), |rest| format!("{file}:{rest}"))
+    let cut = |text: &str| text.chars().take(SHOWN_CHARACTERS).collect::<String>();
+    line.strip_prefix("stdin:").map_or_else(|| cut(line), |rest| format!("{file}:{}", cut(rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_files_and_cut() {
+        assert_eq!(in_its_words("stdin:1:2: ERROR: a", "mine.bt"), "mine.bt:1:2: ERROR: a");
+        assert_eq!(in_its_words(&"é".repeat(60_000), "mine.bt"), "é".repeat(SHOWN_CHARACTERS));
+    }
 }

@@ -22,6 +22,8 @@ pub(super) struct Command {
     companion: Option<Running>,
     after: Option<Program>,
     printed: Printed,
+    /// Whether it was told that the companion has failed.
+    has_told: bool,
     /// Lines that could not be read so far.
     unreadable: u64,
     understood: u64,
@@ -29,19 +31,27 @@ pub(super) struct Command {
 
 impl Command {
     pub(super) fn new(asked: &Asked) -> Result<Self, String> {
-        let after = asked.after.as_deref().and_then(program);
-        let mut companion = None;
+        let mut made = Self {
+            printing: None,
+            companion: None,
+            after: None,
+            printed: Printed::new(asked.format, asked.name()),
+            has_told: false,
+            unreadable: 0,
+            understood: 0,
+        };
         if let Some(mut program) = asked.start.as_deref().and_then(program) {
             program.stdout(Stdio::null()).stderr(Stdio::null());
-            companion = Some(Running::start(&mut program)?);
+            made.companion = Some(Running::start(&mut program)?);
+            // From here on there is something to undo, even if the rest fails.
+            made.after = after(asked);
         }
-        let mut printing = None;
         if let Some(mut program) = asked.command.as_deref().and_then(program) {
             program.stdout(Stdio::piped()).stderr(Stdio::piped());
-            printing = Some(Printing::start(Running::start(&mut program)?));
+            made.printing = Some(Printing::start(Running::start(&mut program)?));
         }
-        let printed = Printed::new(asked.format, asked.name());
-        Ok(Self { printing, companion, after, printed, unreadable: 0, understood: 0 })
+        made.after = after(asked);
+        Ok(made)
     }
 
     fn read(&mut self, samples: &mut Samples) {
@@ -64,11 +74,21 @@ impl Command {
         self.printed.flush(samples.now, &mut samples.rows);
         samples.lost += printing.take_lost();
     }
+
+    /// Says once if what was started at the beginning has failed.
+    fn look_after_companion(&mut self, samples: &mut Samples) {
+        let Some(running) = self.companion.as_ref().filter(|_| !self.has_told) else { return };
+        if let Some(how) = running.failure() {
+            self.has_told = true;
+            samples.warnings.push(format!("{} failed: {how}", running.name));
+        }
+    }
 }
 
 impl Monitor for Command {
     fn sample(&mut self, samples: &mut Samples) {
         self.read(samples);
+        self.look_after_companion(samples);
         if let Some(running) = &mut self.companion {
             samples.programs_cpu += running.cpu();
         }
@@ -78,6 +98,7 @@ impl Monitor for Command {
     }
 
     fn finish(&mut self, samples: &mut Samples) {
+        self.look_after_companion(samples);
         let mut has_ended = false;
         if let Some(printing) = &mut self.printing {
             has_ended = printing.has_ended;
@@ -94,9 +115,10 @@ impl Monitor for Command {
         if let Some(running) = &mut self.companion {
             samples.programs_cpu += running.end();
         }
-        if let Some(mut program) = self.after.take() {
-            samples.warnings.extend(run_after(&mut program).err());
-        }
+    }
+
+    fn after(&mut self) -> Option<String> {
+        run_after(&mut self.after.take()?).err()
     }
 }
 
@@ -106,7 +128,13 @@ impl Drop for Command {
         for running in printing.chain(&mut self.companion) {
             running.end();
         }
+        // What was begun is undone, whatever stopped the rest.
+        let _ = self.after();
     }
+}
+
+fn after(asked: &Asked) -> Option<Program> {
+    asked.after.as_deref().and_then(program)
 }
 
 /// A program and its arguments; none of nothing.

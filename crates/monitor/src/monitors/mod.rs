@@ -32,6 +32,11 @@ pub(crate) trait Monitor: Send {
     fn finish(&mut self, samples: &mut Samples) {
         self.sample(samples);
     }
+
+    /// What it is to run once all monitors have finished; gives a sentence if that fails.
+    fn after(&mut self) -> Option<String> {
+        None
+    }
 }
 
 impl Kind {

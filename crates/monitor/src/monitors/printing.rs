@@ -14,7 +14,7 @@ use crate::samples::Samples;
 
 /// Lines that wait to be read; a program that prints more of them between two samples loses the rest.
 const MOST_LINES: usize = 10_000;
-/// Longer lines are not read to their end.
+/// Longer lines are lost.
 const MOST_LINE_BYTES: u64 = 64 * 1024;
 
 /// The program whose lines are read.
@@ -89,11 +89,42 @@ fn pass_on(stream: impl Read, sender: &SyncSender<(i64, String)>, lost: &AtomicU
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
+        if line.len() as u64 == MOST_LINE_BYTES && line.last() != Some(&b'\n') {
+            // A part of it means something else, or nothing.
+            lost.fetch_add(1, Ordering::Relaxed);
+            while line.last().is_some_and(|it| *it != b'\n') {
+                line.clear();
+                if stream.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', &mut line).is_err() {
+                    return;
+                }
+            }
+            continue;
+        }
         let line = String::from_utf8_lossy(&line).trim_end().to_owned();
         match sender.try_send((monotonic_ns(), line)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => drop(lost.fetch_add(1, Ordering::Relaxed)),
             Err(TrySendError::Disconnected(_)) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_too_long_are_lost_and_no_others() {
+        let most = MOST_LINE_BYTES as usize;
+        let long = |bytes: usize| "x".repeat(bytes);
+        let text = format!("a\n{}\n{}\nb\n{}\n", long(most - 1), long(most), long(3 * most + 7));
+        for text in [text.clone(), format!("{text}{}", long(2 * most))] {
+            let (sender, lines) = sync_channel(MOST_LINES);
+            let lost = AtomicU64::new(0);
+            pass_on(text.as_bytes(), &sender, &lost);
+            let lengths: Vec<_> = lines.try_iter().map(|(_, line)| line.len()).collect();
+            assert_eq!(lengths, [1, most - 1, 1]);
+            assert_eq!(lost.into_inner(), if text.ends_with('\n') { 2 } else { 3 });
         }
     }
 }

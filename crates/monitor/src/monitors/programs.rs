@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use uncia_clock::NS_PER_S;
 
@@ -46,7 +46,17 @@ impl Running {
     /// It stays until it is waited for, so that its number is no other's.
     pub(super) fn has_ended(&self) -> bool {
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        !matches!(waitid(Id::Pid(self.id()), look), Ok(nix::sys::wait::WaitStatus::StillAlive))
+        !matches!(waitid(Id::Pid(self.id()), look), Ok(WaitStatus::StillAlive))
+    }
+
+    /// How it failed, if it has.
+    pub(super) fn failure(&self) -> Option<String> {
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(self.id()), look) {
+            Ok(WaitStatus::Exited(_, code)) if code != 0 => Some(format!("exit code {code}")),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Some(format!("signal {signal}")),
+            _ => None,
+        }
     }
 
     /// CPU time in ns of the program, and of those of its processes that have ended, since this was asked last.
@@ -78,6 +88,13 @@ impl Running {
         let _ = self.child.wait();
         self.is_over = true;
         more
+    }
+}
+
+impl Drop for Running {
+    /// Whoever gives up on it leaves nothing that runs beside what is measured.
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -120,9 +137,28 @@ mod tests {
         let id = thread::spawn(begin).join().unwrap();
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
         let has_ended = wait_until(Duration::from_secs(20), || {
-            !matches!(waitid(Id::Pid(id), look), Ok(nix::sys::wait::WaitStatus::StillAlive))
+            !matches!(waitid(Id::Pid(id), look), Ok(WaitStatus::StillAlive))
         });
         let _ = nix::sys::signal::kill(id, Signal::SIGKILL);
         assert!(has_ended);
+    }
+
+    #[test]
+    fn a_program_that_nobody_holds_has_ended() {
+        let running = Running::start(Program::new("sleep").arg("600")).unwrap();
+        let id = running.id();
+        drop(running);
+        assert!(kill(id, None).is_err());
+    }
+
+    #[test]
+    fn failures_are_known() {
+        for (script, failure) in
+            [("exit 3", Some("exit code 3")), ("kill -9 $$", Some("signal SIGKILL")), ("", None)]
+        {
+            let running = Running::start(Program::new("sh").args(["-c", script])).unwrap();
+            assert!(wait_until(Duration::from_secs(20), || running.has_ended()));
+            assert_eq!(running.failure().as_deref(), failure);
+        }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Cache {
     pub resources: Vec<String>,
     pub cbm_mask: u64,
     pub min_cbm_bits: u32,
+    /// Whether the ways of a mask may lie apart.
+    pub is_sparse: bool,
     /// By domain.
     pub domains: BTreeMap<String, Domain>,
 }
@@ -152,7 +154,7 @@ impl Cache {
                 self.min_cbm_bits
             ));
         }
-        if !is_contiguous(mask) {
+        if !self.is_sparse && !is_contiguous(mask) {
             return Err(format!("the ways of the mask {mask:x} do not lie side by side"));
         }
         if mask & able.taken != 0 {
@@ -240,6 +242,7 @@ mod tests {
             resources: vec!["L3".into()],
             cbm_mask: 0x7ff,
             min_cbm_bits: 2,
+            is_sparse: false,
             domains: [("0".into(), domain(0)), ("1".into(), domain(0b110))].into(),
         }
     }
@@ -288,6 +291,10 @@ mod tests {
             let sentence = mask(text).unwrap_err();
             assert!(sentence.contains(words), "{text}: {sentence}");
         }
+        let sparse = Cache { is_sparse: true, ..cache() };
+        let wanted = Wanted { mask: Some("41".into()), ..Wanted::default() };
+        assert!(wanted.fit(Some(&cache()), None).is_err());
+        assert_eq!(wanted.fit(Some(&sparse), None).unwrap().schemata, "L3:0=41;1=41\n");
     }
 
     #[test]

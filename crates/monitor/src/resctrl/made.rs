@@ -3,8 +3,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::kernel::{Kernel, Mounted};
 use super::{Tree, limits};
@@ -17,6 +17,8 @@ pub(crate) struct MadeUp {
     pub refuses_schemata: AtomicBool,
     /// What is written to `schemata` has another effect.
     pub ignores_schemata: AtomicBool,
+    /// A task that begins once tasks of a group that counts were read: in that group, and in a control group by its file.
+    pub begins: Mutex<Option<(i32, PathBuf)>>,
 }
 
 const MASK: u64 = 0x7ff;
@@ -30,7 +32,12 @@ const EVENTS: [(&str, [&str; 2]); 3] = [
 impl MadeUp {
     pub(crate) fn new() -> Arc<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let made = Self { folder, refuses_schemata: false.into(), ignores_schemata: false.into() };
+        let made = Self {
+            folder,
+            refuses_schemata: false.into(),
+            ignores_schemata: false.into(),
+            begins: Mutex::default(),
+        };
         let texts = [
             ("info/L3/cbm_mask", "7ff\n"),
             ("info/L3/min_cbm_bits", "2\n"),
@@ -153,6 +160,10 @@ impl MadeUp {
         if task == "666" {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
+        // A number of misfortune, and that of whoever writes it.
+        if ["0", "13"].contains(&task) {
+            return Err(self.refuse(libc::EACCES, ""));
+        }
         let above = group.parent().and_then(Path::parent).filter(|_| !self.is_limiting(group));
         let has = |group: &Path| {
             fs::read_to_string(group.join("tasks")).unwrap_or_default().lines().any(|it| it == task)
@@ -203,6 +214,34 @@ impl MadeUp {
 }
 
 impl Kernel for MadeUp {
+    /// What a group with limits counts is its own and that of the groups in it; those that tell no number are passed over.
+    fn read(&self, path: &Path) -> io::Result<String> {
+        let text = fs::read_to_string(path)?;
+        let relative = path.strip_prefix(self.folder.path()).unwrap();
+        let is_of_group =
+            relative.ends_with("tasks") && relative.iter().any(|it| it == "mon_groups");
+        if is_of_group && let Some((task, threads)) = self.begins.lock().unwrap().take() {
+            for file in [path, &threads] {
+                fs::write(file, format!("{}{task}\n", fs::read_to_string(file)?))?;
+            }
+        }
+        let of_data = path.ancestors().nth(2).filter(|it| it.ends_with("mon_data"));
+        let Some(group) = of_data.and_then(Path::parent).filter(|it| self.is_limiting(it)) else {
+            return Ok(text);
+        };
+        let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+        let file = path.strip_prefix(group).unwrap();
+        let below = group.join("mon_groups");
+        let names = self.folders(&below).unwrap_or_default();
+        let counted = names.iter().filter_map(|name| number(&below.join(name).join(file)));
+        let numbers: Vec<_> = number(path).into_iter().chain(counted).collect();
+        // The group's own file may say something on purpose, where nothing else does.
+        if numbers.is_empty() || number(path).is_none() {
+            return Ok(text);
+        }
+        Ok(format!("{}\n", numbers.iter().sum::<i64>()))
+    }
+
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         self.set("info/last_cmd_status", "ok\n");
         fs::metadata(path)?;

@@ -19,6 +19,32 @@ const DOMAIN: &str = "mon_L3_";
 /// What the files of one group held: by event and domain; none that could not be read.
 pub(crate) type Reading = BTreeMap<(usize, String), Option<i64>>;
 
+/// A group that was read, with the groups that count in it.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub folder: PathBuf,
+    pub own: Reading,
+    /// The kernel adds what these count to the files of a group with limits, and passes over those that it cannot
+    /// read. None that went while it was read.
+    pub below: BTreeMap<PathBuf, Option<Reading>>,
+}
+
+impl Counted {
+    /// A group that counts alone.
+    pub(crate) fn alone(folder: PathBuf, own: Reading) -> Self {
+        Self { folder, own, below: BTreeMap::new() }
+    }
+
+    /// What stood in an event's file, and in those of the groups below; none if one of them tells nothing.
+    fn values(&self, key: &(usize, String)) -> Option<(i64, Vec<(&Path, i64)>)> {
+        let own = self.own.get(key).copied().flatten()?;
+        let below = self.below.iter().map(|(folder, reading)| {
+            Some((folder.as_path(), reading.as_ref()?.get(key).copied().flatten()?))
+        });
+        Some((own, below.collect::<Option<_>>()?))
+    }
+}
+
 impl Tree {
     /// Reads a group; `None` of one that is gone.
     pub(crate) fn reading(&self, group: &Path, features: &BTreeSet<String>) -> Option<Reading> {
@@ -40,85 +66,166 @@ impl Tree {
         (reading.values().any(Option::is_some) || self.kernel.folders(group).is_ok())
             .then_some(reading)
     }
+
+    /// Reads the groups with limits, and those that count in them.
+    pub(crate) fn counted(&self, features: &BTreeSet<String>) -> Vec<Counted> {
+        let counted = self.limiting().into_iter().filter_map(|folder| {
+            let below = self.counting(&folder);
+            let own = self.reading(&folder, features)?;
+            let read = |it: PathBuf| {
+                let reading = self.reading(&it, features);
+                (it, reading)
+            };
+            Some(Counted { own, below: below.into_iter().map(read).collect(), folder })
+        });
+        counted.collect()
+    }
+}
+
+/// A domain and a group.
+type Place = (String, PathBuf);
+
+/// What stood at a moment.
+#[derive(Debug, Default, Clone)]
+struct Standing {
+    at: i64,
+    /// In each group.
+    groups: HashMap<Place, i64>,
+    /// In each group that counts in one of them: part of what that has.
+    below: HashMap<Place, i64>,
+}
+
+impl Standing {
+    /// By how much the groups have grown. None if something went back or is gone: what it had is gone from the group above it,
+    /// and how much it had by then nobody knows.
+    fn grown(&self, now: &Self) -> Option<i64> {
+        let fell = |before: &HashMap<Place, i64>, now: &HashMap<Place, i64>| {
+            before.iter().any(|(place, value)| now.get(place).is_none_or(|it| it < value))
+        };
+        if fell(&self.groups, &now.groups) || fell(&self.below, &now.below) {
+            return None;
+        }
+        // A group that was not there stood at 0.
+        Some(now.groups.values().sum::<i64>() - self.groups.values().sum::<i64>())
+    }
+
+    /// A group that counted in another was removed when it had what it has here.
+    fn forget(&mut self, group: &Path, above: &Path) {
+        for ((domain, place), value) in std::mem::take(&mut self.below) {
+            if place != group {
+                self.below.insert((domain, place), value);
+            } else if let Some(it) = self.groups.get_mut(&(domain, above.to_owned())) {
+                *it -= value;
+            }
+        }
+    }
 }
 
 /// Makes rows of what groups together use, from one reading to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
-    /// By event and domain: when it was read last, and what stood in each group then.
-    before: HashMap<(usize, String), (i64, HashMap<PathBuf, i64>)>,
+    /// What was read last, by event and domain.
+    before: HashMap<(usize, String), Standing>,
+    /// The same by event, when all domains could be read.
+    sums: HashMap<usize, Standing>,
 }
 
 impl Meter {
     /// Adds what the groups used. An event of a domain that one of them does not tell is a lost sample.
-    pub(crate) fn add(
-        &mut self,
-        group: Option<&Text>,
-        readings: &[(PathBuf, Reading)],
-        samples: &mut Samples,
-    ) {
-        let keys: BTreeSet<_> = readings.iter().flat_map(|(_, it)| it.keys().cloned()).collect();
+    pub(crate) fn add(&mut self, group: Option<&Text>, counted: &[Counted], samples: &mut Samples) {
+        let keys: BTreeSet<_> = counted.iter().flat_map(|it| it.own.keys().cloned()).collect();
         for (event, (_, counter, is_level)) in EVENTS.iter().enumerate() {
             let domains: Vec<_> = keys.iter().filter(|key| key.0 == event).collect();
-            let mut known = Vec::new();
-            for key in &domains {
-                let values: Option<HashMap<PathBuf, i64>> = readings
-                    .iter()
-                    .filter(|(_, reading)| reading.contains_key(*key))
-                    .map(|(path, reading)| Some((path.clone(), reading[*key]?)))
-                    .collect();
-                let Some(values) = values else {
-                    samples.lost += 1;
-                    continue;
-                };
+            let standing: Vec<_> = domains
+                .iter()
+                .map(|key| Some((*key, standing(key, counted, samples.now)?)))
+                .collect();
+            samples.lost += standing.iter().filter(|it| it.is_none()).count() as u64;
+            let mut rows = Vec::new();
+            let mut sum = Standing { at: samples.now, ..Standing::default() };
+            let mut has_fallen = false;
+            for (key, now) in standing.iter().flatten() {
+                sum.groups.extend(now.groups.clone());
+                sum.below.extend(now.below.clone());
                 let value = if *is_level {
-                    Some((None, values.values().sum::<i64>() as f64))
+                    Some((None, now.groups.values().sum::<i64>() as f64))
                 } else {
-                    self.grown(key, values, samples.now).map(|it| (Some(it.interval), it.value))
+                    let before = self.before.insert((*key).clone(), now.clone());
+                    let grown = grown(before.as_ref(), now);
+                    has_fallen |= grown.is_err();
+                    samples.lost += u64::from(grown.is_err());
+                    grown.ok().flatten().map(|it| (Some(it.interval), it.value))
                 };
-                known.extend(value.map(|value| (&key.1, value)));
+                rows.extend(value.map(|value| (&key.1, value)));
             }
-            push(group, counter, &known, domains.len(), samples);
+            if has_fallen {
+                // What it stood at before has what is gone now.
+                self.sums.remove(&event);
+            }
+            if domains.len() > 1 {
+                for (domain, value) in rows {
+                    push(group, &format!("resctrl.l3_{domain}.{counter}"), value, samples);
+                }
+            }
+            if domains.is_empty() || standing.iter().any(Option::is_none) {
+                continue;
+            }
+            let name = format!("resctrl.{counter}");
+            if *is_level {
+                let value = sum.groups.values().sum::<i64>() as f64;
+                push(group, &name, (None, value), samples);
+                continue;
+            }
+            let before = self.sums.insert(event, sum.clone());
+            match grown(before.as_ref(), &sum) {
+                Ok(Some(it)) => push(group, &name, (Some(it.interval), it.value), samples),
+                Ok(None) => {}
+                // A domain is gone.
+                Err(Fallen) => samples.lost += 1,
+            }
         }
     }
 
-    fn grown(
-        &mut self,
-        key: &(usize, String),
-        values: HashMap<PathBuf, i64>,
-        now: i64,
-    ) -> Option<Grown> {
-        let (at, before) = self.before.insert(key.clone(), (now, values.clone()))?;
-        // A group that was not there stood at 0, and so did one that was made again.
-        let growth = values.iter().map(|(path, value)| {
-            let before = before.get(path).copied().unwrap_or_default();
-            if *value >= before { value - before } else { *value }
-        });
-        (now > at).then(|| Grown { value: growth.sum::<i64>() as f64, interval: now - at })
+    /// A group that counted in another was removed after it was read at a moment, and had nothing to count since: that
+    /// takes from the other what it had. Where it was not read then, the next sample is lost.
+    pub(crate) fn forget(&mut self, group: &Path, above: &Path, at: i64) {
+        let standing = self.before.values_mut().chain(self.sums.values_mut());
+        for it in standing.filter(|it| it.at == at) {
+            it.forget(group, above);
+        }
     }
 }
 
-/// Adds the rows of a counter: of all domains together where all are known of the same time, and of each if there are
-/// several.
+/// What stands in an event of a domain; none if a group does not tell it.
+fn standing(key: &(usize, String), counted: &[Counted], at: i64) -> Option<Standing> {
+    let mut standing = Standing { at, ..Standing::default() };
+    for it in counted.iter().filter(|it| it.own.contains_key(key)) {
+        let (own, below) = it.values(key)?;
+        let place = |folder: &Path| (key.1.clone(), folder.to_owned());
+        standing.groups.insert(place(&it.folder), own);
+        standing.below.extend(below.into_iter().map(|(folder, value)| (place(folder), value)));
+    }
+    Some(standing)
+}
+
+/// Something that only grows went back.
+struct Fallen;
+
+/// None the first time.
+fn grown(before: Option<&Standing>, now: &Standing) -> Result<Option<Grown>, Fallen> {
+    let Some(before) = before.filter(|it| now.at > it.at) else { return Ok(None) };
+    let value = before.grown(now).ok_or(Fallen)? as f64;
+    Ok(Some(Grown { value, interval: now.at - before.at }))
+}
+
 fn push(
     group: Option<&Text>,
-    counter: &str,
-    known: &[(&String, (Option<i64>, f64))],
-    domains: usize,
+    name: &str,
+    (interval, value): (Option<i64>, f64),
     samples: &mut Samples,
 ) {
-    let mut row = |name: &str, (interval, value): (Option<i64>, f64)| match interval {
+    match interval {
         Some(interval) => samples.growth(group, name, Some(Grown { value, interval })),
         None => samples.level(group, name, Some(value)),
-    };
-    if domains > 1 {
-        for (domain, value) in known {
-            row(&format!("resctrl.l3_{domain}.{counter}"), *value);
-        }
-    }
-    let Some((_, (interval, _))) = known.first() else { return };
-    if known.len() == domains && known.iter().all(|(_, it)| it.0 == *interval) {
-        let sum = known.iter().map(|(_, it)| it.1).sum();
-        row(&format!("resctrl.{counter}"), (*interval, sum));
     }
 }

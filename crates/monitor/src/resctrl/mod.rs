@@ -24,5 +24,5 @@ pub use tree::{Left, leftovers};
 use kernel::Mounted;
 pub(crate) use limits::Limited;
 pub use limits::Wanted;
-pub(crate) use meter::Meter;
+pub(crate) use meter::{Counted, EVENTS, Meter};
 pub(crate) use tree::{Made, Tree};

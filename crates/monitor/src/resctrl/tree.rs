@@ -10,6 +10,7 @@ use uncia_cgroup::{is_left_with, own_name_with};
 
 use super::kernel::Kernel;
 use super::limits::{Bandwidth, Cache, Domain, hexadecimal, values};
+use super::meter::EVENTS;
 use super::{Limited, Mounted, Wanted};
 
 /// What names of groups made here begin with; then who made it, as of control groups.
@@ -75,10 +76,11 @@ impl Tree {
             .ok_or_else(|| why_not(&text("/proc/filesystems"), &text("/proc/cpuinfo")))
     }
 
-    /// The events that are counted; none without monitoring.
+    /// The events that are counted and have rows; none without monitoring.
     pub(crate) fn features(&self) -> BTreeSet<String> {
         let text = self.read("info/L3_MON/mon_features").unwrap_or_default();
-        text.lines().map(|line| line.trim().to_owned()).collect()
+        let lines = text.lines().map(|line| line.trim().to_owned());
+        lines.filter(|name| EVENTS.iter().any(|(event, ..)| event == name)).collect()
     }
 
     /// What the cache can be limited to, if it can.
@@ -91,6 +93,7 @@ impl Tree {
         let first = *resources.first()?;
         let cbm_mask = hexadecimal(&self.read(&format!("info/{first}/cbm_mask"))?)?;
         let min_cbm_bits = self.number(&format!("info/{first}/min_cbm_bits"))?;
+        let is_sparse = self.number(&format!("info/{first}/sparse_masks")) == Some(1);
         let (schemata, sizes) = (self.read("schemata")?, self.read("size").unwrap_or_default());
         let usage = self.read(&format!("info/{first}/bit_usage")).unwrap_or_default();
         let usage = values(&format!("{first}:{usage}"), first).map(owned).unwrap_or_default();
@@ -105,7 +108,7 @@ impl Tree {
         };
         let domains = values(&schemata, first)?.iter().map(domain).collect::<Option<_>>()?;
         let resources = resources.into_iter().map(str::to_owned).collect();
-        Some(Cache { resources, cbm_mask, min_cbm_bits, domains })
+        Some(Cache { resources, cbm_mask, min_cbm_bits, is_sparse, domains })
     }
 
     /// What the bandwidth can be limited to, if it can, in per cent.
@@ -115,7 +118,10 @@ impl Tree {
         let schemata = self.read("schemata").unwrap_or_default();
         let Some(domains) = values(&schemata, "MB") else { return Ok(None) };
         // Mounted with mba_MBps, and on AMD's processors, it is in MB/s and in eighths of GB/s.
-        if domains.iter().any(|(_, value)| value.parse().is_ok_and(|it: u64| it > 100)) {
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if is_in_mbps(&mountinfo, &self.root)
+            || domains.iter().any(|(_, value)| value.parse().is_ok_and(|it: u64| it > 100))
+        {
             return Err(
                 "the memory's bandwidth is not limited in per cent here (mounted with mba_MBps, or a processor of AMD)"
                     .into(),
@@ -140,17 +146,42 @@ impl Tree {
         }
         let made = self.make(self.root.clone())?;
         let file = made.folder.join("schemata");
+        // It begins with all of the machine: what limits the root there would not hold for what is put into it.
+        let kept = self.kept(&limited.schemata, &self.kernel.read(&file).unwrap_or_default());
+        if !kept.is_empty() {
+            self.kernel.write(&file, &kept).map_err(|error| {
+                format!(
+                    "the other limits of the root's group, {kept:?}, cannot be kept: {}",
+                    self.reason(&error)
+                )
+            })?;
+        }
         self.kernel.write(&file, &limited.schemata).map_err(|error| {
             format!("the limits {:?} are refused: {}", limited.schemata, self.reason(&error))
         })?;
         let set = self.kernel.read(&file).unwrap_or_default();
-        if !is_set(&set, &limited.schemata) {
-            return Err(format!(
-                "the limits {:?} were set, and {set:?} holds instead",
-                limited.schemata
-            ));
+        let wanted = format!("{kept}{}", limited.schemata);
+        if !is_set(&set, &wanted) {
+            return Err(format!("the limits {wanted:?} were set, and {set:?} holds instead"));
         }
         Ok((made, limited))
+    }
+
+    /// Lines of the root's `schemata` that are of no resource that is limited, and differ from those of a new group.
+    fn kept(&self, limited: &str, new: &str) -> String {
+        let of = |line: &str| line.trim().split_once(':').map(|(name, _)| name.to_owned());
+        let limited: BTreeSet<_> = limited.lines().filter_map(of).collect();
+        let root = self.read("schemata").unwrap_or_default();
+        let mut kept = String::new();
+        for name in root.lines().filter_map(of).filter(|name| !limited.contains(name)) {
+            let Some(pairs) = values(&root, &name) else { continue };
+            let pairs: Vec<_> = pairs.iter().map(|(id, value)| format!("{id}={value}")).collect();
+            let line = format!("{name}:{}\n", pairs.join(";"));
+            if !is_set(new, &line) {
+                kept += &line;
+            }
+        }
+        kept
     }
 
     /// Makes a group that counts alone, of tasks of a group with limits.
@@ -177,6 +208,13 @@ impl Tree {
         std::iter::once(self.root.clone()).chain(groups.map(|name| self.root.join(name))).collect()
     }
 
+    /// Folders of the groups that count in one with limits.
+    pub(crate) fn counting(&self, limiting: &Path) -> Vec<PathBuf> {
+        let below = limiting.join(GROUPS);
+        let names = self.kernel.folders(&below).unwrap_or_default();
+        names.into_iter().map(|name| below.join(name)).collect()
+    }
+
     /// Tasks of groups that were not made here.
     pub(crate) fn foreign(&self) -> BTreeSet<i32> {
         let mut tasks = BTreeSet::new();
@@ -185,12 +223,8 @@ impl Tree {
                 tasks.extend(self.tasks(&folder));
                 continue;
             }
-            let below = folder.join(GROUPS);
-            for name in self.kernel.folders(&below).unwrap_or_default() {
-                let folder = below.join(name);
-                if !is_own(&folder) {
-                    tasks.extend(self.tasks(&folder));
-                }
+            for folder in self.counting(&folder).iter().filter(|it| !is_own(it)) {
+                tasks.extend(self.tasks(folder));
             }
         }
         tasks
@@ -215,14 +249,11 @@ impl Tree {
     pub(crate) fn left(&self, remove: bool) -> Vec<Left> {
         let mut left = Vec::new();
         for folder in self.limiting() {
-            let is_gone = folder != self.root && is_left(&folder);
-            let below = folder.join(GROUPS);
-            if is_gone {
+            if folder != self.root && is_left(&folder) {
                 // What is below it goes with it.
                 left.push(folder);
             } else {
-                let names = self.kernel.folders(&below).unwrap_or_default();
-                left.extend(names.iter().map(|name| below.join(name)).filter(|it| is_left(it)));
+                left.extend(self.counting(&folder).into_iter().filter(|it| is_left(it)));
             }
         }
         let removed = |folder: &Path| remove.then(|| self.kernel.remove(folder));
@@ -271,9 +302,11 @@ fn taken(usage: &str) -> u64 {
 fn is_set(set: &str, written: &str) -> bool {
     written.lines().all(|line| {
         let Some((resource, _)) = line.split_once(':') else { return false };
+        // By the domains' numbers, which the kernel sorts and texts do not.
         let as_numbers = |text: &str| {
-            let number = |(id, value): (&str, &str)| Some((id.to_owned(), hexadecimal(value)?));
-            values(text, resource)?.into_iter().map(number).collect::<Option<Vec<_>>>()
+            let number = |(id, value): (&str, &str)| Some((id.parse().ok()?, hexadecimal(value)?));
+            let pairs = values(text, resource)?.into_iter().map(number);
+            pairs.collect::<Option<BTreeMap<u32, u64>>>()
         };
         as_numbers(set).is_some_and(|it| as_numbers(line) == Some(it))
     })
@@ -296,10 +329,21 @@ fn is_left(folder: &Path) -> bool {
 
 /// Where it is mounted.
 fn mounted(mountinfo: &str) -> Option<PathBuf> {
-    mountinfo.lines().find_map(|line| {
+    mounts(mountinfo).next().map(|(folder, _)| folder.into())
+}
+
+/// Whether it is mounted there with limits of the bandwidth in MB/s.
+fn is_in_mbps(mountinfo: &str, root: &Path) -> bool {
+    let options = mounts(mountinfo).find(|(folder, _)| Path::new(folder) == root);
+    options.is_some_and(|(_, options)| options.split(',').any(|it| it == "mba_MBps"))
+}
+
+/// Where file systems of this type are mounted, and their options.
+fn mounts(mountinfo: &str) -> impl Iterator<Item = (&str, &str)> {
+    mountinfo.lines().filter_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let is_it = kind.split(' ').next() == Some(TYPE);
-        is_it.then(|| mount.split(' ').nth(4).map(PathBuf::from)).flatten()
+        is_it.then_some((mount.split(' ').nth(4)?, kind.split(' ').next_back()?))
     })
 }
 
@@ -340,6 +384,9 @@ mod tests {
         assert!(sentence.contains("(cqm_llc, mba): it takes CONFIG_X86_CPU_RESCTRL"), "{sentence}");
         let mounts = "22 1 0:5 / /proc rw - proc proc rw\n30 1 0:9 / /mnt/r rw shared:1 - resctrl resctrl rw\n";
         assert_eq!(mounted(mounts), Some("/mnt/r".into()));
+        assert!(!is_in_mbps(mounts, Path::new("/mnt/r")));
+        let in_mbps = mounts.replace("resctrl resctrl rw", "resctrl resctrl rw,cdp,mba_MBps");
+        assert!(is_in_mbps(&in_mbps, Path::new("/mnt/r")) && !is_in_mbps(&in_mbps, Path::new("/")));
         assert_eq!(mounted("22 1 0:5 / /resctrl rw - proc resctrl rw\nx\n"), None);
         let folder = tempfile::tempdir().unwrap();
         let sentence = Tree::find(Some(folder.path())).unwrap_err();
@@ -352,5 +399,7 @@ mod tests {
         assert!(is_set("  L3:0=007ff;1=3\n MB:0= 50\n", "L3:0=7ff;1=3\nMB:0=50\n"));
         assert!(!is_set("L3:0=7ff;1=7ff\n", "L3:0=7ff;1=3\n"));
         assert!(!is_set("", "L3:0=7ff\n"));
+        assert!(is_set("L3:0=3;1=3;2=3;10=3\n", "L3:0=3;1=3;10=3;2=3\n"));
+        assert!(!is_set("L3:0=3;1=3\n", "L3:0=3\n"));
     }
 }

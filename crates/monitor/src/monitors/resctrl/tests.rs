@@ -11,6 +11,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::resctrl::made::MadeUp;
 
+mod changes;
+
 const SECOND: i64 = 1_000_000_000;
 
 /// A machine with control groups, and a monitor of them.
@@ -41,7 +43,8 @@ impl Lab {
         let asked: Asked =
             serde_json::from_value(json!({"monitor": "resctrl", "limits": limits})).unwrap();
         let groups = Watched::in_tree(self.cgroups.path(), patterns);
-        Resctrl::with(self.made.tree(), &asked, groups, !patterns.is_empty())
+        let patterns = patterns.iter().map(|&it| it.to_owned()).collect();
+        Resctrl::with(self.made.tree(), &asked, groups, patterns)
     }
 
     fn watch(&self, patterns: &[&str]) -> Resctrl {
@@ -95,7 +98,8 @@ fn the_machine_and_control_groups_have_rows_by_domain_and_together() {
     let moved = |group| value(&rows, "resctrl.mbm_total_bytes", group);
     assert_eq!(moved(Some("/a")), Some((Some(1), 570.0)));
     assert_eq!(moved(Some("/b")), Some((Some(1), 0.0)));
-    assert_eq!(moved(None), Some((Some(1), 1000.0)));
+    // Of the root itself 1000, and what counts in it.
+    assert_eq!(moved(None), Some((Some(1), 1570.0)));
     assert_eq!(value(&rows, "resctrl.l3_00.mbm_total_bytes", Some("/a")), Some((Some(1), 500.0)));
 
     let mut last = Samples { now: 2 * SECOND, before: Some(SECOND), ..Samples::default() };
@@ -126,7 +130,8 @@ fn what_is_no_number_is_a_lost_sample_and_never_0() {
         let (rows, _) = sample(&mut monitor, 2);
         assert_eq!(value(&rows, "resctrl.l3_00.mbm_local_bytes", None), Some((Some(2), 80.0)));
         assert_eq!(value(&rows, "resctrl.l3_01.mbm_local_bytes", None), Some((Some(1), 0.0)));
-        assert_eq!(value(&rows, "resctrl.mbm_local_bytes", None), None);
+        // So do all domains together, of the time since all of them were known.
+        assert_eq!(value(&rows, "resctrl.mbm_local_bytes", None), Some((Some(2), 140.0)));
     }
 }
 

@@ -10,7 +10,7 @@ use http::header::{TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::connection::Connection;
 use super::passing::{self, Broken};
@@ -71,7 +71,8 @@ impl Server {
         started: &mut Option<Moment>,
         ended: &mut Option<Moment>,
     ) -> Result<HttpAnswer, Trouble> {
-        let deadline = tokio::time::Instant::now() + request.timeout;
+        let connected_by = Instant::now() + request.timeout;
+        let mut answered_by = None;
         let mut retry = true;
         loop {
             // What can be sent only once is not sent where the server may be closing the connection.
@@ -83,7 +84,8 @@ impl Server {
                     self.connection(inner).await
                 }
             };
-            let connection = match timeout_at(deadline, connection).await {
+            let connection = match timeout_at(answered_by.unwrap_or(connected_by), connection).await
+            {
                 Ok(connection) => connection.map_err(|error| self.unreachable(&error))?,
                 Err(_) => {
                     // It does not accept: the request's time has passed all the same.
@@ -95,6 +97,8 @@ impl Server {
             let outgoing = headers::outgoing(request, self.port, token);
             // Also of what cannot be sent, or other instances would be asked for it, and this one taken for ended.
             started.get_or_insert_with(Moment::now);
+            // The function's time begins with its request, so that one whose time is up has had all of it.
+            let deadline = *answered_by.get_or_insert_with(|| Instant::now() + request.timeout);
             let outgoing = outgoing.ok_or_else(|| {
                 Trouble::Unanswered("the request's body went to an instance that ended".into())
             })?;

@@ -192,11 +192,11 @@ def test_control_groups_that_were_never_there_are_told(tmp_path: Path) -> None:
 
 
 def test_each_program_has_its_time_to_begin_and_to_end() -> None:
-    one = [Asked("command", after=["true"]), Asked("machine")]
-    two = [*one, Asked("bpftrace", program="BEGIN {}")]
+    single = [Asked("command", after=["true"]), Asked("machine")]
+    both = [*single, Asked("bpftrace", program="BEGIN {}")]
     for limit in (start_timeout_s, end_timeout_s):
-        assert limit(one) - limit([]) >= 60 + 2
-        assert limit(two) - limit([]) == 2 * (limit(one) - limit([]))
+        assert limit(single) - limit([]) >= 60 + 2
+        assert limit(both) - limit([]) == 2 * (limit(single) - limit([]))
 
 
 def test_what_is_not_there_is_a_sentence_and_no_rows(tmp_path: Path) -> None:

@@ -145,8 +145,8 @@ def main() -> int:
             outs = [(given.out or Path(folder)) / Path(kernel).name for kernel in kernels]
             cache = compiled_go(Path(folder))
             failures = [
-                pool.submit(run, *own, steps, programs, cache, given.timeout)
-                for own in zip(guests, kernels, outs, strict=True)
+                pool.submit(run, *guest, steps, programs, cache, given.timeout)
+                for guest in zip(guests, kernels, outs, strict=True)
             ]
             return int(any(failure.result() for failure in failures))
     except GuestError as error:

@@ -63,8 +63,8 @@ def _is_foreign(folder: Path) -> bool:
 def _slices(name: str) -> list[Path]:
     """The folders of a slice: of the machine's systemd, and of that of this user."""
     user = os.getuid()
-    own = f"user.slice/user-{user}.slice/user@{user}.service/{name}"
-    return [*groups.at(name, every=True), *groups.at(own, every=True)]
+    rootless = f"user.slice/user-{user}.slice/user@{user}.service/{name}"
+    return [*groups.at(name, every=True), *groups.at(rootless, every=True)]
 
 
 def _stop(name: str) -> None:

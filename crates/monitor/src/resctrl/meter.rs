@@ -23,7 +23,7 @@ pub(crate) type Reading = BTreeMap<(usize, String), Option<i64>>;
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub folder: PathBuf,
-    pub own: Reading,
+    pub total: Reading,
     /// The kernel adds what these count to the files of a group with limits, and passes over those that it cannot
     /// read. None that went while it was read.
     pub below: BTreeMap<PathBuf, Option<Reading>>,
@@ -31,17 +31,17 @@ pub(crate) struct Counted {
 
 impl Counted {
     /// A group that counts alone.
-    pub(crate) fn alone(folder: PathBuf, own: Reading) -> Self {
-        Self { folder, own, below: BTreeMap::new() }
+    pub(crate) fn alone(folder: PathBuf, total: Reading) -> Self {
+        Self { folder, total, below: BTreeMap::new() }
     }
 
     /// What stood in an event's file, and in those of the groups below; none if one of them tells nothing.
     fn values(&self, key: &(usize, String)) -> Option<(i64, Vec<(&Path, i64)>)> {
-        let own = self.own.get(key).copied().flatten()?;
+        let total = self.total.get(key).copied().flatten()?;
         let below = self.below.iter().map(|(folder, reading)| {
             Some((folder.as_path(), reading.as_ref()?.get(key).copied().flatten()?))
         });
-        Some((own, below.collect::<Option<_>>()?))
+        Some((total, below.collect::<Option<_>>()?))
     }
 }
 
@@ -71,12 +71,12 @@ impl Tree {
     pub(crate) fn counted(&self, features: &BTreeSet<String>) -> Vec<Counted> {
         let counted = self.limiting().into_iter().filter_map(|folder| {
             let below = self.counting(&folder);
-            let own = self.reading(&folder, features)?;
+            let total = self.reading(&folder, features)?;
             let read = |it: PathBuf| {
                 let reading = self.reading(&it, features);
                 (it, reading)
             };
-            Some(Counted { own, below: below.into_iter().map(read).collect(), folder })
+            Some(Counted { total, below: below.into_iter().map(read).collect(), folder })
         });
         counted.collect()
     }
@@ -133,7 +133,7 @@ pub(crate) struct Meter {
 impl Meter {
     /// Adds what the groups used. An event of a domain that one of them does not tell is a lost sample.
     pub(crate) fn add(&mut self, group: Option<&Text>, counted: &[Counted], samples: &mut Samples) {
-        let keys: BTreeSet<_> = counted.iter().flat_map(|it| it.own.keys().cloned()).collect();
+        let keys: BTreeSet<_> = counted.iter().flat_map(|it| it.total.keys().cloned()).collect();
         for (event, (_, counter, is_level)) in EVENTS.iter().enumerate() {
             let domains: Vec<_> = keys.iter().filter(|key| key.0 == event).collect();
             let standing: Vec<_> = domains
@@ -199,10 +199,10 @@ impl Meter {
 /// What stands in an event of a domain; none if a group does not tell it.
 fn standing(key: &(usize, String), counted: &[Counted], at: i64) -> Option<Standing> {
     let mut standing = Standing { at, ..Standing::default() };
-    for it in counted.iter().filter(|it| it.own.contains_key(key)) {
-        let (own, below) = it.values(key)?;
+    for it in counted.iter().filter(|it| it.total.contains_key(key)) {
+        let (total, below) = it.values(key)?;
         let place = |folder: &Path| (key.1.clone(), folder.to_owned());
-        standing.groups.insert(place(&it.folder), own);
+        standing.groups.insert(place(&it.folder), total);
         standing.below.extend(below.into_iter().map(|(folder, value)| (place(folder), value)));
     }
     Some(standing)

@@ -1,5 +1,19 @@
 use super::*;
 
+/// The monitor beside a program that answers as that of BPF does.
+fn started(command: &mut Command, groups: Watched<()>) -> Schedule {
+    Schedule {
+        watcher: Watcher::start(command).unwrap(),
+        groups,
+        has_patterns: true,
+        limit: Duration::from_secs(60),
+        is_late: false,
+        before: None,
+        notes: Vec::new(),
+        has_failed: false,
+    }
+}
+
 #[test]
 fn groups_are_within_others_by_their_paths() {
     assert!(is_within("/a/b", "/a"));
@@ -31,16 +45,7 @@ fn a_late_answer_is_a_lost_sample_and_comes_with_a_later_one() {
     let _ = std::fs::remove_file(&go);
     let mut command = Command::new("sh");
     command.arg("-c").arg(SLOW).arg(&go);
-    let mut schedule = Schedule {
-        watcher: Watcher::start(&mut command).unwrap(),
-        groups: Watched::new(&[]).unwrap(),
-        has_patterns: true,
-        limit: Duration::from_secs(60),
-        is_late: false,
-        before: None,
-        notes: Vec::new(),
-        has_failed: false,
-    };
+    let mut schedule = started(&mut command, Watched::new(&[]).unwrap());
     let sample = |schedule: &mut Schedule| {
         let mut samples = Samples::default();
         schedule.sample(&mut samples);
@@ -121,16 +126,7 @@ fn groups_that_have_ended_have_rows_of_their_last_interval() {
     std::fs::create_dir(tree.path().join("gone")).unwrap();
     let mut command = Command::new("sh");
     command.arg("-c").arg(GONE);
-    let mut schedule = Schedule {
-        watcher: Watcher::start(&mut command).unwrap(),
-        groups: Watched::in_tree(tree.path(), &["/*"]),
-        has_patterns: true,
-        limit: Duration::from_secs(60),
-        is_late: false,
-        before: None,
-        notes: Vec::new(),
-        has_failed: false,
-    };
+    let mut schedule = started(&mut command, Watched::in_tree(tree.path(), &["/*"]));
     let mut sample = || {
         let mut samples = Samples::default();
         schedule.sample(&mut samples);

@@ -118,6 +118,16 @@ def test_revenue_is_of_what_is_charged_and_the_rate_of_requests(tmp_path: Path) 
     assert revenue.value == pytest.approx(paid / SECONDS * 3600)
 
 
+def test_rows_without_a_price_are_not_free(tmp_path: Path) -> None:
+    made = rows("a", 0.0)
+    for row in made[::5]:
+        row |= {"allocated_memory": None, "billed": None, "execution": None}
+    write_run(tmp_path, made)
+    subject = SubjectRows("a", Subject(experiment="a"), load(tmp_path))
+    revenue = figure(subject, "revenue", "aws-lambda-x86")
+    assert (revenue.value, "no price for 80 of 400 rows" in revenue.why) == (None, True)
+
+
 def two_runs(folder: Path, searched: dict[str, Searched]) -> dict[str, SubjectRows]:
     """Runs of the same rate, each a share of a capacity that was searched so."""
     subjects = {}

@@ -86,6 +86,16 @@ def test_seconds_that_one_sample_tells_of_are_one_block() -> None:
     assert "took longer" in figure("memory_bandwidth", subject(single, seconds=60)).why
 
 
+def test_a_sample_that_is_late_makes_no_wider_blocks() -> None:
+    steady = [sample(n, 10e6, time=BEGIN + (n + 1) * S, interval=S + 300_000) for n in range(8)]
+    assert figure("memory_bandwidth", subject(steady)).rows == 8
+    quick = [sample(n, 3e6) for n in range(110) if n not in (10, 11, 12, 13)]
+    late = sample(13, 12e6, interval=4 * SAMPLE)
+    held_up = figure("memory_bandwidth", subject([*quick, late], seconds=30))
+    assert held_up.rows == 30
+    assert held_up.value == pytest.approx(0.01)
+
+
 def test_what_was_not_watched_before_or_after_is_no_gap() -> None:
     watched = [sample(number, 3e6) for number in range(40)]
     later = [sample(number, 9e9) for number in range(400, 410)]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from uncia import engine
 from uncia.doctor import ssh
 from uncia.doctor.clocks import Clock, Exchange, Offset, bound_ns, offset
-from uncia.doctor.monitors import Asked, end_timeout_s, start_timeout_s
+from uncia.doctor.monitors import Asked, end_timeout_s
 from uncia.doctor.ssh import Address
 from uncia.errors import UnciaError
 from uncia.version import __version__
@@ -32,6 +32,7 @@ _ASK_EVERY_S: Final = 5
 _ROUND_TRIPS_MEANWHILE: Final = 3
 """Of a single one that was late, the error would be the bound of the whole run."""
 _START_TIMEOUT_S: Final = 30
+# The engine there ends after as long without a word, and none is sent to it before it has started.
 _LINES: Final = 20
 _ENDED: Final = "ended"
 """Stands for a sentence that is made of an exit code."""
@@ -110,7 +111,7 @@ class RemoteMonitors:
             self._end_timeout_s = end_timeout_s(asked)
             self._write(config)
             self._thread(self._copy_rows, out)
-            self._wait(self._started, "the monitors did not start", start_timeout_s(asked))
+            self._wait(self._started, "the monitors did not start")
         except BaseException:
             self._abandon()
             raise
@@ -235,11 +236,9 @@ class RemoteMonitors:
                 f"host {self.address.name}: the engine could not be copied there: {lines[-1]}"
             )
 
-    def _wait(
-        self, event: threading.Event, sentence: str, timeout_s: float = _START_TIMEOUT_S
-    ) -> None:
-        if not event.wait(timeout_s):
-            raise self._failure(f"{sentence} within {timeout_s:g} s")
+    def _wait(self, event: threading.Event, sentence: str) -> None:
+        if not event.wait(_START_TIMEOUT_S):
+            raise self._failure(f"{sentence} within {_START_TIMEOUT_S} s")
         if self._error is not None:
             raise self._failure(self._error)
 

@@ -159,10 +159,8 @@ fn when_probed(probes: &str) -> When {
         _ => When::Probed,
     };
     let all: Vec<_> = probes.split(',').map(of).collect();
-    if all.contains(&When::End) {
-        return When::End;
-    }
-    if all.iter().all(|it| *it == When::Begin) { When::Begin } else { When::Probed }
+    // What also runs meanwhile is what counts.
+    if all.iter().all(|it| *it == all[0]) { all[0] } else { When::Probed }
 }
 
 /// The function whose first argument comes next.
@@ -322,9 +320,9 @@ mod tests {
     fn a_map_is_cleared_where_it_is_printed() {
         let is_cleared = |text: &str| Program::read(text).map("a").is_cleared;
         assert!(is_cleared("interval:s:1 { if (1) { print(@a); } clear(@a); }"));
+        assert!(is_cleared("interval:s:1, END { print(@a); clear(@a); }"));
         for text in [
             "interval:s:1 { print(@a); } END { clear(@a); }",
-            "interval:s:1, END { print(@a); clear(@a); }",
             "END { print(@a); clear(@a); }",
             "interval:s:1 { print(@a); } interval:s:60 { clear(@a); }",
             "interval:s:1 { print(@b); clear(@a); }",

@@ -73,6 +73,12 @@ def _revenue(subject: SubjectRows, tariff: str) -> Figure:
         return cost if cost.value is None else rate
     # A request that was turned away is charged nothing, and one with hops several times.
     rows = sum(int(it.rows.sum()) for it in charged(subject, tariff).values())
+    if rows < subject.ok.num_rows:
+        unpriced = subject.ok.num_rows - rows
+        why = (
+            f"{tariff} has no price for {unpriced:,} of {subject.ok.num_rows:,} rows that ended ok"
+        )
+        return Figure(None, why=why)
     factor = _S_PER_HOUR / _PER_MILLION * rows / subject.requests.num_rows
     value = cost.value * rate.value * factor
     if cost.draws is None or rate.draws is None:

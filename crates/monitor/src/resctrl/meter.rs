@@ -35,13 +35,18 @@ impl Counted {
         Self { folder, total, below: BTreeMap::new() }
     }
 
-    /// What stood in an event's file, and in those of the groups below; none if one of them tells nothing.
-    fn values(&self, key: &(usize, String)) -> Option<(i64, Vec<(&Path, i64)>)> {
-        let total = self.total.get(key).copied().flatten()?;
+    /// What stood in an event's file; none if it tells nothing.
+    fn total(&self, key: &(usize, String)) -> Option<i64> {
+        self.total.get(key).copied().flatten()
+    }
+
+    /// What stood in those of the groups below, each; none if one went meanwhile, so that nobody knows whether it
+    /// was counted.
+    fn below(&self, key: &(usize, String)) -> Option<Vec<(&Path, Option<i64>)>> {
         let below = self.below.iter().map(|(folder, reading)| {
-            Some((folder.as_path(), reading.as_ref()?.get(key).copied().flatten()?))
+            Some((folder.as_path(), reading.as_ref()?.get(key).copied().flatten()))
         });
-        Some((total, below.collect::<Option<_>>()?))
+        below.collect()
     }
 }
 
@@ -91,18 +96,22 @@ struct Standing {
     at: i64,
     /// In each group.
     groups: HashMap<Place, i64>,
-    /// In each group that counts in one of them: part of what that has.
-    below: HashMap<Place, i64>,
+    /// In each group that counts in one of them: part of what that has; none of what tells nothing, which is no part.
+    below: HashMap<Place, Option<i64>>,
 }
 
 impl Standing {
     /// By how much the groups have grown. None if something went back or is gone: what it had is gone from the group above it,
-    /// and how much it had by then nobody knows.
+    /// and how much it had by then nobody knows. Likewise if something begins to tell what it has, or no longer does.
     fn grown(&self, now: &Self) -> Option<i64> {
-        let fell = |before: &HashMap<Place, i64>, now: &HashMap<Place, i64>| {
-            before.iter().any(|(place, value)| now.get(place).is_none_or(|it| it < value))
+        let fell =
+            |(place, value): (&Place, &i64)| now.groups.get(place).is_none_or(|it| it < value);
+        let changed = |(place, value): (&Place, &Option<i64>)| match (value, now.below.get(place)) {
+            (Some(before), Some(Some(now))) => now < before,
+            (None, Some(None) | None) => false,
+            _ => true,
         };
-        if fell(&self.groups, &now.groups) || fell(&self.below, &now.below) {
+        if self.groups.iter().any(fell) || self.below.iter().any(changed) {
             return None;
         }
         // A group that was not there stood at 0.
@@ -115,7 +124,7 @@ impl Standing {
             if place != group {
                 self.below.insert((domain, place), value);
             } else if let Some(it) = self.groups.get_mut(&(domain, above.to_owned())) {
-                *it -= value;
+                *it -= value.unwrap_or_default();
             }
         }
     }
@@ -138,7 +147,7 @@ impl Meter {
             let domains: Vec<_> = keys.iter().filter(|key| key.0 == event).collect();
             let standing: Vec<_> = domains
                 .iter()
-                .map(|key| Some((*key, standing(key, counted, samples.now)?)))
+                .map(|key| Some((*key, standing(key, *is_level, counted, samples.now)?)))
                 .collect();
             samples.lost += standing.iter().filter(|it| it.is_none()).count() as u64;
             let mut rows = Vec::new();
@@ -196,13 +205,18 @@ impl Meter {
     }
 }
 
-/// What stands in an event of a domain; none if a group does not tell it.
-fn standing(key: &(usize, String), counted: &[Counted], at: i64) -> Option<Standing> {
+/// What stands in an event of a domain; none if a group does not tell it. Of a level nothing else matters.
+fn standing(
+    key: &(usize, String),
+    is_level: bool,
+    counted: &[Counted],
+    at: i64,
+) -> Option<Standing> {
     let mut standing = Standing { at, ..Standing::default() };
     for it in counted.iter().filter(|it| it.total.contains_key(key)) {
-        let (total, below) = it.values(key)?;
         let place = |folder: &Path| (key.1.clone(), folder.to_owned());
-        standing.groups.insert(place(&it.folder), total);
+        standing.groups.insert(place(&it.folder), it.total(key)?);
+        let below = if is_level { Vec::new() } else { it.below(key)? };
         standing.below.extend(below.into_iter().map(|(folder, value)| (place(folder), value)));
     }
     Some(standing)

@@ -63,16 +63,42 @@ fn a_group_that_others_remove_is_a_lost_sample() {
 }
 
 #[test]
-fn a_group_that_tells_no_number_is_missing_in_that_above_it() {
+fn a_group_that_tells_no_number_is_no_part_of_that_above_it() {
     let lab = Lab::new(&[]);
     lab.made.fill_group("mon_groups/theirs");
     let mut monitor = lab.watch(&[]);
     sample(&mut monitor, 0);
+    // What it had is gone from the total, and what it will have appears in it at once.
     lab.made.count("mon_groups/theirs", "mbm_total_bytes", ["Unassigned", "0"]);
     lab.made.count("", "mbm_total_bytes", ["100", "0"]);
     assert_eq!(moved(&mut monitor, 1), (None, 1));
+    lab.made.count("", "mbm_total_bytes", ["120", "0"]);
+    assert_eq!(moved(&mut monitor, 2), (Some((Some(1), 20.0)), 0));
     lab.made.count("mon_groups/theirs", "mbm_total_bytes", ["70", "0"]);
-    assert_eq!(moved(&mut monitor, 2), (Some((Some(2), 170.0)), 0));
+    assert_eq!(moved(&mut monitor, 3), (None, 1));
+    lab.made.count("mon_groups/theirs", "mbm_total_bytes", ["75", "0"]);
+    assert_eq!(moved(&mut monitor, 4), (Some((Some(1), 5.0)), 0));
+}
+
+#[test]
+fn the_machine_has_rows_beside_a_group_that_never_tells_a_number() {
+    let lab = Lab::new(&[]);
+    lab.made.fill_group("mon_groups/theirs");
+    for event in ["llc_occupancy", "mbm_total_bytes", "mbm_local_bytes"] {
+        lab.made.count("mon_groups/theirs", event, ["Unassigned", "Unassigned"]);
+    }
+    let mut monitor = lab.watch(&[]);
+    let (rows, samples) = sample(&mut monitor, 0);
+    assert_eq!(
+        (value(&rows, "resctrl.llc_occupancy_bytes", None), samples.lost),
+        (Some((None, 3000.0)), 0)
+    );
+    lab.made.count("", "mbm_total_bytes", ["100", "30"]);
+    assert_eq!(moved(&mut monitor, 1), (Some((Some(1), 130.0)), 0));
+    // It ends, and had nothing that anything has lost.
+    fs::remove_dir_all(lab.made.root().join("mon_groups/theirs")).unwrap();
+    lab.made.count("", "mbm_total_bytes", ["100", "40"]);
+    assert_eq!(moved(&mut monitor, 2), (Some((Some(1), 10.0)), 0));
 }
 
 #[test]

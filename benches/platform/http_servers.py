@@ -8,11 +8,14 @@ the same client:
 * an answer of 100 MB: bytes a second, and the time to the first byte of the body.
 
 With ``--peers FOLDER``, Google's functions-framework with the same client, one request at a time:
-by itself, with Knative's queue-proxy before it, and as a function behind its URL. Both are
-installed into the folder (queue-proxy is built from source, which takes Go), and found there again.
+by itself, with Knative's queue-proxy before it, and as a function behind its URL. All three run
+throughout, and have rounds in turn, since a machine's speed changes from one minute to the next:
+printed are the medians of the rounds, and those of their ratios to queue-proxy's in the same round.
+Both are installed into the folder (queue-proxy is built from source, which takes Go), and found
+there again.
 
     .venv/bin/python benches/platform/http_servers.py [--repeat 3] [--requests 500] [--engine FILE]
-        [--peers FOLDER]
+        [--peers FOLDER [--rounds 20]]
 """
 
 from __future__ import annotations
@@ -244,6 +247,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--engine", type=Path, default=ROOT / "target/release/uncia-engine")
     parser.add_argument("--peers", type=Path, help="where functions-framework and queue-proxy are")
+    parser.add_argument("--rounds", type=int, default=20, help="of each peer in each repetition")
     options = parser.parse_args()
     if options.peers is not None:
         folder = options.peers / queue_proxy.NAME
@@ -264,24 +268,41 @@ def main() -> None:
     show(figures)
     if options.peers is not None:
         print("functions-framework:")
-        show(measure_peers(options.peers.resolve(), options))
+        peers = measure_peers(options.peers.resolve(), options)
+        show(peers)
+        print("of queue-proxy's:")
+        show_ratios(peers, "queue-proxy")
 
 
 def measure_peers(peers: Path, options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
-    """functions-framework in its three places, one after the other in each repetition."""
+    """functions-framework in its three places, in turn."""
     figures: dict[str, list[dict[str, float]]] = {}
     for _ in range(options.repeat):
-        with (
-            tempfile.TemporaryDirectory() as name,
-            peer_servers(peers, options.engine, Path(name)) as servers,
-        ):
+        with contextlib.ExitStack() as stack:
+            work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            servers = stack.enter_context(peer_servers(peers, options.engine, work))
+            places = {}
             for server, started in servers.items():
-                with started as (address, path):
-                    path = path or "/"
-                    wait_until_ready(address, path.rstrip("/"))
-                    measured = latency(address, path, options.requests)
+                address, path = stack.enter_context(started)
+                places[server] = address, path or "/"
+                wait_until_ready(address, path.rstrip("/"))
+            for _ in range(options.rounds):
+                for server, place in places.items():
+                    measured = latency(*place, options.requests)
                     figures.setdefault(server, []).append(measured)
     return figures
+
+
+def show_ratios(figures: Mapping[str, list[dict[str, float]]], to: str) -> None:
+    """Print the medians of the ratios to one of them in the same round."""
+    for key in figures[to][0]:
+        ratios = {
+            name: statistics.median(
+                it[key] / its[key] for it, its in zip(runs, figures[to], strict=True)
+            )
+            for name, runs in figures.items()
+        }
+        print(f"{key:14}", *(f"{name} {value:10.3f}" for name, value in ratios.items()), sep="  ")
 
 
 def show(figures: Mapping[str, list[dict[str, float]]]) -> None:

@@ -1,10 +1,36 @@
 //! Identifiers from the system's random numbers.
 
-/// Bytes nobody can guess.
+use std::cell::RefCell;
+
+/// So many are asked for at a time: each request takes 32, and each asking is a system call.
+const STOCK_BYTES: usize = 1024;
+
+/// Random bytes that nobody had yet are those before `left`; the others are zeroed.
+struct Stock {
+    bytes: [u8; STOCK_BYTES],
+    left: usize,
+}
+
+thread_local! {
+    static STOCK: RefCell<Stock> = const { RefCell::new(Stock { bytes: [0; STOCK_BYTES], left: 0 }) };
+}
+
+/// Bytes nobody can guess. No process is forked that would go on to take some: it would take the same.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("Linux gives random numbers once it has booted");
-    bytes
+    const { assert!(N <= STOCK_BYTES) };
+    STOCK.with_borrow_mut(|stock| {
+        if stock.left < N {
+            getrandom::fill(&mut stock.bytes)
+                .expect("Linux gives random numbers once it has booted");
+            stock.left = STOCK_BYTES;
+        }
+        let taken = &mut stock.bytes[stock.left - N..stock.left];
+        stock.left -= N;
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(taken);
+        taken.fill(0);
+        bytes
+    })
 }
 
 /// A random (version 4) UUID in its usual form: request ids and revision ids.
@@ -48,6 +74,16 @@ mod tests {
         let low = draws.iter().filter(|draw| **draw < 0.5).count();
         // Fifteen standard deviations.
         assert!((260..=740).contains(&low), "{low}");
+    }
+
+    #[test]
+    fn no_bytes_are_given_twice() {
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..STOCK_BYTES {
+            assert!(seen.insert(random::<16>().to_vec()));
+            random::<3>();
+        }
+        assert!(seen.iter().all(|bytes| bytes.iter().any(|it| *it != 0)));
     }
 
     #[test]

@@ -312,11 +312,10 @@ pub(super) fn payload(
 }
 
 /// Puts what became of an invocation into its answer's headers, and where.
-pub(super) fn identify(headers: &mut HeaderMap, row: &Invocation, function: &Function) {
+pub(super) fn identify(headers: &mut HeaderMap, row: &Invocation) {
     if let Some(request_id) = &row.request_id {
         put(headers, "x-amzn-requestid", request_id);
     }
-    put(headers, "x-amz-executed-version", &function.version_name());
     put(headers, "x-uncia-outcome", &row.outcome);
     let texts = [("x-uncia-start", &row.start), ("x-uncia-instance", &row.instance)];
     for (name, text) in texts {
@@ -326,9 +325,10 @@ pub(super) fn identify(headers: &mut HeaderMap, row: &Invocation, function: &Fun
     }
 }
 
-/// The same with what the platform measured.
+/// The same with what was invoked, and what the platform measured.
 pub(super) fn describe(headers: &mut HeaderMap, row: &Invocation, function: &Function) {
-    identify(headers, row, function);
+    identify(headers, row);
+    put(headers, "x-amz-executed-version", &function.version_name());
     let numbers = [
         ("x-uncia-queued-ns", row.queued),
         ("x-uncia-initialization-ns", row.initialization),

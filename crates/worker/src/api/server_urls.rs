@@ -119,7 +119,7 @@ fn whole(answer: &Completion, head: &Parts, function: &Function) -> Answer {
     if head.headers.contains_key(invoke::INVOCATION_HEADER) {
         invoke::describe(response.headers_mut(), answer.row(), function);
     } else {
-        invoke::identify(response.headers_mut(), answer.row(), function);
+        invoke::identify(response.headers_mut(), answer.row());
     }
     response
 }

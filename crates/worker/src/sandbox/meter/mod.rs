@@ -248,14 +248,12 @@ impl Meter {
         } else {
             None
         };
-        let (cpu, split) = {
-            let state = self.lock();
-            let cpu = if whole.is_some() { state.previous.cpu } else { self.account(&state).0 };
-            (cpu, self.read_split(&state))
-        };
+        let cpu =
+            if whole.is_some() { self.lock().previous.cpu } else { self.account(&self.lock()).0 };
         match (whole, parts.leave(request, cpu)) {
             (Some(usage), Some(part)) if !part.shared => (usage, false),
             (_, part) => {
+                let split = self.read_split(&self.lock());
                 let part = part.and_then(|part| part.cpu);
                 // In the proportion of the instance's life: an interval may be shorter than a tick.
                 let part = part.map(|cpu| Split::default().split(cpu, split));

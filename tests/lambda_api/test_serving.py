@@ -285,7 +285,7 @@ def handler(event, context):
     return found
 """
     host, port = lasting.address.split(":")
-    paths = ["/root", "/home", "/etc/shadow", str(lasting.state), "/sys/fs/cgroup", "/usr/bin/env"]
+    paths = ["/root", "/home", "/etc/shadow", str(lasting.state), "/sys/fs/cgroup", "/usr/bin/apt"]
     lasting.create("peek", source)
     _, result = lasting.invoke("peek", {"paths": paths, "address": [host, int(port)]})
     assert result["processes"] <= 2

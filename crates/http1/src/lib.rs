@@ -5,5 +5,7 @@
 
 pub mod chunked;
 mod request;
+mod shorten;
 
 pub use request::{HeadError, Length, MAX_HEAD_BYTES, RequestHead, content_length, parse_request};
+pub use shorten::Shortener;

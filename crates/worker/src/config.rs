@@ -64,8 +64,12 @@ pub struct Config {
     pub registries: Vec<String>,
     /// Services beside functions.
     pub services: Services,
+    /// Memory with which a function that sets no CPU gets one vCPU, in bytes.
+    pub memory_per_vcpu_bytes: u64,
     /// Interpreters that are not taken from the PATH.
     pub runtimes: Runtimes,
+    /// A folder in which platforms of one user keep copies of runtimes for each other.
+    pub runtimes_cache: Option<PathBuf>,
     /// Which policy makes which choice, by name; Lambda's unless they are named.
     pub policies: PolicyNames,
     /// What the policies read beside the functions' settings.
@@ -95,11 +99,13 @@ impl Default for Config {
             code_cache_bytes: 0,
             checkpoint_cache_bytes: 0,
             seed: 0,
+            memory_per_vcpu_bytes: 0,
             allowed_hosts: Vec::new(),
             images: Vec::new(),
             registries: Vec::new(),
             services: Services::default(),
             runtimes: Runtimes::default(),
+            runtimes_cache: None,
             policies: PolicyNames::default(),
             parameters: Parameters::default(),
             traces: None,
@@ -145,6 +151,7 @@ struct Form {
     services: UniqueKeys<Located>,
     #[serde(default)]
     runtimes: Runtimes,
+    runtimes_cache: Option<PathBuf>,
     #[serde(default)]
     policies: UniqueKeys<String>,
     #[serde(flatten)]
@@ -163,8 +170,8 @@ pub enum ConfigError {
     UnknownKey { key: String, known: Vec<String> },
     #[error("the configuration is not valid: no policy decides `{choice}`, expected one of {}", known.join(", "))]
     UnknownChoice { choice: String, known: Vec<String> },
-    #[error("the configuration is not valid: `images` must be absolute folders, not {0}")]
-    RelativeFolder(PathBuf),
+    #[error("the configuration is not valid: folders of `{key}` must be absolute, not {folder}")]
+    RelativeFolder { key: &'static str, folder: PathBuf },
     #[error("the configuration is not valid: `registries` must be HOST:PORT each, not {0:?}")]
     Registry(String),
     #[error("the configuration is not valid: {0}")]
@@ -178,8 +185,8 @@ pub enum ConfigError {
 }
 
 /// Keys whose values have parts; those of [`Form`].
-const STRUCTURED: [&str; 6] =
-    ["allowed_hosts", "images", "registries", "services", "runtimes", "policies"];
+const STRUCTURED: [&str; 7] =
+    ["allowed_hosts", "images", "registries", "services", "runtimes", "runtimes_cache", "policies"];
 
 /// Settings that choose a policy, each with what it chooses.
 const CHOICES_THAT_ARE_SETTINGS: [(&str, &str); 2] =
@@ -189,8 +196,11 @@ impl Config {
     /// Reads a configuration from JSON text.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let form: Form = serde_json::from_str(text)?;
-        if let Some(relative) = form.images.iter().find(|folder| !folder.is_absolute()) {
-            return Err(ConfigError::RelativeFolder(relative.clone()));
+        let folders = form.images.iter().map(|folder| ("images", folder));
+        let mut folders =
+            folders.chain(form.runtimes_cache.iter().map(|it| ("runtimes_cache", it)));
+        if let Some((key, relative)) = folders.find(|(_, folder)| !folder.is_absolute()) {
+            return Err(ConfigError::RelativeFolder { key, folder: relative.clone() });
         }
         let is_address = |text: &String| {
             text.rsplit_once(':').is_some_and(|(host, port)| {
@@ -206,6 +216,7 @@ impl Config {
             registries: form.registries,
             services: Services::new(form.services.0).map_err(ConfigError::Service)?,
             runtimes: form.runtimes,
+            runtimes_cache: form.runtimes_cache,
             ..Self::default()
         };
         let UniqueKeys(settings) = form.settings;

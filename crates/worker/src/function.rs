@@ -26,8 +26,6 @@ use crate::store::{Code, FetchedZip, StoredImage};
 const SERVER_CONCURRENCY: u32 = 80;
 /// Requests for which code is run at a time: as many as its host has room for.
 const CODE_CONCURRENCY: u32 = 1_000;
-/// Memory that comes with one vCPU on Lambda, in MB.
-const MB_PER_VCPU: u64 = 1_769;
 const MICRO_VCPU: u64 = 1_000_000;
 const MIB: u64 = 1024 * 1024;
 
@@ -208,6 +206,8 @@ pub(crate) struct Function {
     /// With the version, as [`Self::qualified_name`].
     pub arn: String,
     pub configuration: Configuration,
+    /// Memory with which it gets one vCPU, in bytes; of the platform.
+    pub memory_per_vcpu: u64,
     pub tags: BTreeMap<String, String>,
     pub overrides: Overrides,
     pub url: Option<UrlConfig>,
@@ -397,7 +397,9 @@ impl Function {
 
     /// What Lambda's own words set: CPU in proportion to memory, and reserved concurrency.
     fn base_settings(&self, architecture: Architecture) -> FunctionSettings {
-        let cpu = (self.configuration.memory_mb * MICRO_VCPU + MB_PER_VCPU / 2) / MB_PER_VCPU;
+        let whole = self.memory_per_vcpu;
+        let cpu = u128::from(self.memory_bytes()) * u128::from(MICRO_VCPU) + u128::from(whole / 2);
+        let cpu = u64::try_from(cpu / u128::from(whole)).unwrap_or(u64::MAX).max(1);
         FunctionSettings {
             max_in_flight: self.configuration.reserved_concurrency.unwrap_or(u32::MAX),
             allocation: Resources { cpu, memory: self.memory_bytes() },

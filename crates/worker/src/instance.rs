@@ -150,6 +150,8 @@ pub struct HostConfig {
     pub state: PathBuf,
     /// Interpreters by the name of their runtime; the others are found on the PATH.
     pub interpreters: BTreeMap<String, PathBuf>,
+    /// A folder in which platforms keep copies of runtimes for each other.
+    pub runtimes_cache: Option<PathBuf>,
     /// Answers the Invoke requests of instances.
     pub chain: ChainService,
     /// Services beside functions.

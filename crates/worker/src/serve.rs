@@ -94,7 +94,7 @@ impl Worker {
             listeners.push(Listener::Socket(listener));
             sockets.push(file);
         }
-        let registry = Arc::new(Registry::open(state, ARN_PREFIX)?);
+        let registry = Arc::new(Registry::open(state, ARN_PREFIX, config.memory_per_vcpu_bytes)?);
         registry.packages().set_fetching(&config.services, config.code_cache_bytes);
         if controller {
             registry.packages().keep_archives();
@@ -106,6 +106,7 @@ impl Worker {
         let host = Host::open(HostConfig {
             state: state.to_owned(),
             interpreters: config.runtimes.0.clone(),
+            runtimes_cache: config.runtimes_cache.clone(),
             chain: chain(itself.clone()),
             services: config.services.clone(),
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),

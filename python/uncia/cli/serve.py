@@ -148,6 +148,7 @@ def register(app: typer.Typer) -> None:
         invocation is a line with its function, start, duration and cost.
         """
         from uncia.cli.meter import Meter
+        from uncia.platforms.embedded import runtimes_cache
         from uncia.platforms.foreground import Foreground, become_worker
         from uncia.platforms.inquiries import list_functions
         from uncia.platforms.journal import state_home
@@ -168,7 +169,7 @@ def register(app: typer.Typer) -> None:
             _warn(warning)
         printer = Printer(billed, as_json)
         messages: Literal["json", "text"] = "json" if as_json else "text"
-        config = options.engine()
+        config = options.engine() | runtimes_cache()
         if service:
             config["services"] = _services(service)
         if registry:

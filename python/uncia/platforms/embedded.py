@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from uncia import profiles, settings
+from uncia.cache import cache_folder
 from uncia.errors import RunFailedError, UnciaError
 from uncia.platforms import (
     Capabilities,
@@ -176,6 +177,14 @@ class Options(_DeclaredOptions):
         return config
 
 
+def runtimes_cache() -> dict[str, Any]:
+    """Return what has a platform link its runtimes instead of copying them, if that can be."""
+    try:
+        return {"runtimes_cache": str(cache_folder("runtimes"))}
+    except UnciaError:
+        return {}
+
+
 def service_config(services: Mapping[str, ServiceEndpoint]) -> dict[str, Any]:
     """Return the services as the engine's configuration has them."""
     return {
@@ -201,7 +210,7 @@ class EmbeddedPlatform:
     """One run's embedded platform."""
 
     def __init__(self, options: Options, context: Context) -> None:
-        self._config: Final = options.engine()
+        self._config: Final = options.engine() | runtimes_cache()
         services = dict(context.services)
         # What the platform itself pulls from: functions do not reach it.
         registry = services.pop("registry", None)

@@ -160,6 +160,8 @@ class Profile(Form):
         values = {name: fact.value for name, fact in facts.items()}
         if with_cpu and self.cpu is not None:
             values["period"] = self.cpu.period.value
+            if self.cpu.by_memory is not None:
+                values["memory_per_vcpu"] = self.cpu.by_memory.per_vcpu.value
         return values
 
     def policy_names(self) -> dict[str, str]:

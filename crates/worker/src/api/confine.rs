@@ -27,11 +27,14 @@ const WITHOUT_SCRIPTS: [&str; 6] = [
 ];
 const MEDIA: [&str; 4] = ["audio/", "font/", "image/", "video/"];
 
-/// The answer of a function as the platform gives it.
-pub(super) fn confine(api: &Api, mut answer: Answer) -> Answer {
+/// The answer of a function as the platform gives it. At a host of its own a function's pages have an origin of their
+/// own without more.
+pub(super) fn confine(api: &Api, has_own_host: bool, mut answer: Answer) -> Answer {
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let headers = answer.headers_mut();
-        confine_pages(headers);
+        if !has_own_host {
+            confine_pages(headers);
+        }
         if api.is_guarded {
             headers.remove(WWW_AUTHENTICATE);
         }

@@ -104,6 +104,11 @@ pub(super) fn direct_by_host(head: &mut Parts) {
     head.extensions.insert(sent);
 }
 
+/// Whether a request came to a function's own host.
+pub(super) fn is_by_host(head: &Parts) -> bool {
+    head.extensions.get::<SentPath>().is_some()
+}
+
 /// Checks that nobody in between can have seen another end of the request than this server. A request
 /// with a length beside its chunks goes by the chunks, and is the connection's last (RFC 9112, 6.1).
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), ApiError> {

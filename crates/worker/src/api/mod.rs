@@ -149,9 +149,10 @@ impl Api {
 
     async fn answer(self: &Arc<Self>, head: Parts, body: Incoming, admission: Admission) -> Answer {
         if let Some(function) = urls::server(self, head.uri.path()) {
+            let has_own_host = guard::is_by_host(&head);
             let passed = server_urls::serve(self, function, head, body).await;
             let answer = passed.unwrap_or_else(|error| error.answer());
-            return confine::confine(self, answer);
+            return confine::confine(self, has_own_host, answer);
         }
         let body = match body::of_client(body, head.uri.path()).await {
             Ok(body) => body,

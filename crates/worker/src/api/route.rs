@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 
 use super::error::{Answer, ApiError};
 use super::{
-    Api, aliases, concurrency, confine, functions, invoke, layers, logs, machines, permissions,
-    provisioned, streams, tags, triggers, urls, versions,
+    Api, aliases, concurrency, confine, functions, guard, invoke, layers, logs, machines,
+    permissions, provisioned, streams, tags, triggers, urls, versions,
 };
 use crate::published::LATEST;
 use crate::{metrics, page};
@@ -23,7 +23,10 @@ pub(super) async fn answer(api: &Arc<Api>, head: &Parts, body: Bytes) -> Result<
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let unknown = || ApiError::no_operation(&head.method, path);
     match (&head.method, parts.as_slice()) {
-        (_, ["url", id, ..]) => Ok(confine::confine(api, urls::serve(api, id, head, body).await?)),
+        (_, ["url", id, ..]) => {
+            let answer = urls::serve(api, id, head, body).await?;
+            Ok(confine::confine(api, guard::is_by_host(head), answer))
+        }
         (&Method::POST, ["2015-03-31", "functions", name, "invocations"]) => {
             invoke::answer(api, name, head, body).await
         }

@@ -155,6 +155,7 @@ impl Agent {
         let host = Host::open(HostConfig {
             state: state.clone(),
             interpreters: config.runtimes.0.clone(),
+            runtimes_cache: config.runtimes_cache.clone(),
             chain: chain(uplink.clone()),
             services: config.services.clone(),
             pool: usize::try_from(config.pool).unwrap_or(usize::MAX),

@@ -179,7 +179,12 @@ impl Host {
             return Err(HostError::Namespaces(capabilities.warnings[0].clone()));
         }
 
-        let roots = Roots::open(&roots_folder, &config.interpreters, &mut capabilities.warnings)?;
+        let roots = Roots::open(
+            &roots_folder,
+            config.runtimes_cache,
+            &config.interpreters,
+            &mut capabilities.warnings,
+        )?;
         let image_roots = ImageRoots::prepare(&state, capabilities.root)?;
 
         // An instance takes about fifteen, and the usual limit is 1024; with fewer, fewer instances run

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 use uncia_http1::chunked::{ChunkError, Decoder};
-use uncia_http1::{HeadError, Length, RequestHead, parse_request};
+use uncia_http1::{HeadError, Length, RequestHead, Shortener, parse_request};
 
 use super::pace::{CHUNK, Pace};
 use crate::passage::Passage;
@@ -139,8 +139,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// The next request; `None` when the client has closed the connection between two.
     pub(super) async fn head(&mut self) -> Result<Option<Head>, HttpError> {
+        // Runtimes say in a header, too, what an exception says in the body, with its stack.
+        let mut shortener = Shortener::default();
         loop {
-            if let Some((head, size)) = parse(&self.buffer)? {
+            if shortener.shorten(&mut self.buffer)?
+                && let Some((head, size)) = parse(&self.buffer)?
+            {
                 self.buffer.advance(size);
                 return Ok(Some(head));
             }
@@ -350,6 +354,7 @@ pub(super) fn head(status: u16, length: usize, headers: &[(&str, &str)]) -> Vec<
         403 => "Forbidden",
         404 => "Not Found",
         413 => "Payload Too Large",
+        431 => "Request Header Fields Too Large",
         _ => "Error",
     };
     let mut text = format!(

@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use tokio::sync::OnceCell;
 
 use super::host::HostError;
-use super::rootfs::{self, Root, RootError, RootSpec};
+use super::rootfs::{self, Cache, Root, RootError, RootSpec};
 use super::runtimes::Runtime;
 use crate::instance::StartError;
 
 /// The runtimes that are on this host, with their roots.
 pub(super) struct Roots {
     folder: PathBuf,
+    cache: Option<Arc<Cache>>,
     all: HashMap<Runtime, Entry>,
 }
 
@@ -28,13 +30,16 @@ impl Roots {
     ///
     /// `interpreters` names programs by the names of runtimes; an error with one of these is returned.
     /// One that only happens to be on the PATH and cannot be asked about itself is left out, with a
-    /// sentence in `warnings`. Removes the roots of runtimes that are gone.
+    /// sentence in `warnings`. Removes the roots of runtimes that are gone. `cache`: a folder in which platforms keep
+    /// roots for each other.
     pub(super) fn open(
         folder: &Path,
+        cache: Option<PathBuf>,
         interpreters: &BTreeMap<String, PathBuf>,
         warnings: &mut Vec<String>,
     ) -> Result<Self, HostError> {
         fs::create_dir_all(folder).map_err(|error| HostError::State(folder.to_owned(), error))?;
+        let cache = cache.map(|folder| Arc::new(Cache::new(folder)));
         let mut all = HashMap::new();
         for (runtime, found) in find_all(interpreters) {
             match found {
@@ -42,7 +47,8 @@ impl Roots {
                     let root = if runtime.definition().is_built_on_demand() {
                         OnceCell::new()
                     } else {
-                        OnceCell::from(rootfs::prepare(folder, runtime, &spec)?)
+                        let cache = cache.as_deref();
+                        OnceCell::from(rootfs::prepare(folder, cache, runtime, &spec)?)
                     };
                     all.insert(runtime, Entry { spec, root });
                 }
@@ -57,7 +63,7 @@ impl Roots {
         let keep = all.iter().map(|(runtime, entry)| rootfs::place(folder, *runtime, &entry.spec));
         rootfs::remove_others(folder, &keep.collect::<Vec<_>>())
             .map_err(|error| HostError::State(folder.to_owned(), error))?;
-        Ok(Self { folder: folder.to_owned(), all })
+        Ok(Self { folder: folder.to_owned(), cache, all })
     }
 
     /// "3.11.7", "20.20.2"; `None` if this runtime is not on the host.
@@ -82,7 +88,9 @@ impl Roots {
         })?;
         let build = || async {
             let (folder, spec) = (self.folder.clone(), entry.spec.clone());
-            tokio::task::spawn_blocking(move || rootfs::prepare(&folder, runtime, &spec))
+            let cache = self.cache.clone();
+            let prepare = move || rootfs::prepare(&folder, cache.as_deref(), runtime, &spec);
+            tokio::task::spawn_blocking(prepare)
                 .await
                 .map_err(|error| StartError::Sandbox(error.to_string()))?
                 .map_err(|error| StartError::Sandbox(error.to_string()))

@@ -75,6 +75,7 @@ pub(crate) fn config(state: &Path) -> HostConfig {
     HostConfig {
         state: state.to_owned(),
         interpreters: BTreeMap::new(),
+        runtimes_cache: None,
         chain: chain(),
         services: config.expect("a configuration").services,
         pool: 4,

@@ -129,7 +129,7 @@ pub(super) fn accepted_event(id: i64, function: &str) -> AcceptedEvent {
 fn function(state: &std::path::Path, name: &str) -> Arc<Function> {
     let folder = state.join(name);
     std::fs::create_dir(&folder).unwrap();
-    let registry = Registry::open(&folder, "arn:").unwrap();
+    let registry = Registry::open(&folder, "arn:", 1_769 << 20).unwrap();
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     zip.start_file("f.py", zip::write::SimpleFileOptions::default()).unwrap();
     let zip = zip.finish().unwrap().into_inner();

@@ -2,10 +2,11 @@
 //!
 //! A root holds copies of what the runtime needs and nothing else of the host: the interpreter, its
 //! standard library, the shared libraries that these load, the libraries that compiled packages may
-//! count on (the manylinux set), a shell, certificates, and a few generated lines in `/etc`. The
+//! count on (the manylinux set), the programs of shell scripts, certificates, and a few generated lines in `/etc`. The
 //! layout is Lambda's: the runtime in `/var/lang`, its client in `/var/runtime`, the function in
 //! `/var/task`.
 
+mod cache;
 mod image;
 mod libraries;
 mod sources;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+pub(super) use self::cache::Cache;
 pub(super) use self::image::ImageRoots;
 use self::sources::Sources;
 use super::runtimes::Runtime;
@@ -53,7 +55,59 @@ const OPENSSL_CERTIFICATES: [&str; 3] =
     ["usr/lib/ssl/cert.pem", "etc/pki/tls/cert.pem", "etc/ssl/cert.pem"];
 
 /// Changes whenever the layout of a root does, so that older ones are built anew.
-const LAYOUT: u32 = 5;
+const LAYOUT: u32 = 6;
+
+const SHELL: &str = "/usr/bin/sh";
+/// What bootstraps, extensions and wrappers that are scripts begin with and call, as far as this machine has it: of
+/// what is in Lambda's own images.
+const PROGRAMS: [&str; 46] = [
+    "awk",
+    "base64",
+    "basename",
+    "bash",
+    "cat",
+    "chmod",
+    "cp",
+    "curl",
+    "cut",
+    "date",
+    "dirname",
+    "env",
+    "expr",
+    "false",
+    "find",
+    "grep",
+    "gzip",
+    "head",
+    "id",
+    "ls",
+    "mkdir",
+    "mktemp",
+    "mv",
+    "nproc",
+    "printenv",
+    "printf",
+    "pwd",
+    "readlink",
+    "realpath",
+    "rm",
+    "sed",
+    "seq",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "sort",
+    "stat",
+    "tail",
+    "tee",
+    "touch",
+    "tr",
+    "true",
+    "uname",
+    "uniq",
+    "wc",
+    "xargs",
+];
 
 /// In a runtime's folder: its root, and what that was made of.
 const ROOT: &str = "root";
@@ -118,8 +172,13 @@ pub(super) fn place(folder: &Path, runtime: Runtime, spec: &RootSpec) -> PathBuf
     folder.join(format!("{}-{}", runtime.name(), spec.version))
 }
 
-/// Builds a runtime's root below `folder` unless one is there that was made of the same files.
-pub(super) fn prepare(folder: &Path, runtime: Runtime, spec: &RootSpec) -> Result<Root, RootError> {
+/// Builds a runtime's root below `folder` unless one is there, or in the cache, that was made of the same files.
+pub(super) fn prepare(
+    folder: &Path,
+    cache: Option<&Cache>,
+    runtime: Runtime,
+    spec: &RootSpec,
+) -> Result<Root, RootError> {
     let place = place(folder, runtime, spec);
     let path = place.join(ROOT);
     let recipe = recipe(spec);
@@ -131,7 +190,15 @@ pub(super) fn prepare(folder: &Path, runtime: Runtime, spec: &RootSpec) -> Resul
         let building = folder.join(format!(".building-{}-{}", runtime.name(), spec.version));
         let in_place = |error| RootError::Make(place.clone(), error);
         tree::clear(&building).map_err(|error| RootError::Make(building.clone(), error))?;
-        let result = build(&building, runtime, spec, recipe).and_then(|()| {
+        let is_taken = cache.is_some_and(|it| it.take(&place, &building, &recipe));
+        let built = if is_taken {
+            Ok(())
+        } else {
+            tree::clear(&building)
+                .map_err(|error| RootError::Make(building.clone(), error))
+                .and_then(|()| build(&building, runtime, spec, recipe))
+        };
+        let result = built.and_then(|()| {
             tree::clear(&place).map_err(in_place)?;
             fs::rename(&building, &place).map_err(in_place)
         });
@@ -139,6 +206,11 @@ pub(super) fn prepare(folder: &Path, runtime: Runtime, spec: &RootSpec) -> Resul
             // The first error is the one to report.
             let _ = tree::clear(&building);
             return Err(error);
+        }
+        if is_taken {
+            tree::warm(&path);
+        } else if let Some(cache) = cache {
+            cache.keep(&place);
         }
     }
     Ok(Root { version: spec.version.clone(), path, command: spec.command.clone() })
@@ -203,11 +275,17 @@ fn build(place: &Path, runtime: Runtime, spec: &RootSpec, recipe: String) -> Res
         write(root, &format!("var/runtime/{name}"), text)?;
     }
     certificates(root, &mut sources)?;
-    let shell = Path::new("/bin/sh");
-    if shell.exists() {
-        tree::copy(shell, &root.join("usr/bin/sh"), &mut sources)?;
+    let mut programs = Vec::new();
+    for name in PROGRAMS {
+        let program = Path::new("/usr/bin").join(name);
+        // One that is missing is noted, too: it may be installed later.
+        tree::copy(&program, &root.join("usr/bin").join(name), &mut sources)?;
+        programs.push(program);
     }
-    let copied = spec.copies.iter().map(|(from, _)| from.as_path()).chain([shell]);
+    programs.retain(|program| program.is_file());
+    let shell = Path::new(SHELL);
+    let copied = spec.copies.iter().map(|(from, _)| from.as_path());
+    let copied = copied.chain(programs.iter().map(PathBuf::as_path));
     libraries::copy(root, spec.interpreter.as_deref().unwrap_or(shell), copied, &mut sources)?;
     runtime.definition().finish(spec, root)?;
     let failed = |error| RootError::Make(place.to_owned(), error);
@@ -282,7 +360,7 @@ mod tests {
     fn provided(folder: &Path) -> (RootSpec, Root) {
         let runtime = Runtime::named("provided").unwrap();
         let spec = find(runtime, None).unwrap().unwrap();
-        let root = prepare(folder, runtime, &spec).unwrap();
+        let root = prepare(folder, None, runtime, &spec).unwrap();
         (spec, root)
     }
 

@@ -68,7 +68,11 @@ impl Sources {
 
     /// Whether a root made now would be the same. Costs a look at each file's attributes.
     pub(super) fn are_current(&self, recipe: &str) -> bool {
-        self.recipe == recipe
-            && self.files.iter().all(|(path, stamp)| Stamp::of(Path::new(path)) == *stamp)
+        self.recipe == recipe && self.are_as_they_were()
+    }
+
+    /// Whether none of the files has changed.
+    pub(super) fn are_as_they_were(&self) -> bool {
+        self.files.iter().all(|(path, stamp)| Stamp::of(Path::new(path)) == *stamp)
     }
 }

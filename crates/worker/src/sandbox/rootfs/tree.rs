@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use super::RootError;
@@ -113,6 +113,23 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o644))
 }
 
+/// Makes of a folder another with the same files: links to them, and no copies.
+pub(super) fn link(from: &Path, to: &Path) -> io::Result<()> {
+    make_folder(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, from, to) = (entry.file_type()?, entry.path(), to.join(entry.file_name()));
+        if kind.is_dir() {
+            link(&from, &to)?;
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(&from)?, &to)?;
+        } else {
+            fs::hard_link(&from, &to)?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes whatever is there.
 pub(super) fn clear(path: &Path) -> io::Result<()> {
     let result = match fs::symlink_metadata(path) {
@@ -147,7 +164,6 @@ pub(super) fn warm(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;

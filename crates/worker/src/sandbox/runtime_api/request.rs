@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::time::timeout;
+use uncia_http1::HeadError;
 
 use super::extensions::{self, Asked};
 use super::message::{accepted, error_object, refusal};
@@ -112,7 +113,17 @@ impl RuntimeApi {
             state.connections
         };
         let mut reader = Reader::new(Paced::new(source, self.pace.clone()), self.pace.clone());
-        while let Ok(Some(head)) = reader.head().await {
+        loop {
+            let head = match reader.head().await {
+                Ok(Some(head)) => head,
+                Err(HttpError::Head(error)) => {
+                    let status = if error == HeadError::TooLong { 431 } else { 400 };
+                    let reply = refusal(status, "InvalidRequest", &error.to_string());
+                    let _ = writer.lock().await.send(&reply.bytes).await;
+                    break;
+                }
+                Ok(None) | Err(_) => break,
+            };
             match self.handle(connection, &head, &mut reader, &writer).await {
                 Ok(true) => {}
                 Ok(false) | Err(_) => break,

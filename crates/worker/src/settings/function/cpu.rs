@@ -10,6 +10,6 @@ pub(crate) static SETTING: Setting = Setting {
         range: 1..=u64::MAX,
         set: |to, micro| to.policy(|it| it.allocation.cpu = micro),
     },
-    default: Default::Derived("memory / 1769 MB"),
+    default: Default::Derived("memory / memory_per_vcpu"),
     scope: Scope::Function { platform_key: None, replaces_instances: true },
 };

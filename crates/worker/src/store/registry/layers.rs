@@ -170,7 +170,7 @@ mod tests {
     use crate::function::{Configuration, Function, Overrides};
 
     fn open(state: &Path) -> Registry {
-        Registry::open(state, "arn:").unwrap()
+        Registry::open(state, "arn:", 1_769 << 20).unwrap()
     }
 
     fn zip(files: &[(&str, &str)]) -> Vec<u8> {

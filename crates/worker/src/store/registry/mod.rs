@@ -43,6 +43,7 @@ pub(crate) struct Registry {
     connection: Mutex<Connection>,
     index: RwLock<Index>,
     arn_prefix: String,
+    memory_per_vcpu: u64,
     next_id: AtomicU64,
 }
 
@@ -61,8 +62,13 @@ pub(crate) struct Changes<'a> {
 
 impl Registry {
     /// Opens the registry in the state folder, with the functions that an earlier worker left.
-    /// `arn_prefix`: what the ARN of every function begins with, up to its name.
-    pub(crate) fn open(state: &Path, arn_prefix: &str) -> Result<Self, StoreError> {
+    /// `arn_prefix`: what the ARN of every function begins with, up to its name. `memory_per_vcpu`: with which a function
+    /// gets one vCPU, in bytes.
+    pub(crate) fn open(
+        state: &Path,
+        arn_prefix: &str,
+        memory_per_vcpu: u64,
+    ) -> Result<Self, StoreError> {
         let path = state.join("registry.sqlite");
         let (connection, version) = database::open(&path, &FORMAT)?;
         let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
@@ -95,6 +101,7 @@ impl Registry {
             connection: Mutex::new(connection),
             index: RwLock::default(),
             arn_prefix: arn_prefix.to_owned(),
+            memory_per_vcpu,
             next_id: AtomicU64::new(1),
         };
         registry.load()?;
@@ -209,6 +216,7 @@ impl Registry {
             qualified_name: Arc::from(name),
             arn: format!("{}{name}", self.arn_prefix),
             configuration,
+            memory_per_vcpu: self.memory_per_vcpu,
             tags,
             overrides,
             url: None,

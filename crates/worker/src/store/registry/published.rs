@@ -208,7 +208,7 @@ mod tests {
     use crate::store::Registry;
 
     fn open(state: &Path) -> Registry {
-        Registry::open(state, "arn:").unwrap()
+        Registry::open(state, "arn:", 1_769 << 20).unwrap()
     }
 
     fn zip(text: &str) -> Vec<u8> {

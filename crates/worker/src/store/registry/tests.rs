@@ -25,7 +25,7 @@ fn put(registry: &Registry, name: &str) -> Arc<Function> {
 }
 
 fn open(state: &Path) -> Registry {
-    Registry::open(state, "arn:").unwrap()
+    Registry::open(state, "arn:", 1_769 << 20).unwrap()
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn packages_outlive_a_registry_that_was_emptied() {
         } else {
             fs::remove_file(&path).unwrap();
         }
-        let error = Registry::open(folder.path(), "arn:").err().unwrap();
+        let error = Registry::open(folder.path(), "arn:", 1_769 << 20).err().unwrap();
         assert!(matches!(error, StoreError::Emptied { .. }), "{error}");
         assert!(zip.is_file());
     }
@@ -131,14 +131,14 @@ fn a_torn_registry_is_a_sentence() {
     assert!(whole.len() > 20_000);
     for cut in [100, 4_096, whole.len() / 2, whole.len() - 4_096] {
         fs::write(&path, &whole[..cut]).unwrap();
-        let error = Registry::open(folder.path(), "arn:").err().unwrap().to_string();
+        let error = Registry::open(folder.path(), "arn:", 1_769 << 20).err().unwrap().to_string();
         assert!(error.contains("registry.sqlite is"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), whole[..cut], "it is left as it was");
     }
     let mut scratched = whole.clone();
     scratched[8_192..12_288].fill(0xa5);
     fs::write(&path, &scratched).unwrap();
-    let error = Registry::open(folder.path(), "arn:").err().unwrap().to_string();
+    let error = Registry::open(folder.path(), "arn:", 1_769 << 20).err().unwrap().to_string();
     assert!(error.contains("is damaged"), "{error}");
     fs::write(&path, &whole).unwrap();
     assert_eq!(open(folder.path()).all().len(), 40);

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import altair
 import numpy as np
+import pyarrow as pa
 import pytest
 import vl_convert
 from hypothesis import given
@@ -14,6 +15,7 @@ from page_reader import marks
 from uncia.report import checks, plots, runtime, vega
 from uncia.report.numbers import change, figure
 from uncia.report.sections.distributions import families
+from uncia.report.sections.instances import steps
 from uncia.report.sections.lag import histogram
 
 
@@ -56,6 +58,24 @@ def test_the_bins_of_a_histogram_hold_every_value() -> None:
     bars = marks(spec)[0][1]
     assert sum(row["share"] for row in bars) == pytest.approx(1.0)
     assert all(row["low"] < row["high"] for row in bars)
+
+
+def test_many_instances_are_drawn_by_their_peaks_and_what_is_left_of_them() -> None:
+    # A hundred live together for a moment, then none for long, then five, of which one is left.
+    times = [(i, 1_000 - i) for i in range(100)] + [(99_000 + i, 99_500 + i) for i in range(4)]
+    table = pa.table(
+        {
+            "started": pa.array([start for start, _ in times] + [99_004], pa.int64()),
+            "ended": pa.array([end for _, end in times] + [None], pa.int64()),
+        }
+    )
+    drawn = steps(table, 100_000, 20)
+    assert len(drawn) <= 20
+    assert (99, 100) in drawn, "the peak, when it was reached"
+    assert (1_000, 0) in drawn, "none were left until the next began"
+    assert max(alive for time, alive in drawn if time > 1_000) == 5
+    assert drawn[-2:] == [(99_503, 1), (100_000, 1)]
+    assert steps(table.slice(0, 0), 100_000, 20) == []
 
 
 def test_families_keep_what_belongs_together() -> None:

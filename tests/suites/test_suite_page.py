@@ -6,6 +6,7 @@ import pytest
 from suite_rows import ENTRY, MS, claim, judged, row, suite, times, write_run
 
 from uncia.report import page as pages
+from uncia.report import vega
 from uncia.report.checks import CHECK
 from uncia.suites import page
 
@@ -60,6 +61,42 @@ def test_every_kind_of_figure_is_drawn_with_its_scale(tmp_path: Path, results: P
     html = pages.html(made)
     for text in ("printed: A cloud", "fig1.faster", "cannot be checked here", "made-up paper"):
         assert text in html
+
+
+def drawn_instances(made: pages.Page) -> list[tuple[float, int]]:
+    """The steps of the chart ``fig1-course``."""
+    chart = next(it for it in pages.charts(made) if it.name == "fig1-course")
+    below = chart.spec["layer"][1]["data"]["values"]
+    return [(step["time"], step["value"]) for step in below]
+
+
+def test_instances_that_ended_are_in_a_course_no_longer(tmp_path: Path, results: Path) -> None:
+    rows = [row("slow", number, instance=f"i{number % 3}") for number in range(30)]
+    instances = [
+        {"function": "hello", "instance": f"i{number}", "started": MS, "run": "r", "ended": ended}
+        for number, ended in enumerate((1_001 * MS, 9_000 * MS, None))
+    ]
+    write_run(results / "fig1" / "only", rows, instances=instances)
+    made = page.page(judged(made_suite(tmp_path), results))
+    assert drawn_instances(made) == [(0, 0), (0, 3), (1, 2), (2.9, 2)]
+
+
+def test_the_instances_of_a_course_are_few_points(tmp_path: Path, results: Path) -> None:
+    rows = [row("slow", number, instance=f"i{number}") for number in range(1_500)]
+    instances = [
+        {
+            "function": "hello",
+            "instance": f"i{number}",
+            "started": number * 100 * MS,
+            "ended": (number * 100 + 50) * MS,
+            "run": "r",
+        }
+        for number in range(1_500)
+    ]
+    write_run(results / "fig1" / "only", rows, instances=instances)
+    steps = drawn_instances(page.page(judged(made_suite(tmp_path), results)))
+    assert 1_000 < len(steps) <= vega.MAX_POINTS
+    assert {alive for _, alive in steps} == {0, 1}
 
 
 ABSENT = """\

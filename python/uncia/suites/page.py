@@ -12,6 +12,7 @@ import numpy as np
 from uncia.report import numbers, theme, vega
 from uncia.report import page as pages
 from uncia.report.page import WRITTEN, Block, Chart, Note, Page, Section, Tile
+from uncia.report.sections.instances import steps as steps_of
 from uncia.report.table import Column, Table
 from uncia.stats import columns
 from uncia.suites import claims
@@ -376,7 +377,7 @@ def _only_scale(channel: Mapping[str, Any]) -> vega.Channel:
 
 
 def _course(subject: SubjectRows, figure: Figure) -> vega.Spec | None:
-    """Mean execution in equal parts of the time, and instances beside it."""
+    """Mean execution in equal parts of the time, and the instances alive beside it."""
     table = subject.ok
     begun = columns.integers(table, "started").to_numpy(zero_copy_only=False).astype(float)
     execution = columns.integers(table, "execution").to_numpy(zero_copy_only=False).astype(float)
@@ -397,10 +398,10 @@ def _course(subject: SubjectRows, figure: Figure) -> vega.Spec | None:
         for number in range(_COURSE_BINS)
         if (bins == number).any()
     ]
-    started = np.sort(columns.measured(columns.integers(subject.instances, "started")))
+    alive = steps_of(subject.instances, int(first + span), vega.MAX_POINTS - 1)
     steps = [
-        {"time": max(0.0, float(moment - first) / _NS_PER_S), "value": count + 1, "name": kinds[1]}
-        for count, moment in enumerate(started)
+        {"time": max(0.0, (moment - first) / _NS_PER_S), "value": count, "name": kinds[1]}
+        for moment, count in alive
         if moment - first <= span
     ]
     if steps:

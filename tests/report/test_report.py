@@ -354,6 +354,40 @@ def test_an_experiment_in_which_everything_failed(tmp_path: Path) -> None:
     assert broken["mean, ms"] == "–"
 
 
+def test_errors_that_an_experiment_declares_are_not_counted_with_those_of_others(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(1)
+    outcomes = {"throttled": 5}
+    rows = [
+        synthetic_run.experiment("warm", rng, n=40, outcomes=outcomes, expect=["throttled"]),
+        synthetic_run.experiment("other", rng, n=40, outcomes={"throttled": 2}),
+    ]
+    for part in rows:
+        part.columns["error"] = [
+            "Rate exceeded" if it != "ok" else None for it in part.columns["outcome"]
+        ]
+    result = rendered(synthetic_run.write(tmp_path / "r", rows))
+    (error,) = result.table_with("type", "message", "requests", "experiments")
+    assert (error["message"], error["requests"]) == ("Rate exceeded", "2")
+    assert error["experiments"] == "other"
+
+
+def test_the_most_frequent_errors_of_all_experiments_come_first(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [
+        synthetic_run.experiment(name, rng, n=40, outcomes={"timeout": failed})
+        for name, failed in (("warm", 14), ("other", 20))
+    ]
+    rows[0].columns["error"] = [f"warm {number}" for number in range(14)] + [None] * 26
+    rows[1].columns["error"] = ["frequent"] * 20 + [None] * 20
+    result = rendered(synthetic_run.write(tmp_path / "r", rows))
+    table = result.table_with("experiment", "error", "rows")
+    assert len(table) == 12
+    assert list(table[0].values()) == ["other", "frequent", "20"]
+    assert "3 more rows are not shown." in result.text
+
+
 def test_a_run_in_which_everything_failed(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     rows = [synthetic_run.experiment("warm", rng, n=20, outcomes={"transport_error": 20})]

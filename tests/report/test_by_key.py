@@ -75,6 +75,17 @@ def test_groups_are_what_descriptions_say_and_numbers_are_of_rows(folders: list[
     assert small["queued_ms"] is None, "it was not measured"
 
 
+def test_counts_are_printed_whole_and_rates_without_exponents(
+    folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = by_key.lines([data.load(it) for it in folders], "platform.kind")
+    large = {"requests": 123_456, "throughput_per_s": 123_456.7}
+    monkeypatch.setattr(by_key, "lines", lambda runs, key: [line | large for line in lines])
+    done = CliRunner().invoke(build(), ["compare", *map(str, folders), "--by", "platform.kind"])
+    assert done.output.count("123,456 ") == done.output.count("123,457") == 2
+    assert "e+05" not in done.output
+
+
 def test_a_counter_over_cpu_time_is_of_rows_that_have_both(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", "256MB", 50)
     file = folder / "invocations.parquet"

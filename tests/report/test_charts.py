@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from page_reader import marks
 
 from uncia.report import checks, plots, runtime, vega
-from uncia.report.numbers import change, figure
+from uncia.report.numbers import change, figure, general
 from uncia.report.sections.distributions import families
 from uncia.report.sections.instances import steps
 from uncia.report.sections.lag import histogram
@@ -108,6 +108,21 @@ def test_families_keep_what_belongs_together() -> None:
 )
 def test_figures_have_three_digits(value: float | None, text: str) -> None:
     assert figure(value).replace("100.0", "100") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (1.5, "1.5"),
+        (30.0, "30"),
+        (123456, "123,456"),
+        (0.00001234, "0.00001234"),
+        (float("inf"), "∞"),
+    ],
+)
+def test_general_numbers_have_no_exponents(value: float | None, text: str) -> None:
+    assert general(value) == text
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,17 @@ def test_figures_have_their_width_and_their_texts_are_legible(
         assert min(sizes_of(root)) * scale >= 6.0, chart.name
 
 
+def test_labels_of_large_values_have_no_exponents() -> None:
+    rows = [{"name": f"n{value}", "kind": "fee", "value": value} for value in (2.5, 123_456)]
+    svg = figures.draw(plots.bars(rows, "ms", ["fee"]), figures.style("svg")).decode()
+    assert ">123,000<" in svg
+    rows = [
+        {**row, "part": "all"} for row in [*rows, *({**rows[0], "name": f"m{i}"} for i in range(9))]
+    ]
+    spec = plots.stacked(rows, ["all"], "USD", form="$,.4~r", cut=True)
+    assert "» $123,500" in figures.draw(spec, figures.style("svg")).decode()
+
+
 def test_a_pdf_is_as_wide_as_asked_in_points(drawn: list[Chart]) -> None:
     style = figures.style("pdf", "3.5in")
     image = figures.draw(drawn[0].spec, style)

@@ -128,7 +128,7 @@ def grouped(
     from rich.console import Console
     from rich.table import Table
 
-    from uncia.report import by_key, data, page
+    from uncia.report import by_key, data, numbers, page
 
     runs = [data.load(path) for path in paths]
     lines = by_key.lines(runs, key)
@@ -142,8 +142,15 @@ def grouped(
             table.add_column(title, justify="right")
         for line in lines:
             values = (line[name] for name in _SHOWN.values())
-            numbers = ("-" if it is None else f"{it:,.4g}" for it in values)
-            table.add_row(line["group"], line["run"], line["experiment"], *numbers)
+            shown = (
+                "-"
+                if it is None
+                else numbers.count(it)
+                if isinstance(it, int)
+                else numbers.figure4(it)
+                for it in values
+            )
+            table.add_row(line["group"], line["run"], line["experiment"], *shown)
         console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         terminal.show(console, table, keys=3)
     if html is not None:

@@ -317,9 +317,9 @@ def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
             tooltip=vega.tips(
                 ("name", " "),
                 ("x", figure.x.title),
-                ("value", figure.y.title, ",.4~g"),
-                ("low", "from", ",.4~g"),
-                ("high", "to", ",.4~g"),
+                ("value", figure.y.title, ",.4~r"),
+                ("low", "from", ",.4~r"),
+                ("high", "to", ",.4~r"),
             ),
         ),
     ]
@@ -333,7 +333,7 @@ def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
                 y=y,
                 color=colour,
                 tooltip=vega.tips(
-                    ("name", " "), ("x", figure.x.title), ("value", "", ",.4~g"), ("place", "in")
+                    ("name", " "), ("x", figure.x.title), ("value", "", ",.4~r"), ("place", "in")
                 ),
             )
         )
@@ -415,7 +415,7 @@ def _course(subject: SubjectRows, figure: Figure) -> vega.Spec | None:
         x=x,
         y=vega.quantity("value", figure.y.title),
         color=colour,
-        tooltip=vega.tips(("time", figure.x.title, ",.3~g"), ("value", figure.y.title, ",.4~g")),
+        tooltip=vega.tips(("time", figure.x.title, ",.3~r"), ("value", figure.y.title, ",.4~r")),
     )
     below = vega.layer(
         "line",

@@ -33,7 +33,7 @@ def chart(lines: Sequence[dict[str, Any]], runs: Sequence[RunData]) -> Chart | N
         y=vega.quantity("throughput", "answered, requests a second"),
         color=vega.colours("name", plots.order_of(rows, "name")),
         tooltip=vega.tips(
-            ("name", " "), ("offered", "offered", ",.4~g"), ("throughput", "answered", ",.4~g")
+            ("name", " "), ("offered", "offered", ",.4~r"), ("throughput", "answered", ",.4~r")
         ),
     )
     spec = vega.chart(layer, height=260)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_reader import marks
 
-from uncia.report import checks, plots, runtime, vega
+from uncia.report import checks, plots, runtime, theme, vega
 from uncia.report.numbers import change, figure, general
 from uncia.report.sections.distributions import families
 from uncia.report.sections.instances import steps
@@ -76,6 +76,14 @@ def test_many_instances_are_drawn_by_their_peaks_and_what_is_left_of_them() -> N
     assert max(alive for time, alive in drawn if time > 1_000) == 5
     assert drawn[-2:] == [(99_503, 1), (100_000, 1)]
     assert steps(table.slice(0, 0), 100_000, 20) == []
+
+
+def test_no_two_names_have_the_same_colour() -> None:
+    assert theme.colours(9) == list(theme.CATEGORIES)
+    assert theme.colours(6, in_order=True) == list(theme.RAMP)
+    for count in (10, 30, 81):
+        assert len(set(theme.colours(count))) == count
+        assert len(set(theme.colours(count, in_order=True))) == count
 
 
 def test_families_keep_what_belongs_together() -> None:

@@ -388,6 +388,44 @@ def test_the_most_frequent_errors_of_all_experiments_come_first(tmp_path: Path) 
     assert "3 more rows are not shown." in result.text
 
 
+def tiles(folder: Path) -> dict[str, page_module.Tile]:
+    return {tile.label: tile for tile in run.page(data.load(folder)).tiles}
+
+
+def test_tiles_say_what_they_are_relative_to_and_what_was_subtracted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [synthetic_run.experiment(name, rng, n=400, wait_ms=20) for name in ("idle", "cold")]
+    rows[1].meta["base"] = "idle"
+    shown = tiles(synthetic_run.write(tmp_path / "r", rows))
+    assert shown["cold request"].note.endswith(" that of idle, both less the wait")
+    assert shown["longest tail"].note.endswith(", less the wait")
+    rows = [synthetic_run.experiment(name, rng, n=400) for name in ("warm", "cold")]
+    shown = tiles(synthetic_run.write(tmp_path / "s", rows))
+    assert shown["cold request"].note.endswith(" that of warm")
+
+
+def test_the_longest_tail_is_of_enough_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    few = synthetic_run.experiment("cold", rng, n=20, cold=True)
+    few.columns["received"][3] += synthetic_run.S
+    shown = tiles(
+        synthetic_run.write(tmp_path / "r", [synthetic_run.experiment("warm", rng, n=400), few])
+    )
+    assert shown["longest tail"].note == "p99 / p50 in warm"
+    assert "(too few rows for an interval)" in shown["cold request"].note
+    assert "too few" not in shown["warm request"].note
+    shown = tiles(synthetic_run.write(tmp_path / "s", [few]))
+    assert shown["longest tail"].note == "p99 / p50 in cold (too few rows for an interval)"
+
+
+def test_hops_are_no_requests(tmp_path: Path) -> None:
+    rows = synthetic_run.experiment("warm", np.random.default_rng(1), n=40)
+    rows.columns["parent"] = [None] * 30 + ["warm-0"] * 10
+    rows.columns["open_loop"] = [True] * 30 + [None] * 10
+    facts = dict(run.page(data.load(synthetic_run.write(tmp_path / "r", [rows]))).facts)
+    assert facts["Requests"] == "30"
+
+
 def test_a_run_in_which_everything_failed(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     rows = [synthetic_run.experiment("warm", rng, n=20, outcomes={"transport_error": 20})]

@@ -16,7 +16,7 @@ from uncia import record, report
 from uncia.errors import UnciaError
 from uncia.report import data, run, sections, vega
 from uncia.report import page as page_module
-from uncia.report.sections import bills
+from uncia.report.sections import bills, seconds
 
 SECTIONS = [
     "errors",
@@ -424,6 +424,55 @@ def test_hops_are_no_requests(tmp_path: Path) -> None:
     rows.columns["open_loop"] = [True] * 30 + [None] * 10
     facts = dict(run.page(data.load(synthetic_run.write(tmp_path / "r", [rows]))).facts)
     assert facts["Requests"] == "30"
+
+
+def test_experiments_whose_names_are_alike_have_charts_of_their_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    names = ("A-1", "A-2", "a-1", "a-2", "暖-1", "暖-2", "冷-1", "冷-2")
+    rows = [synthetic_run.experiment(name, rng, n=20) for name in names]
+    page = rendered(synthetic_run.write(tmp_path / "r", rows))
+    assert {name for name in page.specs if name.startswith("cdf-")} == {
+        "cdf-a",
+        "cdf-a-2",
+        "cdf-other",
+        "cdf-other-2",
+    }
+
+
+def test_seconds_that_stand_out_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = synthetic_run.experiment("warm", np.random.default_rng(1), n=2_500)
+    part.meta["streams"] = [{"closed": {"clients": 1}}]
+    part.columns["open_loop"] = [False] * 2_500
+    # A second with less than its hundred answers, and another with a slow one.
+    for number in range(320, 390):
+        part.columns["outcome"][number] = "timeout"
+    part.columns["sent"][1_150] -= 5 * synthetic_run.S
+    part.columns["scheduled"][1_150] = part.columns["sent"][1_150]
+    monkeypatch.setattr(vega, "MAX_POINTS", 8)
+    loaded = data.load(synthetic_run.write(tmp_path / "r", [part]))
+    section = seconds.section(loaded, seconds.ROWS.select(loaded))
+    assert section is not None
+    answers, latency, note, _ = section.blocks
+    assert isinstance(answers, page_module.Chart)
+    assert isinstance(latency, page_module.Chart)
+    assert isinstance(note, page_module.Note)
+    assert min(row["value"] for row in marks(answers.spec)[0][1]) < 40
+    assert max(row["value"] for row in marks(latency.spec)[0][1]) > 50
+    assert "fewest answers" in note.text
+
+
+def test_counters_that_are_not_drawn_are_said_to_be_in_the_table(tmp_path: Path) -> None:
+    folder = synthetic_run.write(
+        tmp_path / "r", [synthetic_run.experiment("warm", np.random.default_rng(1), n=20)]
+    )
+    rows = [
+        {"run": "r", "time": second, "counter": f"cpu.part{number}_percent", "value": 1.0}
+        for number in range(8)
+        for second in range(3)
+    ]
+    counters = record.conform(pa.Table.from_pylist(rows), "machine", synthetic_run.EPOCH)
+    record.write(counters, folder / "machine.parquet", "machine")
+    assert "Drawn: the first 6 of 8 counters in %" in rendered(folder).text
 
 
 def test_a_run_in_which_everything_failed(tmp_path: Path) -> None:

@@ -78,6 +78,22 @@ def test_many_instances_are_drawn_by_their_peaks_and_what_is_left_of_them() -> N
     assert steps(table.slice(0, 0), 100_000, 20) == []
 
 
+def test_every_curve_of_a_distribution_rises_from_zero() -> None:
+    spec = plots.distribution({"one": np.array([5, 7])}, {}, 1.0, "ms", in_order=False)
+    ((_, rows),) = marks(spec)
+    assert [(row["value"], row["share"]) for row in rows] == [(5, 0), (5, 0.5), (7, 1)]
+    many = plots.distribution({"one": np.arange(1, 9_000)}, {}, 1.0, "ms", in_order=False)
+    ((_, rows),) = marks(many)
+    assert rows[0]["share"] == 0
+    assert len(rows) <= plots.POINTS_PER_CURVE
+
+
+def test_what_is_not_finite_is_null() -> None:
+    rows = [{"a": value} for value in (1.5, float("inf"), float("nan"), np.float64("inf"), "x")]
+    ((_, drawn),) = marks(vega.layer("point", rows, x=vega.quantity("a")))
+    assert [row["a"] for row in drawn] == [1.5, None, None, None, "x"]
+
+
 def test_no_two_names_have_the_same_colour() -> None:
     assert theme.colours(9) == list(theme.CATEGORIES)
     assert theme.colours(6, in_order=True) == list(theme.RAMP)

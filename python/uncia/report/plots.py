@@ -65,7 +65,7 @@ def distribution(
     rows: list[dict[str, Any]] = [
         {"name": name, "value": value / unit, "share": share}
         for name, values in both.items()
-        for value, share in ecdf(values, budget)
+        for value, share in _from_zero(ecdf(values, budget - 1))
         if value > 0
     ]
     shades = [theme.REFERENCE] * len(reference) + theme.colours(len(curves), in_order=in_order)
@@ -174,8 +174,12 @@ def _thinned(values: Any, shares: Any, points: int) -> list[tuple[float, float]]
         by_share = np.searchsorted(shares, np.linspace(0, 1, points // 2))
         by_rank = np.linspace(0, count - 1, points - points // 2).round()
         chosen = np.unique(np.clip(np.concatenate((by_share, by_rank)), 0, count - 1))
-    thinned = [(float(values[int(i)]), float(shares[int(i)])) for i in chosen]
-    return [(value, 0.0) for value, _ in thinned[:1]] + thinned
+    return _from_zero([(float(values[int(i)]), float(shares[int(i)])) for i in chosen])
+
+
+def _from_zero(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Put a point with the share 0 before the points of a curve, from which it rises."""
+    return [*((value, 0.0) for value, _ in points[:1]), *points]
 
 
 def _by_name(order: Sequence[str], width: int = 130) -> vega.Channel:

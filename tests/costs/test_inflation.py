@@ -267,6 +267,14 @@ def test_charts_have_few_points_whatever_the_rows() -> None:
             assert shares[-1] == 1.0
 
 
+def test_lines_that_are_not_drawn_are_said_to_be_in_the_table() -> None:
+    frame = inflation(table(requests(50, 5, spoilt=False)), ["slim"])
+    assert "Drawn" not in page.html(page.Page("t", "k", [section(frame)]))
+    many = pd.concat([frame.assign(tariff=f"t{number}") for number in range(61)])
+    text = page.html(page.Page("t", "k", [section(many)]))
+    assert "Drawn: the first 60 of 61 lines; all are in the table." in text
+
+
 def test_without_measured_use_nothing_is_compared() -> None:
     rows = [request(cpu_user=None, memory_avg=None)] * 3
     row = by_tariff(inflation(table(rows), ["spfu"], cdf=True))["spfu"]

@@ -18,6 +18,8 @@ from uncia.costs.fees import fee_equivalents
 from uncia.costs.rounding import PROBABILITIES, Rounding, measure, rounding
 from uncia.costs.sizes import Size, parse_allocation
 from uncia.errors import UnciaError
+from uncia.report.cost.rounding import section
+from uncia.report.page import Note
 
 # Computed from the public prices, as the cost paper's Figure 5 does.
 FEES = {
@@ -50,6 +52,14 @@ def test_fees_as_published() -> None:
         GCP, abs=6e-4
     )
     assert not set(frame["tariff"]) & {"slim", "sim", "spfu"}  # they charge no fee
+
+
+def test_fees_that_are_not_drawn_are_said_to_be_in_the_table() -> None:
+    sizes = [parse_allocation(f"{memory}MB") for memory in range(128, 128 + 61)]
+    fees = fee_equivalents(["aws-lambda-x86"], sizes)
+    notes = [it.text for it in section(fees).blocks if isinstance(it, Note)]
+    assert notes == ["Drawn: the first 60 of 61 fees; all are in the table."]
+    assert not any(isinstance(it, Note) for it in section(fees[:60]).blocks)
 
 
 def test_sizes_asked_for_are_fitted() -> None:

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from uncia.cli import build
 from uncia.costs.ranks import Binned, spearman
 from uncia.costs.utilization import CELLS, PROBABILITIES, WIDTH, Utilization, measure, utilization
+from uncia.report.cost.utilization import section
+from uncia.report.page import Note
 
 
 def mid_ranks(values: list[Any]) -> list[Fraction]:
@@ -124,6 +126,18 @@ def test_a_bound_that_is_met_exactly_is_not_below() -> None:
 def test_what_does_not_vary_has_no_correlation() -> None:
     frame = utilization(table([request(), request()]))
     assert list(frame["pearson"]) == list(frame["spearman"]) == [None, None]
+
+
+def test_use_above_the_allocation_is_said_to_be_cut() -> None:
+    def notes(memory_avg: int) -> list[str]:
+        rows = [request(), request(memory_avg=memory_avg)]
+        blocks = section(measure(table(rows))).blocks
+        return [str(it.text) for it in blocks if isinstance(it, Note)]
+
+    assert any(
+        text.startswith("Of memory some requests use more than 100 %") for text in notes(200 * MB)
+    )
+    assert not any("more than 100 %" in text for text in notes(MB))
 
 
 def test_nothing_measured() -> None:

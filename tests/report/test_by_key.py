@@ -15,7 +15,8 @@ from uncia import record
 from uncia.cli import build
 from uncia.errors import UnciaError
 from uncia.report import by_key, data
-from uncia.report.by_key import latency_over_time
+from uncia.report.by_key import latency_over_time, throughput
+from uncia.report.table import Table
 
 MS = 1_000_000
 
@@ -73,6 +74,55 @@ def test_groups_are_what_descriptions_say_and_numbers_are_of_rows(folders: list[
     assert small["page_faults"] == 8
     assert small["page_faults_per_cpu_s"] == pytest.approx(2_000)
     assert small["queued_ms"] is None, "it was not measured"
+
+
+def test_counts_are_printed_whole_and_rates_without_exponents(
+    folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = by_key.lines([data.load(it) for it in folders], "platform.kind")
+    large = {"requests": 123_456, "throughput_per_s": 123_456.7}
+    monkeypatch.setattr(by_key, "lines", lambda runs, key: [line | large for line in lines])
+    done = CliRunner().invoke(build(), ["compare", *map(str, folders), "--by", "platform.kind"])
+    assert done.output.count("123,456 ") == done.output.count("123,457") == 2
+    assert "e+05" not in done.output
+
+
+def test_outcomes_that_are_declared_are_no_failures(folders: list[Path]) -> None:
+    description = folders[0] / "run.yaml"
+    document = yaml.safe_load(description.read_text())
+    document["experiments"]["warm"]["expect"] = ["timeout"]
+    description.write_text(yaml.safe_dump(document))
+    lines = by_key.lines([data.load(it) for it in folders], "platform.kind")
+    assert {line["run"]: line["failed"] for line in lines} == {"large": 0, "small": 1}
+
+
+def test_quantiles_of_too_few_rows_are_marked(folders: list[Path]) -> None:
+    runs = [data.load(it) for it in folders]
+    lines = by_key.lines(runs, "platform.kind")
+    assert lines[0]["unsupported_quantiles"] == ["p90", "p95", "p99"], "of 20 rows"
+    (table,) = by_key.page(lines, runs, "platform.kind", []).sections[-1].blocks
+    assert isinstance(table, Table)
+    marks = {it.name: it.cell(lines[0]).mark for it in table.columns}
+    assert (marks["p50_ms"], marks["p99_ms"]) == ("", "few")
+    done = CliRunner().invoke(build(), ["compare", *map(str, folders), "--by", "platform.kind"])
+    assert "50.00 †" in done.output
+    assert "† too few rows" in done.output
+
+
+def test_charts_have_the_groups_in_their_order_and_say_how_many_are_drawn(tmp_path: Path) -> None:
+    sizes = [2**power for power in range(5, 16)]
+    runs = [data.load(run(tmp_path / f"r{size}", f"{size}MB", 20)) for size in sizes]
+    lines = by_key.lines(runs, "streams.0.settings.memory")
+    chart = throughput.chart(lines, runs)
+    assert chart is not None
+    assert chart.spec["encoding"]["color"]["sort"] == [f"{size}MB" for size in sizes]
+    chart = latency_over_time.chart(lines, runs)
+    assert chart is not None
+    assert chart.label == "Latency over the time of the first 9 of 11 experiments"
+    assert len(set(chart.spec["encoding"]["color"]["scale"]["range"])) == 9
+    chart = latency_over_time.chart(lines[:9], runs)
+    assert chart is not None
+    assert "first" not in chart.label
 
 
 def test_a_counter_over_cpu_time_is_of_rows_that_have_both(tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import altair
 import numpy as np
+import pyarrow as pa
 import pytest
 import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 from page_reader import marks
 
-from uncia.report import checks, plots, runtime, vega
-from uncia.report.numbers import change, figure
+from uncia.report import checks, plots, runtime, theme, vega
+from uncia.report.numbers import change, figure, general
 from uncia.report.sections.distributions import families
+from uncia.report.sections.instances import steps
 from uncia.report.sections.lag import histogram
 
 
@@ -58,6 +60,48 @@ def test_the_bins_of_a_histogram_hold_every_value() -> None:
     assert all(row["low"] < row["high"] for row in bars)
 
 
+def test_many_instances_are_drawn_by_their_peaks_and_what_is_left_of_them() -> None:
+    # A hundred live together for a moment, then none for long, then five, of which one is left.
+    times = [(i, 1_000 - i) for i in range(100)] + [(99_000 + i, 99_500 + i) for i in range(4)]
+    table = pa.table(
+        {
+            "started": pa.array([start for start, _ in times] + [99_004], pa.int64()),
+            "ended": pa.array([end for _, end in times] + [None], pa.int64()),
+        }
+    )
+    drawn = steps(table, 100_000, 20)
+    assert len(drawn) <= 20
+    assert (99, 100) in drawn, "the peak, when it was reached"
+    assert (1_000, 0) in drawn, "none were left until the next began"
+    assert max(alive for time, alive in drawn if time > 1_000) == 5
+    assert drawn[-2:] == [(99_503, 1), (100_000, 1)]
+    assert steps(table.slice(0, 0), 100_000, 20) == []
+
+
+def test_every_curve_of_a_distribution_rises_from_zero() -> None:
+    spec = plots.distribution({"one": np.array([5, 7])}, {}, 1.0, "ms", in_order=False)
+    ((_, rows),) = marks(spec)
+    assert [(row["value"], row["share"]) for row in rows] == [(5, 0), (5, 0.5), (7, 1)]
+    many = plots.distribution({"one": np.arange(1, 9_000)}, {}, 1.0, "ms", in_order=False)
+    ((_, rows),) = marks(many)
+    assert rows[0]["share"] == 0
+    assert len(rows) <= plots.POINTS_PER_CURVE
+
+
+def test_what_is_not_finite_is_null() -> None:
+    rows = [{"a": value} for value in (1.5, float("inf"), float("nan"), np.float64("inf"), "x")]
+    ((_, drawn),) = marks(vega.layer("point", rows, x=vega.quantity("a")))
+    assert [row["a"] for row in drawn] == [1.5, None, None, None, "x"]
+
+
+def test_no_two_names_have_the_same_colour() -> None:
+    assert theme.colours(9) == list(theme.CATEGORIES)
+    assert theme.colours(6, in_order=True) == list(theme.RAMP)
+    for count in (10, 30, 81):
+        assert len(set(theme.colours(count))) == count
+        assert len(set(theme.colours(count, in_order=True))) == count
+
+
 def test_families_keep_what_belongs_together() -> None:
     names = ["warm", "cold", "burst-warm", "burst-cold", "pyaes-128", "pyaes-256", "resize"]
     assert families(names) == [
@@ -88,6 +132,21 @@ def test_families_keep_what_belongs_together() -> None:
 )
 def test_figures_have_three_digits(value: float | None, text: str) -> None:
     assert figure(value).replace("100.0", "100") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (1.5, "1.5"),
+        (30.0, "30"),
+        (123456, "123,456"),
+        (0.00001234, "0.00001234"),
+        (float("inf"), "∞"),
+    ],
+)
+def test_general_numbers_have_no_exponents(value: float | None, text: str) -> None:
+    assert general(value) == text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from page_reader import Page, addresses, marks
 
 from uncia import record
 from uncia.errors import UnciaError
-from uncia.report import compare, costs, run_sets, vega
+from uncia.report import compare, compare_page, costs, run_sets, vega
 from uncia.stats.comparison import WHOLE_RUN
 
 Run = Callable[..., tuple[int, str, str]]
@@ -152,6 +152,15 @@ def test_json_holds_everything(command: Run, runs: Path) -> None:
     assert cold["significant"] is True
     assert changes[None, "cost", "slim"]["unit"] == "USD per million"
     assert {key[2] for key in changes if key[1] == "cost"} == {"slim"}
+
+
+def test_hops_are_no_requests_of_a_run(tmp_path: Path) -> None:
+    rows = synthetic_run.experiment("warm", np.random.default_rng(1), n=40)
+    rows.columns["parent"] = [None] * 30 + ["warm-0"] * 10
+    rows.columns["open_loop"] = [True] * 30 + [None] * 10
+    side = run_sets.find(synthetic_run.write(tmp_path / "r", [rows]))
+    made = compare_page.page(compare.build([side, side], ["slim"], 1), [])
+    assert made.facts[0][1].endswith("30 requests")
 
 
 def test_the_page(command: Run, runs: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from uncia.errors import UnciaError
-from uncia.report import data, figures, plots, run
+from uncia.report import data, figures, plots, run, vega
 from uncia.report.page import Chart, Page, Section, charts, write
 
 Run = Callable[..., tuple[int, str, str]]
@@ -45,6 +45,28 @@ def test_figures_have_their_width_and_their_texts_are_legible(
         scale = style.width / box[2]
         assert 0.85 <= scale <= 1.01, chart.name
         assert min(sizes_of(root)) * scale >= 6.0, chart.name
+
+
+def test_labels_of_large_values_have_no_exponents() -> None:
+    rows = [{"name": f"n{value}", "kind": "fee", "value": value} for value in (2.5, 123_456)]
+    svg = figures.draw(plots.bars(rows, "ms", ["fee"]), figures.style("svg")).decode()
+    assert ">123,000<" in svg
+    rows = [
+        {**row, "part": "all"} for row in [*rows, *({**rows[0], "name": f"m{i}"} for i in range(9))]
+    ]
+    spec = plots.stacked(rows, ["all"], "USD", form="$,.4~r", cut=True)
+    assert "» $123,500" in figures.draw(spec, figures.style("svg")).decode()
+
+
+def test_what_a_reader_chooses_stands_in_a_figure_at_its_first_value() -> None:
+    rows = [{"name": name, "a": 1.0} for name in ("one", "two")]
+    choice = vega.choice("shown", "one", "shown", ["one", "two"])
+    layer = vega.layer(
+        "text", rows, where="datum.name == shown", params=[vega.PICK], text=vega.names("name")
+    )
+    svg = figures.draw(vega.chart(layer, height=99, params=[choice]), figures.style("svg"))
+    assert b">one<" in svg
+    assert b">two<" not in svg
 
 
 def test_a_pdf_is_as_wide_as_asked_in_points(drawn: list[Chart]) -> None:

@@ -16,7 +16,7 @@ from uncia import record, report
 from uncia.errors import UnciaError
 from uncia.report import data, run, sections, vega
 from uncia.report import page as page_module
-from uncia.report.sections import bills
+from uncia.report.sections import bills, seconds
 
 SECTIONS = [
     "errors",
@@ -352,6 +352,127 @@ def test_an_experiment_in_which_everything_failed(tmp_path: Path) -> None:
     assert broken["n"] == "0"
     assert broken["p50, ms"] == "–"
     assert broken["mean, ms"] == "–"
+
+
+def test_errors_that_an_experiment_declares_are_not_counted_with_those_of_others(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(1)
+    outcomes = {"throttled": 5}
+    rows = [
+        synthetic_run.experiment("warm", rng, n=40, outcomes=outcomes, expect=["throttled"]),
+        synthetic_run.experiment("other", rng, n=40, outcomes={"throttled": 2}),
+    ]
+    for part in rows:
+        part.columns["error"] = [
+            "Rate exceeded" if it != "ok" else None for it in part.columns["outcome"]
+        ]
+    result = rendered(synthetic_run.write(tmp_path / "r", rows))
+    (error,) = result.table_with("type", "message", "requests", "experiments")
+    assert (error["message"], error["requests"]) == ("Rate exceeded", "2")
+    assert error["experiments"] == "other"
+
+
+def test_the_most_frequent_errors_of_all_experiments_come_first(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [
+        synthetic_run.experiment(name, rng, n=40, outcomes={"timeout": failed})
+        for name, failed in (("warm", 14), ("other", 20))
+    ]
+    rows[0].columns["error"] = [f"warm {number}" for number in range(14)] + [None] * 26
+    rows[1].columns["error"] = ["frequent"] * 20 + [None] * 20
+    result = rendered(synthetic_run.write(tmp_path / "r", rows))
+    table = result.table_with("experiment", "error", "rows")
+    assert len(table) == 12
+    assert list(table[0].values()) == ["other", "frequent", "20"]
+    assert "3 more rows are not shown." in result.text
+
+
+def tiles(folder: Path) -> dict[str, page_module.Tile]:
+    return {tile.label: tile for tile in run.page(data.load(folder)).tiles}
+
+
+def test_tiles_say_what_they_are_relative_to_and_what_was_subtracted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [synthetic_run.experiment(name, rng, n=400, wait_ms=20) for name in ("idle", "cold")]
+    rows[1].meta["base"] = "idle"
+    shown = tiles(synthetic_run.write(tmp_path / "r", rows))
+    assert shown["cold request"].note.endswith(" that of idle, both less the wait")
+    assert shown["longest tail"].note.endswith(", less the wait")
+    rows = [synthetic_run.experiment(name, rng, n=400) for name in ("warm", "cold")]
+    shown = tiles(synthetic_run.write(tmp_path / "s", rows))
+    assert shown["cold request"].note.endswith(" that of warm")
+
+
+def test_the_longest_tail_is_of_enough_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    few = synthetic_run.experiment("cold", rng, n=20, cold=True)
+    few.columns["received"][3] += synthetic_run.S
+    shown = tiles(
+        synthetic_run.write(tmp_path / "r", [synthetic_run.experiment("warm", rng, n=400), few])
+    )
+    assert shown["longest tail"].note == "p99 / p50 in warm"
+    assert "(too few rows for an interval)" in shown["cold request"].note
+    assert "too few" not in shown["warm request"].note
+    shown = tiles(synthetic_run.write(tmp_path / "s", [few]))
+    assert shown["longest tail"].note == "p99 / p50 in cold (too few rows for an interval)"
+
+
+def test_hops_are_no_requests(tmp_path: Path) -> None:
+    rows = synthetic_run.experiment("warm", np.random.default_rng(1), n=40)
+    rows.columns["parent"] = [None] * 30 + ["warm-0"] * 10
+    rows.columns["open_loop"] = [True] * 30 + [None] * 10
+    facts = dict(run.page(data.load(synthetic_run.write(tmp_path / "r", [rows]))).facts)
+    assert facts["Requests"] == "30"
+
+
+def test_experiments_whose_names_are_alike_have_charts_of_their_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    names = ("A-1", "A-2", "a-1", "a-2", "暖-1", "暖-2", "冷-1", "冷-2")
+    rows = [synthetic_run.experiment(name, rng, n=20) for name in names]
+    page = rendered(synthetic_run.write(tmp_path / "r", rows))
+    assert {name for name in page.specs if name.startswith("cdf-")} == {
+        "cdf-a",
+        "cdf-a-2",
+        "cdf-other",
+        "cdf-other-2",
+    }
+
+
+def test_seconds_that_stand_out_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = synthetic_run.experiment("warm", np.random.default_rng(1), n=2_500)
+    part.meta["streams"] = [{"closed": {"clients": 1}}]
+    part.columns["open_loop"] = [False] * 2_500
+    # A second with less than its hundred answers, and another with a slow one.
+    for number in range(320, 390):
+        part.columns["outcome"][number] = "timeout"
+    part.columns["sent"][1_150] -= 5 * synthetic_run.S
+    part.columns["scheduled"][1_150] = part.columns["sent"][1_150]
+    monkeypatch.setattr(vega, "MAX_POINTS", 8)
+    loaded = data.load(synthetic_run.write(tmp_path / "r", [part]))
+    section = seconds.section(loaded, seconds.ROWS.select(loaded))
+    assert section is not None
+    answers, latency, note, _ = section.blocks
+    assert isinstance(answers, page_module.Chart)
+    assert isinstance(latency, page_module.Chart)
+    assert isinstance(note, page_module.Note)
+    assert min(row["value"] for row in marks(answers.spec)[0][1]) < 40
+    assert max(row["value"] for row in marks(latency.spec)[0][1]) > 50
+    assert "fewest answers" in note.text
+
+
+def test_counters_that_are_not_drawn_are_said_to_be_in_the_table(tmp_path: Path) -> None:
+    folder = synthetic_run.write(
+        tmp_path / "r", [synthetic_run.experiment("warm", np.random.default_rng(1), n=20)]
+    )
+    rows = [
+        {"run": "r", "time": second, "counter": f"cpu.part{number}_percent", "value": 1.0}
+        for number in range(8)
+        for second in range(3)
+    ]
+    counters = record.conform(pa.Table.from_pylist(rows), "machine", synthetic_run.EPOCH)
+    record.write(counters, folder / "machine.parquet", "machine")
+    assert "Drawn: the first 6 of 8 counters in %" in rendered(folder).text
 
 
 def test_a_run_in_which_everything_failed(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
 """The page of a suite: charts follow the schema, and what failed has no number."""
 
+import math
 from pathlib import Path
 
 import pytest
 from suite_rows import ENTRY, MS, claim, judged, row, suite, times, write_run
 
 from uncia.report import page as pages
+from uncia.report import vega
 from uncia.report.checks import CHECK
 from uncia.suites import page
+from uncia.suites.claims import Measured
+from uncia.suites.results import EntryResults
 
 FIGURES = """\
 figures:
@@ -60,6 +64,71 @@ def test_every_kind_of_figure_is_drawn_with_its_scale(tmp_path: Path, results: P
     html = pages.html(made)
     for text in ("printed: A cloud", "fig1.faster", "cannot be checked here", "made-up paper"):
         assert text in html
+
+
+def test_intervals_that_have_no_end_or_are_none_are_said_to_be_so(
+    tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {
+        "fast.execution_mean": Measured(5.0, (4.0, math.inf)),
+        "slow.execution_mean": Measured(9.0, why="4 rows are too few"),
+        "fast.execution_p50 / fast.execution_p50": Measured(1.0, (0.5, 2.0)),
+        "slow.execution_p50 / fast.execution_p50": Measured(1.5, (1.0, 3.0)),
+    }
+    rows = times("slow", [9.0] * 20) + times("fast", [5.0] * 20)
+    write_run(results / "fig1" / "only", rows)
+    judgement = judged(made_suite(tmp_path), results)
+    monkeypatch.setattr(EntryResults, "measure", lambda self, text: found[text])
+    chart = next(it for it in pages.charts(page.page(judgement)) if it.name == "fig1-numbers")
+    _, rules, filled, hollow, _ = chart.spec["layer"]
+    drawn = {row["value"]: row for row in rules["data"]["values"]}
+    assert set(drawn) == {5.0, 1.0, 1.5}, "none for a value without an interval"
+    # The printed value is the largest that is shown.
+    assert (drawn[5.0]["high"], drawn[5.0]["interval"]) == (12, "4.000, no upper bound")
+    assert drawn[1.5]["interval"] == "1.000 to 3.000"
+    assert filled["mark"]["filled"]
+    assert not hollow["mark"]["filled"]
+    (point,) = hollow["data"]["values"]
+    assert (point["value"], point["low"]) == (9.0, None)
+    assert point["interval"] == "4 rows are too few"
+    assert "interval" in [tip["field"] for tip in hollow["encoding"]["tooltip"]]
+    assert max(hollow["encoding"]["y"]["axis"]["values"]) <= 12
+
+
+def drawn_instances(made: pages.Page) -> list[tuple[float, int]]:
+    """The steps of the chart ``fig1-course``."""
+    chart = next(it for it in pages.charts(made) if it.name == "fig1-course")
+    below = chart.spec["layer"][1]["data"]["values"]
+    return [(step["time"], step["value"]) for step in below]
+
+
+def test_instances_that_ended_are_in_a_course_no_longer(tmp_path: Path, results: Path) -> None:
+    rows = [row("slow", number, instance=f"i{number % 3}") for number in range(30)]
+    instances = [
+        {"function": "hello", "instance": f"i{number}", "started": MS, "run": "r", "ended": ended}
+        for number, ended in enumerate((1_001 * MS, 9_000 * MS, None))
+    ]
+    write_run(results / "fig1" / "only", rows, instances=instances)
+    made = page.page(judged(made_suite(tmp_path), results))
+    assert drawn_instances(made) == [(0, 0), (0, 3), (1, 2), (2.9, 2)]
+
+
+def test_the_instances_of_a_course_are_few_points(tmp_path: Path, results: Path) -> None:
+    rows = [row("slow", number, instance=f"i{number}") for number in range(1_500)]
+    instances = [
+        {
+            "function": "hello",
+            "instance": f"i{number}",
+            "started": number * 100 * MS,
+            "ended": (number * 100 + 50) * MS,
+            "run": "r",
+        }
+        for number in range(1_500)
+    ]
+    write_run(results / "fig1" / "only", rows, instances=instances)
+    steps = drawn_instances(page.page(judged(made_suite(tmp_path), results)))
+    assert 1_000 < len(steps) <= vega.MAX_POINTS
+    assert {alive for _, alive in steps} == {0, 1}
 
 
 ABSENT = """\

@@ -128,7 +128,8 @@ def grouped(
     from rich.console import Console
     from rich.table import Table
 
-    from uncia.report import by_key, data, page
+    from uncia.report import by_key, data, numbers, page
+    from uncia.report.sections.latency import FEW
 
     runs = [data.load(path) for path in paths]
     lines = by_key.lines(runs, key)
@@ -142,9 +143,23 @@ def grouped(
             table.add_column(title, justify="right")
         for line in lines:
             values = (line[name] for name in _SHOWN.values())
-            numbers = ("-" if it is None else f"{it:,.4g}" for it in values)
-            table.add_row(line["group"], line["run"], line["experiment"], *numbers)
+            shown = [
+                "-"
+                if it is None
+                else numbers.count(it)
+                if isinstance(it, int)
+                else numbers.figure4(it)
+                for it in values
+            ]
+            few = line["unsupported_quantiles"]
+            marked = (
+                f"{text} †" if name.removesuffix(" ms") in few else text
+                for name, text in zip(_SHOWN, shown, strict=True)
+            )
+            table.add_row(line["group"], line["run"], line["experiment"], *marked)
         console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         terminal.show(console, table, keys=3)
+        if any("p99" in line["unsupported_quantiles"] for line in lines):
+            console.print(FEW)
     if html is not None:
         page.write(by_key.page(lines, runs, key, charts), html)

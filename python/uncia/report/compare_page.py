@@ -52,7 +52,7 @@ def page(comparison: Comparison, findings: Sequence[Finding]) -> Page:
 
 def _about(side: Side) -> str:
     begun = str(side.runs[0].meta.get("started") or "")
-    requests = plural(sum(run.invocations.num_rows for run in side.runs), "request")
+    requests = plural(sum(run.requests for run in side.runs), "request")
     return ", ".join(part for part in (side.label, begun, requests) if part)
 
 

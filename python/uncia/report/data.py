@@ -48,6 +48,11 @@ class RunData:
         """The name of the run's folder, as its reader knows it."""
         return self.path.name or self.path.resolve().name
 
+    @property
+    def requests(self) -> int:
+        """How many requests clients made: rows that are no hops and no preempted attempts."""
+        return int(columns.pc.sum(columns.is_request(self.invocations)).as_py() or 0)
+
     @cached_property
     def all_summaries(self) -> dict[str, dict[str, Any]]:
         """The summary of every experiment, warm-ups included, computed from the rows."""

@@ -230,11 +230,21 @@ def _for_paper(spec: Mapping[str, Any], style: Style, columns: int) -> dict[str,
         for name, channel in part["encoding"].items() if "encoding" in part else ():
             if isinstance(channel, dict):
                 _shrink_channel(name, channel, style.width, result["height"])
-    result.pop("params", None)  # what a reader chooses on a screen
-    for layer in result.get("layer", ()):
-        layer.pop("params", None)
+    for part in (result, *result.get("layer", ())):
+        _settle_params(part)
     result["config"] = _config(style, columns)
     return result
+
+
+def _settle_params(part: dict[str, Any]) -> None:
+    """Leave settings at their values, as expressions refer to them, and nothing to be picked."""
+    settled = [
+        {name: value for name, value in param.items() if name != "bind"}
+        for param in part.pop("params", ())
+        if "value" in param and "select" not in param
+    ]
+    if settled:
+        part["params"] = settled
 
 
 def _shrink_mark(part: dict[str, Any]) -> None:

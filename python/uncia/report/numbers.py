@@ -54,8 +54,13 @@ figure4: Final = partial(figure, digits=4)
 
 
 def general(value: Number | None) -> str:
-    """A number with at most four significant digits, whatever its size."""
-    return ABSENT if value is None else f"{float(value):,.4g}"
+    """As `figure4`, without zeros at the end of decimals.
+
+    >>> general(1.5), general(123456), general(0.00001234)
+    ('1.5', '123,456', '0.00001234')
+    """
+    shown = figure4(value)
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
 def share(value: Number | None) -> str:

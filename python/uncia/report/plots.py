@@ -65,7 +65,7 @@ def distribution(
     rows: list[dict[str, Any]] = [
         {"name": name, "value": value / unit, "share": share}
         for name, values in both.items()
-        for value, share in ecdf(values, budget)
+        for value, share in _from_zero(ecdf(values, budget - 1))
         if value > 0
     ]
     shades = [theme.REFERENCE] * len(reference) + theme.colours(len(curves), in_order=in_order)
@@ -73,7 +73,7 @@ def distribution(
         rows,
         vega.quantity("value", axis, **vega.logarithmic(row["value"] for row in rows)),
         vega.colours("name", list(both), shades),
-        ("requests", "experiment", ",.4~g"),
+        ("requests", "experiment", ",.4~r"),
         reference,
     )
     line |= {"params": [vega.PICK]}
@@ -132,7 +132,7 @@ def curves(
     )
     palette = [shades.get(name, theme.REFERENCE) for name in points]
     colour = vega.colours("name", list(points), palette, long=True)
-    line = _cumulative(rows, x, colour, (counted, " ", ".1%" if percent else ",.4~g"), reference)
+    line = _cumulative(rows, x, colour, (counted, " ", ".1%" if percent else ",.4~r"), reference)
     return vega.chart(line, height=240)
 
 
@@ -174,8 +174,12 @@ def _thinned(values: Any, shares: Any, points: int) -> list[tuple[float, float]]
         by_share = np.searchsorted(shares, np.linspace(0, 1, points // 2))
         by_rank = np.linspace(0, count - 1, points - points // 2).round()
         chosen = np.unique(np.clip(np.concatenate((by_share, by_rank)), 0, count - 1))
-    thinned = [(float(values[int(i)]), float(shares[int(i)])) for i in chosen]
-    return [(value, 0.0) for value, _ in thinned[:1]] + thinned
+    return _from_zero([(float(values[int(i)]), float(shares[int(i)])) for i in chosen])
+
+
+def _from_zero(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Put a point with the share 0 before the points of a curve, from which it rises."""
+    return [*((value, 0.0) for value, _ in points[:1]), *points]
 
 
 def _by_name(order: Sequence[str], width: int = 130) -> vega.Channel:
@@ -216,7 +220,7 @@ def ranges(rows: vega.Rows, axis: str) -> vega.Spec:
             y=_by_name(order),
             color=vega.colours("quantile", domain, _QUANTILE_COLOURS),
             shape=vega.names("quantile", scale=shapes),
-            tooltip=vega.tips(("name", "experiment"), ("quantile",), ("value", axis, ",.4~g")),
+            tooltip=vega.tips(("name", "experiment"), ("quantile",), ("value", axis, ",.4~r")),
         ),
         height=vega.rows_height(len(rows)),
     )
@@ -257,9 +261,9 @@ def ratios(rows: vega.Rows, axis: str, limit: float, kinds: Sequence[str]) -> ve
         tooltip=vega.tips(
             ("name", "experiment"),
             ("kind", "ratio"),
-            ("value", "", ",.4~g"),
-            ("low", "from", ",.4~g"),
-            ("high", "to", ",.4~g"),
+            ("value", "", ",.4~r"),
+            ("low", "from", ",.4~r"),
+            ("high", "to", ",.4~r"),
         ),
     )
     layers = [*([intervals] if certain else ()), points, vega.rule(limit)]
@@ -273,7 +277,7 @@ def stacked(
     *,
     normalized: bool = False,
     palette: Sequence[str] | None = None,
-    form: str = ",.3~g",
+    form: str = ",.3~r",
     ticks: str = vega.PLAIN,
     cut: bool = False,
 ) -> vega.Spec:
@@ -342,7 +346,7 @@ def _cut_at(totals: Sequence[float]) -> float | None:
 
 
 def bars(
-    rows: vega.Rows, axis: str, kinds: Sequence[str], *, log: bool = False, form: str = ",.3~g"
+    rows: vega.Rows, axis: str, kinds: Sequence[str], *, log: bool = False, form: str = ",.3~r"
 ) -> vega.Spec:
     """Draw horizontal bars, one for each row, labelled with their values.
 
@@ -448,7 +452,7 @@ def series(rows: vega.Rows, order: Sequence[str], axis: str, *, steps: bool = Fa
         ),
         y=vega.quantity("value", axis, axis={"tickCount": 5}),
         color=vega.colours("name", order),
-        tooltip=vega.tips(("name", " "), ("time", "second", ",.2f"), ("value", axis, ",.4~g")),
+        tooltip=vega.tips(("name", " "), ("time", "second", ",.2f"), ("value", axis, ",.4~r")),
     )
     return vega.chart(line, height=220)
 

@@ -13,6 +13,7 @@ from uncia.stats.summary import BASE
 from uncia.tariffs.catalogue import is_model
 
 _NS_PER_S: Final = 1_000_000_000
+_FEW: Final = "too few rows for an interval"
 
 
 def page(run: RunData) -> Page:
@@ -82,7 +83,7 @@ def _facts(run: RunData) -> Iterator[tuple[str, str]]:
     if platforms:
         yield "Platform", ", ".join(platforms)
     yield "Experiments", str(len(run.summaries))
-    yield "Requests", numbers.count(run.invocations.num_rows)
+    yield "Requests", numbers.count(run.requests)
     if "seed" in run.meta:
         yield "Seed", str(run.meta["seed"])
     machine = _machine(run.meta.get("machine"))
@@ -113,15 +114,23 @@ def _tiles(run: RunData) -> list[Tile]:
         if summary and summary["latency_ms"]["p50"] is not None:
             latency = summary["latency_ms"]
             note = f"p99 {numbers.figure(latency['p99'])} ms"
-            if name != BASE and summary["mr"] is not None:
-                note += f"; median {numbers.times(summary['mr'])} that of {BASE}"
+            if "p99" in summary["unsupported_quantiles"]:
+                note += f" ({_FEW})"
+            if summary["mr"] is not None and summary["base"] != name:
+                note += f"; median {numbers.times(summary['mr'])} that of {summary['base']}"
+                if _waits(run, name):
+                    note += ", both less the wait"
             tiles.append(Tile(f"{name} request", numbers.figure(latency["p50"]), "ms", note))
     tails = {k: v["tmr"] for k, v in run.summaries.items() if v["tmr"] is not None}
+    sure = {k: tmr for k, tmr in tails.items() if run.summaries[k]["tmr_ci95"] is not None}
     if tails:
-        worst = max(tails, key=lambda name: tails[name])
-        tiles.append(
-            Tile("longest tail", numbers.figure(tails[worst]), "× median", f"p99 / p50 in {worst}")
-        )
+        worst = max(sure or tails, key=lambda name: tails[name])
+        note = f"p99 / p50 in {worst}"
+        if run.summaries[worst]["wait_ms"]:
+            note += ", less the wait"
+        if not sure:
+            note += f" ({_FEW})"
+        tiles.append(Tile("longest tail", numbers.figure(tails[worst]), "× median", note))
     costs = {
         name: float(totals["cost_usd_per_million"])
         for name, totals in run.tariffs.items()
@@ -146,3 +155,9 @@ def _tiles(run: RunData) -> list[Tile]:
         worst = max(billed, key=lambda name: billed[name])
         tiles.append(Tile("CPU billed for used", numbers.times(billed[worst]), "", worst))
     return tiles
+
+
+def _waits(run: RunData, name: str) -> bool:
+    """Whether an experiment's function, or that of its base, waits on purpose."""
+    of_base = run.all_summaries[run.all_summaries[name]["base"]]
+    return bool(run.all_summaries[name]["wait_ms"] or of_base["wait_ms"])

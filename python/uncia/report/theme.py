@@ -4,6 +4,7 @@ Category colours have a medium lightness, so that they are readable on both grou
 needs one specification; only the colours of axes and text differ.
 """
 
+import math
 from typing import Any, Final
 
 CATEGORIES: Final = (
@@ -33,6 +34,8 @@ FONT: Final = (
     " 'Liberation Sans', Arial, system-ui, sans-serif"
 )
 
+_MIXED: Final = 0.4  # of the second colour in those that are mixed
+
 _INK: Final = {
     "light": {"text": "#26323f", "muted": "#5d6b7a", "grid": "#e6eaee", "line": "#c4ccd4"},
     "dark": {"text": "#d7dee6", "muted": "#9aa7b4", "grid": "#29323b", "line": "#46525e"},
@@ -40,11 +43,28 @@ _INK: Final = {
 
 
 def colours(n: int, *, in_order: bool = False) -> list[str]:
-    """Choose `n` colours; with an order, they are spread over the whole ramp."""
+    """Choose `n` colours; with an order, they are spread over the whole ramp.
+
+    Where there are more than of either, they are mixed from two, so that no two are the same;
+    without an order up to 81.
+    """
+    if in_order and n > len(RAMP):
+        places = [i * (len(RAMP) - 1) / (n - 1) for i in range(n)]
+        return [_mixed(RAMP[int(at)], RAMP[math.ceil(at)], at % 1) for at in places]
     if in_order and n > 1:
         step = (len(RAMP) - 1) / (n - 1)
         return [RAMP[round(i * step)] for i in range(n)]
-    return [CATEGORIES[i % len(CATEGORIES)] for i in range(n)]
+    count = len(CATEGORIES)
+    return [
+        _mixed(CATEGORIES[i % count], CATEGORIES[(i + i // count) % count], _MIXED)
+        for i in range(n)
+    ]
+
+
+def _mixed(colour: str, other: str, share: float) -> str:
+    """Mix `share` of another colour into one."""
+    parts = ((int(colour[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(one + share * (two - one)):02x}" for one, two in parts)
 
 
 def config(ground: str = "light") -> dict[str, Any]:

@@ -249,4 +249,7 @@ def _max_length(lists: Sequence[Sequence[str]]) -> int:
 
 
 def _plain(value: Any) -> Any:
-    return float(value) if isinstance(value, np.number) else value
+    """A value as JSON has it: what is not finite is null."""
+    if isinstance(value, np.number):
+        value = float(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

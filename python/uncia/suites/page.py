@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from uncia.report import numbers, theme, vega
 from uncia.report import page as pages
 from uncia.report.page import WRITTEN, Block, Chart, Note, Page, Section, Tile
+from uncia.report.sections.instances import steps as steps_of
 from uncia.report.table import Column, Table
 from uncia.stats import columns
 from uncia.suites import claims
@@ -268,18 +270,18 @@ def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
                 if _is_nominal(figure) and (why := results.lacks(text)):
                     empty.setdefault(str(at), why)
                 continue
-            low, high = measured.interval or (measured.value, measured.value)
-            rows.append(
-                {
-                    "x": at,
-                    "value": measured.value,
-                    "low": low,
-                    "high": min(high, 1e12),
-                    "name": series.name,
-                }
-            )
+            rows.append({"x": at, "value": measured.value, "name": series.name, **_ends(measured)})
     if not rows:
         return None
+    certain = [row for row in rows if row["low"] is not None]
+    shown = [row[key] for row in rows for key in ("value", "low", "high")]
+    shown += [float(mark.y) for mark in figure.printed]
+    shown = [value for value in shown if value is not None and math.isfinite(value)]
+    if not shown:
+        return None
+    for row in certain:
+        row["low"] = max(row["low"], min(shown))
+        row["high"] = min(row["high"], max(shown))
     shown_at = {str(row["x"]) for row in rows}
     absent = [{"x": at, "why": why} for at, why in empty.items() if at not in shown_at]
     marks = [
@@ -290,38 +292,41 @@ def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
     shades = dict(zip(order, theme.colours(len(order)), strict=True))
     colour = vega.colours("name", order, [shades[name] for name in order], long=True)
     x = _x(figure, [*rows, *absent], marks)
-    shown = [row[key] for row in rows for key in ("value", "low", "high")]
-    shown += [float(mark.y) for mark in figure.printed]
     y = vega.quantity("value", figure.y.title, **_scale(figure.y, shown))
     layers = []
     if not _is_nominal(figure):
         layers.append(vega.layer("line", rows, {"strokeWidth": 2}, x=x, y=y, color=colour))
-    layers += [
-        vega.layer(
-            "rule",
-            rows,
-            {"strokeWidth": 2, "opacity": 0.6},
-            x=x,
-            y=vega.quantity("low", figure.y.title, **_only_scale(y)),
-            y2={"field": "high"},
-            color=colour,
-        ),
-        vega.layer(
-            "point",
-            rows,
-            {"filled": True, "size": 60, "opacity": 1},
-            x=x,
-            y=y,
-            color=colour,
-            tooltip=vega.tips(
-                ("name", " "),
-                ("x", figure.x.title),
-                ("value", figure.y.title, ",.4~g"),
-                ("low", "from", ",.4~g"),
-                ("high", "to", ",.4~g"),
-            ),
-        ),
-    ]
+    if certain:
+        layers.append(
+            vega.layer(
+                "rule",
+                certain,
+                {"strokeWidth": 2, "opacity": 0.6},
+                x=x,
+                y=vega.quantity("low", figure.y.title, **_only_scale(y)),
+                y2={"field": "high"},
+                color=colour,
+            )
+        )
+    uncertain = [row for row in rows if row["low"] is None]
+    for points, style in ((certain, {"filled": True}), (uncertain, {"filled": False})):
+        if points:
+            layers.append(
+                vega.layer(
+                    "point",
+                    points,
+                    {"size": 60, "opacity": 1, **style},
+                    x=x,
+                    y=y,
+                    color=colour,
+                    tooltip=vega.tips(
+                        ("name", " "),
+                        ("x", figure.x.title),
+                        ("value", figure.y.title, ",.4~r"),
+                        ("interval", "95 % interval"),
+                    ),
+                )
+            )
     if marks:
         layers.append(
             vega.layer(
@@ -332,7 +337,7 @@ def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
                 y=y,
                 color=colour,
                 tooltip=vega.tips(
-                    ("name", " "), ("x", figure.x.title), ("value", "", ",.4~g"), ("place", "in")
+                    ("name", " "), ("x", figure.x.title), ("value", "", ",.4~r"), ("place", "in")
                 ),
             )
         )
@@ -349,6 +354,17 @@ def _lines(results: EntryResults, figure: Figure) -> vega.Spec | None:
             )
         )
     return vega.chart(*layers, height=_HEIGHT)
+
+
+def _ends(measured: claims.Measured) -> dict[str, Any]:
+    """The ends of a value's interval, None where it has none, and what its tooltip says of it."""
+    if measured.interval is None:
+        why = measured.why or "too few rows for an interval"
+        return {"low": None, "high": None, "interval": why}
+    low, high = measured.interval
+    start = numbers.figure4(low) if math.isfinite(low) else "no lower bound"
+    end = f" to {numbers.figure4(high)}" if math.isfinite(high) else ", no upper bound"
+    return {"low": low, "high": high, "interval": f"{start}{end}"}
 
 
 def _is_nominal(figure: Figure) -> bool:
@@ -376,7 +392,7 @@ def _only_scale(channel: Mapping[str, Any]) -> vega.Channel:
 
 
 def _course(subject: SubjectRows, figure: Figure) -> vega.Spec | None:
-    """Mean execution in equal parts of the time, and instances beside it."""
+    """Mean execution in equal parts of the time, and the instances alive beside it."""
     table = subject.ok
     begun = columns.integers(table, "started").to_numpy(zero_copy_only=False).astype(float)
     execution = columns.integers(table, "execution").to_numpy(zero_copy_only=False).astype(float)
@@ -397,10 +413,10 @@ def _course(subject: SubjectRows, figure: Figure) -> vega.Spec | None:
         for number in range(_COURSE_BINS)
         if (bins == number).any()
     ]
-    started = np.sort(columns.measured(columns.integers(subject.instances, "started")))
+    alive = steps_of(subject.instances, int(first + span), vega.MAX_POINTS - 1)
     steps = [
-        {"time": max(0.0, float(moment - first) / _NS_PER_S), "value": count + 1, "name": kinds[1]}
-        for count, moment in enumerate(started)
+        {"time": max(0.0, (moment - first) / _NS_PER_S), "value": count, "name": kinds[1]}
+        for moment, count in alive
         if moment - first <= span
     ]
     if steps:
@@ -414,7 +430,7 @@ def _course(subject: SubjectRows, figure: Figure) -> vega.Spec | None:
         x=x,
         y=vega.quantity("value", figure.y.title),
         color=colour,
-        tooltip=vega.tips(("time", figure.x.title, ",.3~g"), ("value", figure.y.title, ",.4~g")),
+        tooltip=vega.tips(("time", figure.x.title, ",.3~r"), ("value", figure.y.title, ",.4~r")),
     )
     below = vega.layer(
         "line",

@@ -24,8 +24,9 @@ from uncia.errors import UnciaError
 from uncia.report.data import RunData
 from uncia.report.numbers import count, figure
 from uncia.report.page import Chart, Page, Section
+from uncia.report.sections.latency import FEW
 from uncia.report.table import Column, Table
-from uncia.stats import columns
+from uncia.stats import columns, summary
 from uncia.stats.columns import pc
 from uncia.stats.quantiles import Ints, quantile
 from uncia.units import NS_PER_MS, NS_PER_S, UnitError, parse_duration, parse_size
@@ -47,6 +48,9 @@ _PARTS: Final = {
 _MOST_NAMED: Final = 6
 """Keys in a hint."""
 
+_WORDS: Final = ("group", "run", "path", "experiment", "requests", "unsupported_quantiles")
+"""What is in no column of numbers of its own."""
+
 _COUNTERS: Final = (
     "page_faults",
     "context_switches",
@@ -67,11 +71,13 @@ def lines(runs: Sequence[RunData], key: str) -> list[Line]:
 
     Returns:
         ``group`` (the value as text, or `NOT_SAID`), ``run`` (its folder's name, or the path where
-        names are the same), ``path``, ``experiment``, ``requests``, ``failed``; the rates
-        ``offered_per_s``, of open loops alone, and ``throughput_per_s``; ``p50_ms`` and ``p99_ms``
-        of latency; means ``execution_ms``, ``queued_ms``, ``initialization_ms``, ``user_ms``,
-        ``system_ms`` and ``wait_ms``; counters by invocation (``page_faults``) and by CPU-second
-        (``page_faults_per_cpu_s``). None for what was not measured.
+        names are the same), ``path``, ``experiment``, ``requests``, ``failed`` (neither ok nor as
+        the experiment declares); the rates ``offered_per_s``, of open loops alone, and
+        ``throughput_per_s``; ``p50_ms`` and ``p99_ms`` of latency, and ``unsupported_quantiles``,
+        those for which rows are too few; means ``execution_ms``, ``queued_ms``,
+        ``initialization_ms``, ``user_ms``, ``system_ms`` and ``wait_ms``; counters by invocation
+        (``page_faults``) and by CPU-second (``page_faults_per_cpu_s``). None for what was not
+        measured.
 
     Raises:
         UnciaError: no run's description has the key, or it has several values below it.
@@ -111,14 +117,19 @@ def page(made: Sequence[Line], runs: Sequence[RunData], key: str, files: Sequenc
             Column("experiment", lambda line: line["experiment"]),
             Column("requests", lambda line: line["requests"], count),
             *(
-                Column(name, name, figure, align="number")
+                Column(
+                    name,
+                    name,
+                    count if name == "failed" else figure,
+                    align="number",
+                    mark=_few(name),
+                )
                 for name in made[0]
-                if name not in ("group", "run", "path", "experiment", "requests")
-                and any(line[name] is not None for line in made)
+                if name not in _WORDS and any(line[name] is not None for line in made)
             ),
         ],
         made,
-        f"Experiments by {key}.",
+        f"Experiments by {key}. {FEW}",
     )
     return Page(
         title=f"{len(runs)} runs by {key}",
@@ -126,6 +137,11 @@ def page(made: Sequence[Line], runs: Sequence[RunData], key: str, files: Sequenc
         sections=[*sections, Section("lines", "In numbers", [table])],
         summary=f"Experiments of {len(runs)} runs, grouped by what their descriptions say.",
     )
+
+
+def _few(name: str) -> Callable[[Line], str]:
+    """The mark of a quantile of too few rows; of other figures none."""
+    return lambda line: "few" if name.removesuffix("_ms") in line["unsupported_quantiles"] else ""
 
 
 def _makers(files: Sequence[Path]) -> Iterator[Maker]:
@@ -252,12 +268,13 @@ def _line(run: RunData, name: str) -> Line:
         "path": str(run.path),
         "experiment": name,
         "requests": rows.num_rows,
-        "failed": rows.num_rows - ok.num_rows,
+        "failed": run.all_summaries[name]["failed"],
         # Beside closed loops it is no rate of all that was sent.
         "offered_per_s": _rate(columns.ordered(due)) if len(due) == rows.num_rows else None,
         "throughput_per_s": _rate(columns.ordered(columns.integers(ok, "received"))),
         "p50_ms": None if median is None else median / NS_PER_MS,
         "p99_ms": None if p99 is None else p99 / NS_PER_MS,
+        "unsupported_quantiles": summary.unsupported(latency.size) if latency.size else [],
     }
     line |= {key: _mean(ok, column, NS_PER_MS) for key, column in _PARTS.items()}
     for counter in _COUNTERS:

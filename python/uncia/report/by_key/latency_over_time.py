@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from uncia.report import plots
+from uncia.report import plots, theme
 from uncia.report.by_key import latencies, requests
 from uncia.report.data import RunData
 from uncia.report.page import Chart
@@ -18,12 +18,12 @@ from uncia.stats.columns import pc
 from uncia.stats.quantiles import quantile
 from uncia.units import NS_PER_MS, NS_PER_S
 
-_MOST: Final = 12
+_MOST: Final = len(theme.CATEGORIES)
 """Lines that can be told apart."""
 
 
 def chart(lines: Sequence[dict[str, Any]], runs: Sequence[RunData]) -> Chart | None:
-    """Draw it; of the first dozen experiments."""
+    """Draw it; of as many experiments as have a colour, which the label says."""
     by_path = {str(run.path): run for run in runs}
     shown = lines[:_MOST]
     rows = []
@@ -45,4 +45,7 @@ def chart(lines: Sequence[dict[str, Any]], runs: Sequence[RunData]) -> Chart | N
     if not rows:
         return None
     spec = plots.series(rows, plots.order_of(rows, "name"), "latency, ms")
-    return Chart("latency-over-time", spec, "Latency over the time of each experiment")
+    label = "Latency over the time of each experiment"
+    if len(lines) > len(shown):
+        label = f"Latency over the time of the first {len(shown)} of {len(lines)} experiments"
+    return Chart("latency-over-time", spec, label)

@@ -24,16 +24,17 @@ def chart(lines: Sequence[dict[str, Any]], runs: Sequence[RunData]) -> Chart | N
     ]
     if not rows:
         return None
-    rows = sorted(rows, key=lambda row: (str(row["name"]), float(row["offered"])))
+    names = plots.order_of(rows, "name")
+    rows = sorted(rows, key=lambda row: (names.index(row["name"]), float(row["offered"])))
     layer = vega.layer(
         "line",
         rows[: vega.MAX_POINTS],
         {"point": True, "strokeWidth": 1.8},
         x=vega.quantity("offered", "offered, requests a second"),
         y=vega.quantity("throughput", "answered, requests a second"),
-        color=vega.colours("name", plots.order_of(rows, "name")),
+        color=vega.colours("name", names),
         tooltip=vega.tips(
-            ("name", " "), ("offered", "offered", ",.4~g"), ("throughput", "answered", ",.4~g")
+            ("name", " "), ("offered", "offered", ",.4~r"), ("throughput", "answered", ",.4~r")
         ),
     )
     spec = vega.chart(layer, height=260)

@@ -108,8 +108,8 @@ def _cost_and_time(choices: list[dict[str, Any]], bound_ms: float | None) -> veg
             ("tariff",),
             ("size",),
             ("basis",),
-            ("p95", "p95, ms", ",.4~g"),
-            ("cost", "USD a million", ",.4~g"),
+            ("p95", "p95, ms", ",.4~r"),
+            ("cost", "USD a million", ",.4~r"),
         ),
     )
     return vega.chart(points, *([] if bound_ms is None else [vega.rule(bound_ms)]), height=260)

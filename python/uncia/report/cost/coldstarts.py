@@ -115,7 +115,7 @@ def _chart(points: pd.DataFrame, name: str) -> Chart:
             axis={"format": vega.PLAIN, "values": _ticks(data), "labelOverlap": True},
         ),
         y=vega.quantity("share", "share of cold starts", axis={"format": "%"}),
-        tooltip=vega.tips(("difference", unit, ",.4~g"), ("share", "starts at most", ".1%")),
+        tooltip=vega.tips(("difference", unit, ",.4~r"), ("share", "starts at most", ".1%")),
     )
     spec = vega.chart(line, vega.rule(0), height=220)
     return Chart(

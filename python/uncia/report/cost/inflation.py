@@ -56,6 +56,10 @@ def section(frame: pd.DataFrame, curves: pd.DataFrame | None = None) -> Section:
                 "Billed for each unit used",
             )
         )
+        if len(rows) > _MAX_ROWS:
+            blocks.append(
+                Note(f"Drawn: the first {_MAX_ROWS} of {len(rows):,} lines; all are in the table.")
+            )
     if curves is not None and len(curves):
         blocks += _distributions(curves)
     blocks.append(_table(rows, groups))

@@ -165,7 +165,7 @@ def _chart(points: list[dict[str, Any]]) -> vega.Spec:
         color=vega.colours("name", by, long=True),
         strokeDash=vega.dashes("kind", kinds, kinds[1:], (5, 3)),
         tooltip=vega.tips(
-            ("name", " "), ("rate", "requests a second", ",.4~g"), ("usd", "USD an hour", ",.4~g")
+            ("name", " "), ("rate", "requests a second", ",.4~r"), ("usd", "USD an hour", ",.4~r")
         ),
     )
     return vega.chart(line, height=320)

@@ -61,7 +61,7 @@ def _charts(rows: list[dict[str, Any]], size: Size) -> list[Chart]:
             charts.append(
                 Chart(
                     name,
-                    plots.bars(bars, "US dollars an hour", _KINDS, form="$.3~g"),
+                    plots.bars(bars, "US dollars an hour", _KINDS, form="$.3~r"),
                     title,
                     title,
                 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from uncia.report import plots
 from uncia.report.numbers import count, figure4
-from uncia.report.page import Block, Chart, Section
+from uncia.report.page import Block, Chart, Note, Section
 from uncia.report.table import Column, Table, records
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ def section(fees: pd.DataFrame, added: Rounding | None = None) -> Section:
                 "The invocation fee as billable time",
             )
         )
+        if len(bars) > _MAX_BARS:
+            blocks.append(
+                Note(f"Drawn: the first {_MAX_BARS} of {len(bars):,} fees; all are in the table.")
+            )
     blocks.append(_fees(fees))
     if added is not None:
         blocks += _added(added)

@@ -25,6 +25,14 @@ def section(usage: Utilization) -> Section:
         blocks.append(Note(NOTHING_MEASURED, "warning"))
     else:
         blocks.append(Row([_curves(usage), _density(usage)]))
+        above = [_WORDS[row["resource"]] for row in records(usage.frame) if row["most"] > 1]
+        if above:
+            blocks.append(
+                Note(
+                    f"Of {' and '.join(above)} some requests use more than 100 % of what is"
+                    " allocated: the curves end at 100 %, and the table has the maximum."
+                )
+            )
     names = [f"p{p * 100:g}" for p in PROBABILITIES]
     blocks.append(
         Table(

@@ -104,7 +104,7 @@ def _costs(result: Result) -> Chart:
         y=vega.names("name", [behaviour.name for behaviour in result.behaviours]),
         yOffset=vega.offset("kind", _KINDS),
         color=vega.colours("kind", _KINDS),
-        tooltip=vega.tips(("name", " "), ("kind", "for"), ("usd", "µUSD", ",.4~g")),
+        tooltip=vega.tips(("name", " "), ("kind", "for"), ("usd", "µUSD", ",.4~r")),
     )
     return Chart(
         "costs",

@@ -159,8 +159,8 @@ def curves(points: vega.Rows, ideal: vega.Rows, axis: str) -> vega.Spec:
             opacity={**vega.PICKED, "value": 0.12},
             tooltip=vega.tips(
                 ("period", "period"),
-                ("size", axis, ",.4~g"),
-                ("value", "duration, ms", ",.4~g"),
+                ("size", axis, ",.4~r"),
+                ("value", "duration, ms", ",.4~r"),
                 ("factor", "CPU obtained over CPU paid for", ".3f"),
             ),
         ),

@@ -227,7 +227,7 @@ def bursts() -> vega.Spec:
         tooltip=vega.tips(
             ("tariff",),
             ("share", "vCPU", ".2f"),
-            ("value", "pays below, USD a million", ",.3~g"),
+            ("value", "pays below, USD a million", ",.3~r"),
             ("saved", "billed time saved", ".0%"),
         ),
     )
@@ -278,7 +278,7 @@ def _series(
             x=x,
             y=y,
             color=colour,
-            tooltip=vega.tips(("name", " "), ("size", "MB", ",.0f"), ("value", title, ",.4~g")),
+            tooltip=vega.tips(("name", " "), ("size", "MB", ",.0f"), ("value", title, ",.4~r")),
         )
         for name, rows in series.items()
     ]

@@ -120,7 +120,7 @@ def _fees(comparison: Comparison) -> Chart:
     if comparison.pays_below_usd > 0:
         fees.append({"at": float(comparison.pays_below_usd) * _NANO, "what": "break-even"})
     at = vega.quantity("at")
-    tooltip = vega.tips(("what", " "), ("at", "", ",.4~g"))
+    tooltip = vega.tips(("what", " "), ("at", "", ",.4~r"))
     rules = vega.layer("rule", fees, {"strokeDash": [4, 3]}, x=at, tooltip=tooltip)
     upright = {"angle": 270, "align": "right", "baseline": "bottom", "dx": -4, "dy": -3}
     what = {"field": "what", "type": "nominal"}
@@ -151,7 +151,7 @@ def _bills(result: Result) -> Chart:
         opacity=vega.names("kind", scale=parts, legend=None),
         order=vega.names("kind", sort="descending"),
         tooltip=vega.tips(
-            ("tariff", "tariff"), ("way", " "), ("kind", "for"), ("usd", "µUSD a task", ",.4~g")
+            ("tariff", "tariff"), ("way", " "), ("kind", "for"), ("usd", "µUSD a task", ",.4~r")
         ),
     )
     return Chart(

@@ -124,7 +124,7 @@ def _figure(result: Result, enforcement: str) -> Chart:
         y=y,
         color=colour,
         strokeDash=vega.dashes("model", order, models[:1], vega.DASHED),
-        tooltip=vega.tips(("model", " "), ("mb", "MB", ""), ("ms", "ms", ",.4~g")),
+        tooltip=vega.tips(("model", " "), ("mb", "MB", ""), ("ms", "ms", ",.4~r")),
     )
     spread = vega.layer(
         "rule",
@@ -144,9 +144,9 @@ def _figure(result: Result, enforcement: str) -> Chart:
         color=colour,
         tooltip=vega.tips(
             ("mb", "MB", ""),
-            ("ms", "mean, ms", ",.4~g"),
-            ("low", "p5, ms", ",.4~g"),
-            ("high", "p95, ms", ",.4~g"),
+            ("ms", "mean, ms", ",.4~r"),
+            ("low", "p5, ms", ",.4~r"),
+            ("high", "p95, ms", ",.4~r"),
             ("rows", "requests", ""),
         ),
     )
@@ -274,7 +274,7 @@ def _compared(result: Result) -> Section:
                 field, title, scale={"type": "log"} if field == "ms" else {"zero": False}
             ),
             color=vega.colours("who", order),
-            tooltip=vega.tips(("who", " "), ("mb", "MB", ""), (field, title, ",.4~g")),
+            tooltip=vega.tips(("who", " "), ("mb", "MB", ""), (field, title, ",.4~r")),
         )
         drawn.append(Chart(name, vega.chart(line, height=260), title, title))
     return Section(

@@ -87,7 +87,7 @@ def durations(rows: Sequence[Mapping[str, Any]], axis: str) -> vega.Spec:
     x = vega.quantity("size", axis, scale={"zero": False, "nice": False, "padding": 6})
     y = vega.quantity("value", "duration, ms", **vega.logarithmic(values, padding=8))
     colour = vega.colours("kind", order, [shades[name] for name in order])
-    tooltip = vega.tips(("kind", "what"), ("size", axis, ",.4~g"), ("value", "ms", ",.4~g"))
+    tooltip = vega.tips(("kind", "what"), ("size", axis, ",.4~r"), ("value", "ms", ",.4~r"))
     area = vega.layer(
         "area",
         band,
@@ -225,7 +225,7 @@ def _cost(points: Sequence[Mapping[str, Any]], axis: str) -> vega.Spec:
     x = vega.quantity("size", axis, scale={"zero": False, "nice": False, "padding": 6})
     y = vega.quantity("usd", "USD a million", scale={"zero": False})
     tooltip = vega.tips(
-        ("size", axis, ",.4~g"), ("usd", "USD a million", ",.4~g"), ("ms", "mean, ms", ",.4~g")
+        ("size", axis, ",.4~r"), ("usd", "USD a million", ",.4~r"), ("ms", "mean, ms", ",.4~r")
     )
     style = {"strokeWidth": 2, "color": theme.REFERENCE}
     line = vega.layer("line", points[:: max(1, step)], style, x=x, y=y, tooltip=tooltip)

@@ -111,7 +111,7 @@ def _chart(split: Mapping[str, Mapping[str, float]], used: list[str]) -> Chart:
             used,
             "US dollars per million of these requests",
             palette=[_PARTS[part] for part in used],
-            form="$,.4~g",
+            form="$,.4~r",
             cut=True,
         ),
         "Cost per million requests under each tariff, in parts; bars marked » are longer",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -41,12 +42,12 @@ def section(run: RunData, rows: pa.Table) -> Section:
     if not curves:
         return Section("distributions", "Distributions", [Note("No request succeeded.", "warning")])
     base = {BASE: curves[BASE]} if BASE in curves else {}
-    panels = []
+    panels: list[Chart] = []
     for label, members in families(list(curves)):
         panel_curves = {name: curves[name] for name in members}
         panels.append(
             Chart(
-                f"cdf-{_slug(label)}",
+                _free(f"cdf-{_slug(label)}", {panel.name for panel in panels}),
                 plots.distribution(
                     panel_curves,
                     {} if BASE in panel_curves else base,
@@ -122,3 +123,9 @@ def _numbered(names: Sequence[str]) -> bool:
 
 def _slug(label: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "other"
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """The name, with a number where it is taken."""
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(it for it in itertools.chain([name], numbered) if it not in taken)

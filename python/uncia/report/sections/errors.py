@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from markupsafe import Markup
 
 from uncia.report.data import RunData
@@ -12,10 +13,8 @@ from uncia.report.numbers import ABSENT, count
 from uncia.report.page import Block, Note, Section
 from uncia.report.sections import Rows
 from uncia.report.table import Column, Table
-from uncia.stats import errors
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from uncia.stats import columns, errors
+from uncia.stats.columns import pc
 
 POSITION: Final = 5
 ROWS: Final = Rows("invocations")
@@ -28,7 +27,7 @@ _TEXT: Final = Markup('<span style="white-space: pre-wrap; font-family: monospac
 
 def section(run: RunData, rows: pa.Table) -> Section | None:
     """Show the distinct errors of failed requests; None if all ended as expected."""
-    failures = [error for error in errors.distinct(rows) if _is_failure(run, error)]
+    failures = errors.distinct(_failed(run, rows))
     if not failures:
         return None
     explained = {_key(error): error for error in run.stored.get("errors") or []}
@@ -67,15 +66,13 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
     )
 
 
-def _is_failure(run: RunData, error: Mapping[str, Any]) -> bool:
-    """Whether an experiment with this error does not declare its outcome."""
-    summaries = run.all_summaries
-    names = error["experiments"]
-    return not names or any(
-        error["outcome"]
-        in summaries.get(name, {"failed_outcomes": (error["outcome"],)})["failed_outcomes"]
-        for name in names
-    )
+def _failed(run: RunData, rows: pa.Table) -> pa.Table:
+    """The rows whose outcome their experiment does not declare."""
+    parts = [rows.slice(0, 0)]
+    for name, part in columns.by_word(rows, "experiment").items():
+        outcomes = pa.array(list(run.all_summaries[name]["failed_outcomes"]), pa.utf8())
+        parts.append(part.filter(pc.is_in(columns.words(part, "outcome"), value_set=outcomes)))
+    return pa.concat_tables(parts)
 
 
 def _key(error: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ def section(run: RunData, rows: pa.Table) -> Section:
     points = [
         {"name": name, "time": time / NS_PER_S, "value": alive}
         for name in names
-        for time, alive in _steps(tables[name], until, MAX_POINTS // len(names))
+        for time, alive in steps(tables[name], until, MAX_POINTS // len(names))
     ]
     table = Table(
         [
@@ -82,7 +82,7 @@ def section(run: RunData, rows: pa.Table) -> Section:
 
 
 def _peak(table: pa.Table, until: int) -> int:
-    return max(alive for _, alive in _steps(table, until, table.num_rows * 2 + 2))
+    return max((alive for _, alive in steps(table, until, table.num_rows * 2 + 2)), default=0)
 
 
 def _reasons(table: pa.Table) -> str:
@@ -108,26 +108,28 @@ def _mean_lifetime(table: pa.Table) -> float | None:
     return float(lifetimes.mean()) / NS_PER_S if lifetimes.size else None
 
 
-def _steps(table: pa.Table, until: int, budget: int) -> list[tuple[int, int]]:
-    """Count the instances alive: (time, number from then on).
+def steps(table: pa.Table, until: int, budget: int) -> list[tuple[int, int]]:
+    """Count the instances alive: (time, number from then on); empty if no start is known.
 
-    More than `budget` steps are reduced to the peaks of equal intervals.
+    More than `budget` steps are reduced to two of each of equal intervals: its peak, when it was
+    reached, and the number at its end.
     """
+    table = table.filter(columns.pc.is_valid(columns.integers(table, "started")))
+    if not table.num_rows:
+        return []
     begin = columns.ordered(columns.integers(table, "started"))
     end = columns.ordered(columns.integers(table, "ended"))
     times = np.concatenate((begin, end))
     changes = np.concatenate((np.ones(begin.size, np.int64), -np.ones(end.size, np.int64)))
     moments, indexes = np.unique(times, return_inverse=True)
     alive = np.cumsum(np.bincount(indexes, weights=changes)).astype(np.int64)
-    steps = [(int(t), int(n)) for t, n in zip(moments, alive, strict=True)]
-    intervals = max(2, budget - 2)
-    if len(steps) > intervals:
+    if moments.size > budget - 2:
+        intervals = max(1, (budget - 2) // 2)
         edges = np.linspace(moments[0], moments[-1], intervals + 1)
         bins = np.clip(np.searchsorted(edges, moments, side="right") - 1, 0, intervals - 1)
-        peaks: dict[int, int] = {}
-        for index, n in zip(bins.tolist(), alive.tolist(), strict=True):
-            peaks[index] = max(peaks.get(index, 0), n)
-        steps = [(int(edges[index]), n) for index, n in sorted(peaks.items())]
-        steps[-1] = (int(moments[-1]), int(alive[-1]))
-    first = steps[0][0]
-    return [(first, 0), *steps, (max(until, steps[-1][0]), steps[-1][1])]
+        parts = np.split(np.arange(moments.size), np.flatnonzero(np.diff(bins)) + 1)
+        kept = sorted({int(i) for part in parts for i in (part[alive[part].argmax()], part[-1])})
+        moments, alive = moments[kept], alive[kept]
+    counted = [(int(t), int(n)) for t, n in zip(moments, alive, strict=True)]
+    first, (last, left) = counted[0][0], counted[-1]
+    return [(first, 0), *counted, (max(until, last), left)]

@@ -100,6 +100,6 @@ def histogram(values: Ints, unit: float, axis: str, limit: float) -> vega.Spec:
         x2={"field": "high"},
         y=vega.quantity("share", "share of requests", axis={"format": "~%", "tickCount": 4}),
         y2={"field": "zero"},
-        tooltip=vega.tips(("low", "from", ",.3~g"), ("high", "to", ",.3~g"), ("share", "", ".2%")),
+        tooltip=vega.tips(("low", "from", ",.3~r"), ("high", "to", ",.3~r"), ("share", "", ".2%")),
     )
     return vega.chart(bars, vega.rule(limit), height=190)

@@ -43,7 +43,8 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
     if not series and not facts:
         return None
     blocks: list[Block] = []
-    drawn = [name for name in series if name.endswith(_PERCENT)][:_MAX_SERIES]
+    shares = [name for name in series if name.endswith(_PERCENT)]
+    drawn = shares[:_MAX_SERIES]
     if drawn:
         budget = MAX_POINTS // len(drawn)
         blocks.append(
@@ -63,6 +64,13 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
         )
         if any(times.size > budget for times, _ in series.values()):
             blocks.append(Note("Of many samples, the chart shows the highest of each interval."))
+        if len(shares) > len(drawn):
+            blocks.append(
+                Note(
+                    f"Drawn: the first {len(drawn)} of {len(shares)} counters in %; all are in the"
+                    " table."
+                )
+            )
     if series:
         blocks.append(
             Table(

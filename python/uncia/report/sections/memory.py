@@ -161,9 +161,9 @@ def _durations(rows: list[dict[str, Any]], ideal: list[dict[str, Any]]) -> vega.
             tooltip=vega.tips(
                 ("function",),
                 ("memory", "memory, MB", ""),
-                ("p50", "median, ms", ",.4~g"),
-                ("p5", "p5, ms", ",.4~g"),
-                ("p95", "p95, ms", ",.4~g"),
+                ("p50", "median, ms", ",.4~r"),
+                ("p5", "p5, ms", ",.4~r"),
+                ("p95", "p95, ms", ",.4~r"),
             ),
         ),
         height=300,

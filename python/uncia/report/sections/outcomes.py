@@ -31,7 +31,7 @@ _OUTCOMES: Final = {
 }
 _OTHER: Final = theme.REFERENCE
 _MAX_ERROR_TEXTS: Final = 12
-"""Distinct error texts that are shown; the others are counted."""
+"""Error texts of experiments that are shown; the rows of the others are counted."""
 
 _MAX_ERROR_LENGTH: Final = 160
 
@@ -166,18 +166,19 @@ def _origins(run: RunData) -> dict[str, list[str]]:
 
 def _errors(invocations: pa.Table) -> Table | None:
     """List the error texts, most frequent first."""
-    rows: list[tuple[str, str, int]] = []
-    more = 0
-    for name, table in columns.by_word(invocations, "experiment").items():
-        for text, n in columns.count_words(table, "error").items():
-            if len(rows) == _MAX_ERROR_TEXTS:
-                more += n
-                continue
-            short = text if len(text) <= _MAX_ERROR_LENGTH else f"{text[: _MAX_ERROR_LENGTH - 1]}…"
-            rows.append((name, short, n))
-    if not rows:
+    counted = sorted(
+        (-n, name, text)
+        for name, table in columns.by_word(invocations, "experiment").items()
+        for text, n in columns.count_words(table, "error").items()
+    )
+    if not counted:
         return None
-    tail = f" {more:,} more rows have other texts." if more else ""
+    rows = [
+        (name, text if len(text) <= _MAX_ERROR_LENGTH else f"{text[: _MAX_ERROR_LENGTH - 1]}…", -n)
+        for n, name, text in counted[:_MAX_ERROR_TEXTS]
+    ]
+    more = -sum(n for n, _, _ in counted[_MAX_ERROR_TEXTS:])
+    tail = f" {more:,} more rows are not shown." if more else ""
     return Table(
         [Column("experiment", 0), Column("error", 1, mark="wrap"), Column("rows", 2, count)],
         rows,

@@ -9,7 +9,7 @@ import numpy as np
 from uncia.report import plots, vega
 from uncia.report.data import RunData
 from uncia.report.numbers import count, figure
-from uncia.report.page import Block, Chart, Section
+from uncia.report.page import Block, Chart, Note, Section
 from uncia.report.sections import Rows
 from uncia.report.table import Column, Table
 from uncia.stats import columns
@@ -36,14 +36,19 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
     if not courses:
         return None
     budget = max(1, vega.MAX_POINTS // len(courses))
-    rates, latencies, table = [], [], []
+    rates: list[dict[str, Any]] = []
+    latencies: list[dict[str, Any]] = []
+    table = []
     for name, course in courses.items():
         step = -(-len(course) // budget)
-        for second in course[::step]:
-            at = {"name": name, "time": second["time"]}
-            rates.append({**at, "value": second["answers"]})
-            if second["mean"] is not None:
-                latencies.append({**at, "value": second["mean"]})
+        for start in range(0, len(course), step):
+            part = course[start : start + step]
+            least = min(part, key=lambda second: second["answers"])
+            rates.append({"name": name, "time": least["time"], "value": least["answers"]})
+            answered = [second for second in part if second["mean"] is not None]
+            if answered:
+                worst = max(answered, key=lambda second: second["mean"])
+                latencies.append({"name": name, "time": worst["time"], "value": worst["mean"]})
         answers = [second["answers"] for second in course]
         means = [second["mean"] for second in course if second["mean"] is not None]
         table.append(
@@ -61,6 +66,15 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
     blocks: list[Block] = [
         Chart("answers-by-second", plots.series(rates, names, "answers/s"), "Answers"),
         Chart("latency-by-second", plots.series(latencies, names, "mean ms"), "Mean latency"),
+    ]
+    if any(len(course) > budget for course in courses.values()):
+        blocks.append(
+            Note(
+                "Of many seconds, the charts show of each interval the one with the fewest answers"
+                " and the one with the highest mean latency."
+            )
+        )
+    blocks.append(
         Table(
             [
                 Column("experiment", "name"),
@@ -74,8 +88,8 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
             table,
             "The columns received and scheduled of closed loops' invocations with outcome ok, by"
             " the second in which the answer came.",
-        ),
-    ]
+        )
+    )
     return Section(
         "seconds",
         "Second by second",

@@ -92,7 +92,7 @@ def _timeline(rows: list[dict[str, Any]]) -> vega.Spec:
         x2={"field": "end"},
         y=vega.names("name", [row["name"] for row in rows], axis={"labelLimit": 165}),
         tooltip=vega.tips(
-            ("name", "phase"), ("start", "from, ms", ",.4~g"), ("end", "to, ms", ",.4~g")
+            ("name", "phase"), ("start", "from, ms", ",.4~r"), ("end", "to, ms", ",.4~r")
         ),
     )
     return vega.chart(bars, height=vega.rows_height(len(rows)))

@@ -237,9 +237,9 @@ def _chart(
     tip = vega.tips(
         ("f", "time"),
         ("e", " "),
-        ("v", title, ",.4~g"),
-        ("l", "from", ",.4~g"),
-        ("h", "to", ",.4~g"),
+        ("v", title, ",.4~r"),
+        ("l", "from", ",.4~r"),
+        ("h", "to", ",.4~r"),
     )
     layers = [
         vega.layer("line", [], {"strokeWidth": 1.5}, x=x, y=y, color=colour),

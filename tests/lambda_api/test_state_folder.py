@@ -1,11 +1,13 @@
 """The state folder: who may look into it, and what is damaged in it."""
 
 import ctypes
+import json
 import os
 import shutil
 import sqlite3
 import stat
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -248,3 +250,36 @@ def test_pages_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
         {"instance": "c", "ended": 3},
         {"instance": "a", "ended": 4},
     ]
+
+
+def test_runtimes_are_linked_from_a_cache(
+    serve: Serve, engine_binary: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    config = {"runtimes_cache": str(cache)}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    # Killed while they build, platforms leave nothing in it that another takes for whole.
+    for seconds in (0.1, 0.2, 0.4, 0.8):
+        command = [engine_binary, "serve", "--listen", "127.0.0.1:0", "--config", file]
+        state = tmp_path / f"killed-{seconds}"
+        with subprocess.Popen([*command, "--state", state], stdout=subprocess.DEVNULL) as killed:
+            time.sleep(seconds)
+            killed.kill()
+    for state in ("first", "second"):
+        platform = serve(config, state)
+        platform.create("f")
+        assert platform.invoke("f")[0].get("FunctionError") is None
+        platform.stop()
+    (kept,) = cache.glob("python-*/root/usr/lib/libc.so.6")
+    (linked,) = (tmp_path / "second").glob("runtimes/python-*/root/usr/lib/libc.so.6")
+    assert kept.samefile(linked)
+    # What is in the cache no longer is as the machine has it: a list of its files that says so.
+    sources = kept.parents[3] / "sources.json"
+    text = sources.read_text()
+    sources.unlink()
+    sources.write_text(text.replace('"recipe":"', '"recipe":"0'))
+    platform = serve(config, "third")
+    platform.create("f")
+    assert platform.invoke("f")[0].get("FunctionError") is None
+    assert sources.read_text() == text

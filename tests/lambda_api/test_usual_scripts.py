@@ -1,7 +1,6 @@
 """What scripts and runtime clients that were written for Lambda count on."""
 
 import http.client
-import json
 import shutil
 from typing import Any
 
@@ -20,7 +19,8 @@ while true; do
   EVENT=$(curl -sS -LD "$HEADERS" "http://$AWS_LAMBDA_RUNTIME_API/2018-06-01/runtime/invocation/next")
   ID=$(grep -Fi Lambda-Runtime-Aws-Request-Id "$HEADERS" | tr -d '[:space:]' | cut -d: -f2)
   RESPONSE=$($(echo "$_HANDLER" | cut -d. -f2) "$EVENT")
-  curl -sS "http://$AWS_LAMBDA_RUNTIME_API/2018-06-01/runtime/invocation/$ID/response" -d "$RESPONSE" >&2
+  URL="http://$AWS_LAMBDA_RUNTIME_API/2018-06-01/runtime/invocation/$ID/response"
+  curl -sS "$URL" -d "$RESPONSE" >&2
   rm "$HEADERS"
 done
 """
@@ -126,7 +126,8 @@ def handler(event, context):
         return answer.headers["Content-Security-Policy"]
 
     confined = policy(f"/url/{identifier}/", "localhost")
-    assert confined is not None and confined.startswith("sandbox ")
+    assert confined is not None
+    assert confined.startswith("sandbox ")
     assert policy("/", f"{identifier}.lambda-url.localhost") is None
 
 

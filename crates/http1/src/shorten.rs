@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn what_is_too_long_all_the_same_is_refused() {
         let endless = head(&[("Cause", MOST_LEFT_OUT + MAX_HEAD_BYTES)]);
-        let long_name = [b"GET / HTTP/1.1\r\n", &[b'n'; 70_000][..]].concat();
-        let long_path = [b"GET /", &[b'p'; 70_000][..], b" HTTP/1.1\r\n\r\n"].concat();
+        let long_name = format!("GET / HTTP/1.1\r\n{}", "n".repeat(70_000)).into_bytes();
+        let long_path = format!("GET /{} HTTP/1.1\r\n\r\n", "p".repeat(70_000)).into_bytes();
         let many = ["GET / HTTP/1.1\r\n", &"A:\n".repeat(30_000)].concat().into_bytes();
         assert!(parse(&many, 16 << 10).is_err());
         for text in [endless, long_name, long_path] {

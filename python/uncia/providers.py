@@ -46,6 +46,11 @@ LAMBDA_MAX_MB: Final = 10_240
 """AWS Lambda's largest memory size, in MB of 2^20 bytes."""
 
 
-def lambda_cpu(memory: int) -> int:
-    """CPU in micro-vCPU that goes with memory in bytes, rounded as the embedded platform does."""
-    return (memory // MIB * MICRO_PER_VCPU + LAMBDA_MB // 2) // LAMBDA_MB
+def lambda_cpu(memory: int, per_vcpu: int = LAMBDA_MB * MIB) -> int:
+    """CPU in micro-vCPU that goes with memory, rounded as the embedded platform does.
+
+    Args:
+        memory: in bytes; of whole MB.
+        per_vcpu: the memory with which one vCPU comes, in bytes: Lambda's unless it is given.
+    """
+    return max(1, (memory // MIB * MIB * MICRO_PER_VCPU + per_vcpu // 2) // per_vcpu)

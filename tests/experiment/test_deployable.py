@@ -89,6 +89,12 @@ SMALL = {"kind": "embedded", "capacity_memory": "100MB", "capacity_cpu": "0.5vCP
             r" capacity_cpu, 0\.5vCPU",
         ),
         (
+            {"kind": "embedded", "capacity_cpu": "0.5vCPU", "memory_per_vcpu": "1GB"},
+            {"runtime": "python", "memory": "768MB"},
+            {},
+            r"functions\.f\.memory: 0\.75vCPU, which goes with 768MB",
+        ),
+        (
             {"kind": "embedded", "capacity_cpu": "0.5vCPU"},
             {"runtime": "python", "cpu": "0.25vCPU"},
             {"settings": {"cpu": "0.75vCPU"}},
@@ -114,6 +120,8 @@ def test_what_fits_is_planned() -> None:
     exact = {"kind": "embedded", "capacity_memory": "1769MB", "capacity_cpu": "1vCPU"}
     assert planned(exact, {"runtime": "python", "memory": "1769MB"}).warnings == []
     assert planned(EMBEDDED, {"runtime": "java", "share_state": "profile"}).warnings == []
+    half = {"kind": "embedded", "capacity_cpu": "0.5vCPU", "memory_per_vcpu": "4GB"}
+    assert planned(half, {"runtime": "python", "memory": "2GB"}).warnings == []
 
 
 def test_what_containers_do_without_is_a_warning() -> None:

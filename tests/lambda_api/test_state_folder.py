@@ -271,7 +271,7 @@ def test_runtimes_are_linked_from_a_cache(
         platform.create("f")
         assert platform.invoke("f")[0].get("FunctionError") is None
         platform.stop()
-    (kept,) = cache.glob("python-*/root/usr/lib/libc.so.6")
+    (kept,) = cache.glob("roots/python-*/root/usr/lib/libc.so.6")
     (linked,) = (tmp_path / "second").glob("runtimes/python-*/root/usr/lib/libc.so.6")
     assert kept.samefile(linked)
     # What is in the cache no longer is as the machine has it: a list of its files that says so.

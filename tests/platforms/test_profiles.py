@@ -114,6 +114,19 @@ def test_a_wrong_profile_is_refused_with_line_and_key(
     assert message in str(error.value)
 
 
+def test_the_platform_gives_as_much_cpu_with_memory_as_the_provider(tmp_path: Path) -> None:
+    theirs = Path(profiles.__file__).with_name("aws.yaml").read_text()
+    file = tmp_path / "mine.yaml"
+    like = f"kind: embedded\nlike: {file}\n"
+    file.write_text(theirs.replace("per_vcpu: {value: 1769MB", "per_vcpu: {value: 2GB"))
+    assert options(like).engine()["memory_per_vcpu_bytes"] == 2 << 30
+    assert options(like + "memory_per_vcpu: 1GB\n").engine()["memory_per_vcpu_bytes"] == 1 << 30
+    twice = "settings:\n  memory_per_vcpu: {value: 1GB, source: memory}"
+    file.write_text(theirs.replace("settings:", twice, 1))
+    with pytest.raises(UnciaError, match=r"memory_per_vcpu is cpu\.by_memory\.per_vcpu"):
+        profiles.find(str(file))
+
+
 def test_an_unknown_profile_is_refused_where_it_is_named(command: Command, tmp_path: Path) -> None:
     with pytest.raises(UnciaError, match=r"<text>:2: like: there is no profile 'gpc'"):
         options("kind: embedded\nlike: gpc")

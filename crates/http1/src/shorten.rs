@@ -13,6 +13,10 @@ use crate::{HeadError, MAX_HEAD_BYTES};
 /// So much of a head may be left out: twice what a function may answer, as an exception's text stands there and in its stack.
 const MOST_LEFT_OUT: usize = 16 << 20;
 
+/// Shorter values are never left out: a head that is too long has a longer one, or more headers than are taken. So few
+/// rounds are enough.
+const LEAST_LEFT_OUT: usize = 512;
+
 /// Keeps a head that arrives piece by piece short.
 #[derive(Debug, Default)]
 pub struct Shortener {
@@ -42,7 +46,8 @@ impl Shortener {
                 break;
             }
             let head = &bytes[..size.unwrap_or(bytes.len())];
-            let value = longest_value(head).ok_or(HeadError::TooLong)?;
+            let value = longest_value(head).filter(|it| it.len() >= LEAST_LEFT_OUT);
+            let value = value.ok_or(HeadError::TooLong)?;
             let is_open = value.end == head.len();
             self.open = is_open.then_some(value.start);
             self.leave_out(bytes, value)?;
@@ -153,6 +158,10 @@ mod tests {
         for text in [endless, long_name, long_path] {
             assert_eq!(parse(&text, 16 << 10), Err(HeadError::TooLong));
         }
+        // All at once, and nothing of it is worth leaving out.
+        let mut tiny = format!("GET /{}", "p".repeat(65_000)).into_bytes();
+        tiny.extend(" HTTP/1.1\n".bytes().chain("A:b\n".bytes().cycle().take(64_000)));
+        assert_eq!(parse(&tiny, 65_000), Err(HeadError::TooLong));
         for framing in ["Content-Length", "Transfer-Encoding"] {
             let text = format!("POST / HTTP/1.1\r\n{framing}: {}\r\n\r\n", "0".repeat(70_000));
             assert!(matches!(

@@ -160,7 +160,7 @@ def _check_size(plan: Plan, sources: Sources, deployment: DeploymentPlan) -> Non
             f" {format_size(most)}: no instance could start",
         )
     declared = function.declared().get("cpu")
-    cpu = lambda_cpu(memory)
+    cpu = lambda_cpu(memory, *_memory_per_vcpu(options))
     if declared is not None:
         cpu, key = int(declared), "cpu"
     most = getattr(options, "capacity_cpu", None)
@@ -171,6 +171,12 @@ def _check_size(plan: Plan, sources: Sources, deployment: DeploymentPlan) -> Non
             f"{format_cpu(cpu)}{with_memory} is more than the platform's capacity_cpu,"
             f" {format_cpu(most)}: no instance could start",
         )
+
+
+def _memory_per_vcpu(options: Any) -> list[int]:
+    """The memory with which the platform gives a vCPU, if its options or its profile say so."""
+    configuration = options.engine() if hasattr(options, "engine") else {}
+    return [configuration[key] for key in ("memory_per_vcpu_bytes",) if key in configuration]
 
 
 def _place(plan: Plan, deployment: DeploymentPlan, key: str) -> yamlio.KeyPath:

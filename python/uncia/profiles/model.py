@@ -149,9 +149,15 @@ class Profile(Form):
     )
 
     @model_validator(mode="after")
-    def _one_period(self) -> Self:
-        if self.cpu is not None and "period" in self.setting_values(with_cpu=False):
+    def _cpu_once(self) -> Self:
+        given = self.setting_values(with_cpu=False)
+        if self.cpu is not None and "period" in given:
             raise ValueError("settings.period is that of cpu; give only one of them")
+        by_memory = None if self.cpu is None else self.cpu.by_memory
+        if by_memory is not None and "memory_per_vcpu" in given:
+            raise ValueError(
+                "settings.memory_per_vcpu is cpu.by_memory.per_vcpu; give only one of them"
+            )
         return self
 
     def setting_values(self, *, with_cpu: bool = True) -> dict[str, Any]:

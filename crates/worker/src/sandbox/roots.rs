@@ -39,7 +39,7 @@ impl Roots {
         warnings: &mut Vec<String>,
     ) -> Result<Self, HostError> {
         fs::create_dir_all(folder).map_err(|error| HostError::State(folder.to_owned(), error))?;
-        let cache = cache.map(|folder| Arc::new(Cache::new(folder)));
+        let cache = cache.map(|folder| Arc::new(Cache::new(&folder)));
         let mut all = HashMap::new();
         for (runtime, found) in find_all(interpreters) {
             match found {

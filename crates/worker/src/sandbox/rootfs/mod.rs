@@ -57,7 +57,9 @@ const OPENSSL_CERTIFICATES: [&str; 3] =
 /// Changes whenever the layout of a root does, so that older ones are built anew.
 const LAYOUT: u32 = 6;
 
-const SHELL: &str = "/usr/bin/sh";
+const SHELL: &str = "/bin/sh";
+/// The same folder on most machines.
+const PROGRAM_FOLDERS: [&str; 2] = ["/usr/bin", "/bin"];
 /// What bootstraps, extensions and wrappers that are scripts begin with and call, as far as this machine has it: of
 /// what is in Lambda's own images.
 const PROGRAMS: [&str; 46] = [
@@ -196,7 +198,7 @@ pub(super) fn prepare(
         } else {
             tree::clear(&building)
                 .map_err(|error| RootError::Make(building.clone(), error))
-                .and_then(|()| build(&building, runtime, spec, recipe))
+                .and_then(|()| build(&building, runtime, spec, recipe.clone()))
         };
         let result = built.and_then(|()| {
             tree::clear(&place).map_err(in_place)?;
@@ -210,7 +212,7 @@ pub(super) fn prepare(
         if is_taken {
             tree::warm(&path);
         } else if let Some(cache) = cache {
-            cache.keep(&place);
+            cache.keep(&place, &recipe);
         }
     }
     Ok(Root { version: spec.version.clone(), path, command: spec.command.clone() })
@@ -277,12 +279,16 @@ fn build(place: &Path, runtime: Runtime, spec: &RootSpec, recipe: String) -> Res
     certificates(root, &mut sources)?;
     let mut programs = Vec::new();
     for name in PROGRAMS {
-        let program = Path::new("/usr/bin").join(name);
-        // One that is missing is noted, too: it may be installed later.
-        tree::copy(&program, &root.join("usr/bin").join(name), &mut sources)?;
-        programs.push(program);
+        // Where it is missing is noted, too: it may be installed later.
+        let places = PROGRAM_FOLDERS.map(|folder| Path::new(folder).join(name));
+        for place in &places {
+            sources.add(place);
+        }
+        if let Some(program) = places.into_iter().find(|place| place.is_file()) {
+            tree::copy(&program, &root.join("usr/bin").join(name), &mut sources)?;
+            programs.push(program);
+        }
     }
-    programs.retain(|program| program.is_file());
     let shell = Path::new(SHELL);
     let copied = spec.copies.iter().map(|(from, _)| from.as_path());
     let copied = copied.chain(programs.iter().map(PathBuf::as_path));

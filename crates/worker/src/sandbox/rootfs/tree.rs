@@ -7,6 +7,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::RootError;
 use super::sources::Sources;
 
@@ -113,17 +115,34 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o644))
 }
 
-/// Makes of a folder another with the same files: links to them, and no copies.
-pub(super) fn link(from: &Path, to: &Path) -> io::Result<()> {
+/// How many files a folder has below it, and of how many bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Contents {
+    files: u64,
+    bytes: u64,
+}
+
+/// Makes of a folder another with the same files: links to them, and no copies. Gives what they are.
+pub(super) fn link(from: &Path, to: &Path) -> io::Result<Contents> {
+    let mut contents = Contents::default();
+    link_into(from, to, &mut contents)?;
+    Ok(contents)
+}
+
+fn link_into(from: &Path, to: &Path, contents: &mut Contents) -> io::Result<()> {
     make_folder(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (kind, from, to) = (entry.file_type()?, entry.path(), to.join(entry.file_name()));
         if kind.is_dir() {
-            link(&from, &to)?;
-        } else if kind.is_symlink() {
+            link_into(&from, &to, contents)?;
+            continue;
+        }
+        contents.files += 1;
+        if kind.is_symlink() {
             symlink(fs::read_link(&from)?, &to)?;
         } else {
+            contents.bytes += entry.metadata()?.len();
             fs::hard_link(&from, &to)?;
         }
     }

@@ -118,6 +118,8 @@ impl RuntimeApi {
                 Ok(Some(head)) => head,
                 Err(HttpError::Head(error)) => {
                     let status = if error == HeadError::TooLong { 431 } else { 400 };
+                    self.forget(connection);
+                    self.pace.spend(REQUEST).await;
                     let reply = refusal(status, "InvalidRequest", &error.to_string());
                     let _ = writer.lock().await.send(&reply.bytes).await;
                     break;
@@ -130,7 +132,11 @@ impl RuntimeApi {
             }
         }
         self.extensions.lose(connection);
-        // The runtime is gone, or has given up: it must not be handed an event here.
+        self.forget(connection);
+    }
+
+    /// The runtime is gone, or has given up: it must not be handed an event here.
+    fn forget(&self, connection: u64) {
         let mut state = self.lock();
         if state.waiting.as_ref().is_some_and(|waiting| waiting.connection == connection) {
             state.waiting = None;

@@ -391,7 +391,7 @@ async fn talks_nonsense() {
         "HTTP/1.1 403 Forbidden",
         "HTTP/1.1 400 Bad Request",
         "HTTP/1.1 403 Forbidden",
-        "",
+        "HTTP/1.1 400 Bad Request",
     ];
     assert_eq!(answers, serde_json::json!(expected));
 }

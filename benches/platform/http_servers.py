@@ -271,7 +271,7 @@ def main() -> None:
         peers = measure_peers(options.peers.resolve(), options)
         show(peers)
         print("of queue-proxy's:")
-        show_ratios(peers, "queue-proxy")
+        show(ratios(peers, "queue-proxy"))
 
 
 def measure_peers(peers: Path, options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
@@ -281,28 +281,29 @@ def measure_peers(peers: Path, options: argparse.Namespace) -> dict[str, list[di
         with contextlib.ExitStack() as stack:
             work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             servers = stack.enter_context(peer_servers(peers, options.engine, work))
-            places = {}
+            urls = {}
             for server, started in servers.items():
                 address, path = stack.enter_context(started)
-                places[server] = address, path or "/"
+                urls[server] = address, path or "/"
                 wait_until_ready(address, path.rstrip("/"))
             for _ in range(options.rounds):
-                for server, place in places.items():
-                    measured = latency(*place, options.requests)
+                for server, url in urls.items():
+                    measured = latency(*url, options.requests)
                     figures.setdefault(server, []).append(measured)
     return figures
 
 
-def show_ratios(figures: Mapping[str, list[dict[str, float]]], to: str) -> None:
-    """Print the medians of the ratios to one of them in the same round."""
-    for key in figures[to][0]:
-        ratios = {
-            name: statistics.median(
-                it[key] / its[key] for it, its in zip(runs, figures[to], strict=True)
-            )
-            for name, runs in figures.items()
-        }
-        print(f"{key:14}", *(f"{name} {value:10.3f}" for name, value in ratios.items()), sep="  ")
+def ratios(
+    figures: Mapping[str, list[dict[str, float]]], to: str
+) -> dict[str, list[dict[str, float]]]:
+    """The figures of each round as ratios to those of one server in the same round."""
+    return {
+        name: [
+            {key: measured[key] / base[key] for key in measured}
+            for measured, base in zip(runs, figures[to], strict=True)
+        ]
+        for name, runs in figures.items()
+    }
 
 
 def show(figures: Mapping[str, list[dict[str, float]]]) -> None:

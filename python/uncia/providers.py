@@ -46,7 +46,7 @@ LAMBDA_MAX_MB: Final = 10_240
 """AWS Lambda's largest memory size, in MB of 2^20 bytes."""
 
 
-def lambda_cpu(memory: int, per_vcpu: int = LAMBDA_MB * MIB) -> int:
+def lambda_cpu(memory: int, per_vcpu: int = LAMBDA_BYTES) -> int:
     """CPU in micro-vCPU that goes with memory, rounded as the embedded platform does.
 
     Args:

@@ -12,7 +12,7 @@ from uncia.experiment.plan import DeploymentPlan, Plan
 from uncia.experiment.sources import Sources, language
 from uncia.functions import java
 from uncia.platforms import adapter
-from uncia.providers import lambda_cpu
+from uncia.providers import LAMBDA_BYTES, lambda_cpu
 from uncia.settings import POLICIES
 from uncia.units import MIB, format_cpu, format_size
 
@@ -160,7 +160,7 @@ def _check_size(plan: Plan, sources: Sources, deployment: DeploymentPlan) -> Non
             f" {format_size(most)}: no instance could start",
         )
     declared = function.declared().get("cpu")
-    cpu = lambda_cpu(memory, *_memory_per_vcpu(options))
+    cpu = lambda_cpu(memory, _memory_per_vcpu(options))
     if declared is not None:
         cpu, key = int(declared), "cpu"
     most = getattr(options, "capacity_cpu", None)
@@ -173,10 +173,10 @@ def _check_size(plan: Plan, sources: Sources, deployment: DeploymentPlan) -> Non
         )
 
 
-def _memory_per_vcpu(options: Any) -> list[int]:
-    """The memory with which the platform gives a vCPU, if its options or its profile say so."""
+def _memory_per_vcpu(options: Any) -> int:
+    """The memory in bytes with which the platform gives a vCPU: Lambda's unless it says so."""
     configuration = options.engine() if hasattr(options, "engine") else {}
-    return [configuration[key] for key in ("memory_per_vcpu_bytes",) if key in configuration]
+    return int(configuration.get("memory_per_vcpu_bytes", LAMBDA_BYTES))
 
 
 def _place(plan: Plan, deployment: DeploymentPlan, key: str) -> yamlio.KeyPath:

@@ -64,7 +64,7 @@ def colours(n: int, *, in_order: bool = False) -> list[str]:
 def _mixed(colour: str, other: str, share: float) -> str:
     """Mix `share` of another colour into one."""
     parts = ((int(colour[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(one + share * (two - one)):02x}" for one, two in parts)
+    return "#" + "".join(f"{round(low + share * (high - low)):02x}" for low, high in parts)
 
 
 def config(ground: str = "light") -> dict[str, Any]:

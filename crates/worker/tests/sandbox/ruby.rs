@@ -108,7 +108,8 @@ async fn errors() {
           when 'bytes' then raise Refused, \"\\xff\"
           when 'missing' then nothing_like_it
           when 'deep' then handler(event: event, context: context)
-          # No StandardError, so that a bare `rescue` lets it pass: the runtime must answer it, too.
+          # As a user's abstract method raises it. No StandardError, so that a bare `rescue` lets it pass: the
+          # runtime must answer it, too.
           when 'wants' then raise NotImplementedError
           when 'nan' then Float::NAN
           else 'fine'

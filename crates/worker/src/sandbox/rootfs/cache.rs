@@ -43,13 +43,13 @@ impl Cache {
         Self(folder.join("roots"))
     }
 
-    /// Makes `to` of links to what is there for `place`, if that is current; whether it was.
-    pub(super) fn take(&self, place: &Path, to: &Path, recipe: &str) -> bool {
-        self.try_take(place, to, recipe).unwrap_or(false)
+    /// Makes `to` of links to what is there for `runtime_folder`, if that is current; whether it was.
+    pub(super) fn take(&self, runtime_folder: &Path, to: &Path, recipe: &str) -> bool {
+        self.try_take(runtime_folder, to, recipe).unwrap_or(false)
     }
 
-    fn try_take(&self, place: &Path, to: &Path, recipe: &str) -> io::Result<bool> {
-        let kept = self.kept(place, recipe)?;
+    fn try_take(&self, runtime_folder: &Path, to: &Path, recipe: &str) -> io::Result<bool> {
+        let kept = self.kept(runtime_folder, recipe)?;
         let _lock = self.lock(FlockArg::LockSharedNonblock)?;
         let is_current =
             Sources::read(&kept.join(SOURCES)).is_some_and(|it| it.are_current(recipe));
@@ -64,33 +64,37 @@ impl Cache {
         Ok(linked == record)
     }
 
-    /// Keeps what was built at a place for others. Where that fails nothing is lost but their time.
-    pub(super) fn keep(&self, place: &Path, recipe: &str) {
-        if let Err(error) = self.try_keep(place, recipe) {
-            tracing::debug!("{} is not kept in {}: {error}", place.display(), self.0.display());
+    /// Keeps what was built in a state's folder for others. Where that fails nothing is lost but their time.
+    pub(super) fn keep(&self, runtime_folder: &Path, recipe: &str) {
+        if let Err(error) = self.try_keep(runtime_folder, recipe) {
+            tracing::debug!(
+                "{} is not kept in {}: {error}",
+                runtime_folder.display(),
+                self.0.display()
+            );
         }
     }
 
-    fn try_keep(&self, place: &Path, recipe: &str) -> io::Result<()> {
+    fn try_keep(&self, runtime_folder: &Path, recipe: &str) -> io::Result<()> {
         if !self.0.is_dir() {
             tree::make_folder(&self.0)?;
         }
-        let kept = self.kept(place, recipe)?;
+        let kept = self.kept(runtime_folder, recipe)?;
         let _lock = self.lock(FlockArg::LockExclusiveNonblock)?;
         let incoming = self.0.join(INCOMING);
         tree::clear(&incoming)?;
         tree::make_folder(&incoming)?;
-        let record = Record { root: tree::link(&place.join(ROOT), &incoming.join(ROOT))? };
-        fs::hard_link(place.join(SOURCES), incoming.join(SOURCES))?;
+        let record = Record { root: tree::link(&runtime_folder.join(ROOT), &incoming.join(ROOT))? };
+        fs::hard_link(runtime_folder.join(SOURCES), incoming.join(SOURCES))?;
         tree::write(&incoming.join(RECORD), &serde_json::to_string(&record)?)?;
         self.remove(&kept)?;
         fs::rename(&incoming, &kept)?;
         self.remove_stale()
     }
 
-    /// Where the root of a place is kept: those of two recipes do not replace each other.
-    fn kept(&self, place: &Path, recipe: &str) -> io::Result<PathBuf> {
-        let name = place.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    /// Where the root of a runtime is kept: those of two recipes do not replace each other.
+    fn kept(&self, runtime_folder: &Path, recipe: &str) -> io::Result<PathBuf> {
+        let name = runtime_folder.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
         Ok(self.0.join(format!("{name}-{}", recipe.get(..DIGITS).unwrap_or(recipe))))
     }
 
@@ -155,23 +159,23 @@ mod tests {
 
         /// A root that was made of the program.
         fn built(&self, state: &str, recipe: &str) -> PathBuf {
-            let place = self.folder.path().join(state).join("python-3");
-            fs::create_dir_all(place.join("root/bin")).unwrap();
-            fs::write(place.join("root/bin/python"), state).unwrap();
-            std::os::unix::fs::symlink("bin", place.join("root/sbin")).unwrap();
+            let runtime_folder = self.folder.path().join(state).join("python-3");
+            fs::create_dir_all(runtime_folder.join("root/bin")).unwrap();
+            fs::write(runtime_folder.join("root/bin/python"), state).unwrap();
+            std::os::unix::fs::symlink("bin", runtime_folder.join("root/sbin")).unwrap();
             let mut sources = Sources::new(recipe.into());
             sources.add(&self.folder.path().join("program"));
-            sources.write(&place.join(SOURCES)).unwrap();
-            place
+            sources.write(&runtime_folder.join(SOURCES)).unwrap();
+            runtime_folder
         }
 
         /// What a new state gets of the cache.
         fn taken(&self, recipe: &str) -> Option<String> {
             let to = self.folder.path().join("new");
-            let place = self.folder.path().join("anywhere/python-3");
+            let runtime_folder = self.folder.path().join("anywhere/python-3");
             let text = self
                 .cache
-                .take(&place, &to, recipe)
+                .take(&runtime_folder, &to, recipe)
                 .then(|| fs::read_to_string(to.join("root/sbin/python")).unwrap());
             tree::clear(&to).unwrap();
             text

@@ -280,11 +280,11 @@ fn build(place: &Path, runtime: Runtime, spec: &RootSpec, recipe: String) -> Res
     let mut programs = Vec::new();
     for name in PROGRAMS {
         // Where it is missing is noted, too: it may be installed later.
-        let places = PROGRAM_FOLDERS.map(|folder| Path::new(folder).join(name));
-        for place in &places {
-            sources.add(place);
+        let candidates = PROGRAM_FOLDERS.map(|folder| Path::new(folder).join(name));
+        for candidate in &candidates {
+            sources.add(candidate);
         }
-        if let Some(program) = places.into_iter().find(|place| place.is_file()) {
+        if let Some(program) = candidates.into_iter().find(|path| path.is_file()) {
             tree::copy(&program, &root.join("usr/bin").join(name), &mut sources)?;
             programs.push(program);
         }

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 pub const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Most headers of a request.
-const MAX_HEADERS: usize = 64;
+pub(crate) const MAX_HEADERS: usize = 64;
 
 /// Why bytes are not the head of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -8,14 +8,17 @@ use std::ops::Range;
 
 use bytes::BytesMut;
 
+use crate::request::MAX_HEADERS;
 use crate::{HeadError, MAX_HEAD_BYTES};
 
 /// So much of a head may be left out: twice what a function may answer, as an exception's text stands there and in its stack.
 const MOST_LEFT_OUT: usize = 16 << 20;
 
-/// Shorter values are never left out: a head that is too long has a longer one, or more headers than are taken. So few
-/// rounds are enough.
+/// Shorter values are never left out: a head that is too long has a longer one, or more headers than are taken.
 const LEAST_LEFT_OUT: usize = 512;
+/// The request's own line, the headers, and the line that is empty. No head with more of them is worth a look, so few rounds
+/// are enough.
+const MOST_LINES: usize = MAX_HEADERS + 2;
 
 /// Keeps a head that arrives piece by piece short.
 #[derive(Debug, Default)]
@@ -46,16 +49,20 @@ impl Shortener {
                 break;
             }
             let head = &bytes[..size.unwrap_or(bytes.len())];
+            if head.iter().filter(|byte| **byte == b'\n').count() > MOST_LINES {
+                return Err(HeadError::TooLong);
+            }
             let value = longest_value(head).filter(|it| it.len() >= LEAST_LEFT_OUT);
             let value = value.ok_or(HeadError::TooLong)?;
-            let is_open = value.end == head.len();
-            self.open = is_open.then_some(value.start);
-            self.leave_out(bytes, value)?;
-            if is_open {
-                return Ok(false);
+            if value.end == head.len() {
+                self.open = Some(value.start);
+            } else if let Some(open) = &mut self.open {
+                // It lay before the open one, which is the last.
+                *open -= value.len();
             }
+            self.leave_out(bytes, value)?;
         }
-        Ok(true)
+        Ok(self.open.is_none())
     }
 
     fn leave_out(&mut self, bytes: &mut BytesMut, part: Range<usize>) -> Result<(), HeadError> {
@@ -169,6 +176,22 @@ mod tests {
                 Err(HeadError::ContentLength | HeadError::TransferEncoding)
             ));
         }
+    }
+
+    #[test]
+    fn pieces_that_end_in_a_value_keep_nothing_long() {
+        let piece = format!("\n{}:{}", "n".repeat(15_600), "v".repeat(600));
+        let (mut shortener, mut bytes) = (Shortener::default(), BytesMut::from("GET / HTTP/1.1"));
+        let mut refused = None;
+        for _ in 0..10 {
+            bytes.extend_from_slice(piece.as_bytes());
+            refused = refused.or(shortener.shorten(&mut bytes).err());
+            assert!(refused.is_some() || bytes.len() <= MAX_HEAD_BYTES, "{}", bytes.len());
+        }
+        assert_eq!(refused, Some(HeadError::TooLong));
+        let lines = format!("A:{}\n", "v".repeat(600)).repeat(200);
+        let mut bytes = BytesMut::from(format!("GET / HTTP/1.1\n{lines}").as_str());
+        assert_eq!(Shortener::default().shorten(&mut bytes), Err(HeadError::TooLong));
     }
 
     proptest! {

@@ -28,6 +28,8 @@ const OUTGOING: &str = ".outgoing";
 const DIGITS: usize = 16;
 /// What nobody has linked for so long is removed.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Who finds what it wants looks so often whether anything is to be removed.
+const TIDY_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A folder with roots as they stand in a state folder.
 pub(in crate::sandbox) struct Cache(PathBuf);
@@ -82,14 +84,39 @@ impl Cache {
         let kept = self.kept(runtime_folder, recipe)?;
         let _lock = self.lock(FlockArg::LockExclusiveNonblock)?;
         let incoming = self.0.join(INCOMING);
-        tree::clear(&incoming)?;
-        tree::make_folder(&incoming)?;
+        let put = Self::put(runtime_folder, &incoming).and_then(|()| {
+            self.remove(&kept)?;
+            fs::rename(&incoming, &kept)
+        });
+        if put.is_err() {
+            // It would hold the state's files when that is gone.
+            let _ = tree::clear(&incoming);
+        }
+        put?;
+        self.remove_stale()
+    }
+
+    /// Makes a folder as they are kept of what was built.
+    fn put(runtime_folder: &Path, incoming: &Path) -> io::Result<()> {
+        tree::clear(incoming)?;
+        tree::make_folder(incoming)?;
         let record = Record { root: tree::link(&runtime_folder.join(ROOT), &incoming.join(ROOT))? };
         fs::hard_link(runtime_folder.join(SOURCES), incoming.join(SOURCES))?;
-        tree::write(&incoming.join(RECORD), &serde_json::to_string(&record)?)?;
-        self.remove(&kept)?;
-        fs::rename(&incoming, &kept)?;
-        self.remove_stale()
+        tree::write(&incoming.join(RECORD), &serde_json::to_string(&record)?)
+    }
+
+    /// Removes what is of no more use, if that was not done today.
+    pub(super) fn tidy(&self) {
+        let is_due = || {
+            let done = fs::metadata(self.0.join(LOCK)).ok()?.modified().ok()?;
+            Some(done.elapsed().unwrap_or_default() > TIDY_EVERY)
+        };
+        if is_due() == Some(true)
+            && let Ok(lock) = self.lock(FlockArg::LockExclusiveNonblock)
+        {
+            let _ = lock.set_modified(SystemTime::now());
+            let _ = tree::clear(&self.0.join(INCOMING)).and_then(|()| self.remove_stale());
+        }
     }
 
     /// Where the root of a runtime is kept: those of two recipes do not replace each other.
@@ -251,6 +278,31 @@ mod tests {
         lab.cache.keep(&lab.built("third", "t"), "t");
         assert_eq!(lab.taken("r"), None);
         assert_eq!(lab.taken("s").as_deref(), Some("second"));
+    }
+
+    #[test]
+    fn what_nobody_uses_goes_though_everything_is_found() {
+        let lab = Lab::new();
+        lab.cache.keep(&lab.built("first", "r"), "r");
+        lab.cache.keep(&lab.built("second", "s"), "s");
+        let roots = lab.folder.path().join("roots");
+        let age = |path: &str, by: Duration| {
+            let file = File::open(roots.join(path)).unwrap();
+            file.set_modified(SystemTime::now() - by - Duration::from_secs(60)).unwrap();
+        };
+        fs::create_dir(roots.join(INCOMING)).unwrap();
+        age("python-3-r/cached.json", UNUSED);
+        lab.cache.tidy();
+        assert!(roots.join("python-3-r").exists(), "it was done today");
+        age(LOCK, TIDY_EVERY);
+        lab.cache.tidy();
+        assert!(!roots.join("python-3-r").exists() && !roots.join(INCOMING).exists());
+        assert_eq!(lab.taken("s").as_deref(), Some("second"));
+        // What cannot be put there leaves nothing.
+        let built = lab.built("third", "t");
+        fs::remove_file(built.join(SOURCES)).unwrap();
+        lab.cache.keep(&built, "t");
+        assert!(!roots.join(INCOMING).exists() && lab.taken("t").is_none());
     }
 
     #[test]

@@ -55,7 +55,7 @@ const OPENSSL_CERTIFICATES: [&str; 3] =
     ["usr/lib/ssl/cert.pem", "etc/pki/tls/cert.pem", "etc/ssl/cert.pem"];
 
 /// Changes whenever the layout of a root does, so that older ones are built anew.
-const LAYOUT: u32 = 6;
+const LAYOUT: u32 = 7;
 
 const SHELL: &str = "/bin/sh";
 /// The same folder on most machines.
@@ -211,8 +211,11 @@ pub(super) fn prepare(
         }
         if is_taken {
             tree::warm(&path);
-        } else if let Some(cache) = cache {
-            cache.keep(&place, &recipe);
+        }
+        match cache {
+            Some(cache) if is_taken => cache.tidy(),
+            Some(cache) => cache.keep(&place, &recipe),
+            None => {}
         }
     }
     Ok(Root { version: spec.version.clone(), path, command: spec.command.clone() })
@@ -232,7 +235,7 @@ pub(super) fn remove_others(folder: &Path, keep: &[PathBuf]) -> io::Result<()> {
 
 /// A digest of all that makes two roots differ besides the files that they are made of.
 pub(super) fn recipe(spec: &RootSpec) -> String {
-    hex::encode(Sha256::digest(format!("{LAYOUT} {spec:?}")))
+    hex::encode(Sha256::digest(format!("{LAYOUT} {PROGRAM_FOLDERS:?} {PROGRAMS:?} {spec:?}")))
 }
 
 /// Builds a root in the new folder `place`, with the list of what it was made of.

@@ -49,7 +49,7 @@ impl Shortener {
                 break;
             }
             let head = &bytes[..size.unwrap_or(bytes.len())];
-            if head.iter().filter(|byte| **byte == b'\n').count() > MOST_LINES {
+            if head.split(|byte| *byte == b'\n').nth(MOST_LINES + 1).is_some() {
                 return Err(HeadError::TooLong);
             }
             let value = longest_value(head).filter(|it| it.len() >= LEAST_LEFT_OUT);

@@ -11,7 +11,7 @@ platform's thread and the function's had to wait for a CPU (`waiting.py`).
 ``threads`` is no attack: it only uses as much CPU as the attacks' clients do, and so shows what of
 the difference is the machine's.
 
-    .venv/bin/python benches/platform/hostile.py [--rounds 3] [--seconds 10] [--realtime]
+    .venv/bin/python benches/platform/hostile.py [--rounds 3] [--seconds 10] [--no-precedence]
         [--json FILE] [KIND...]
 """
 
@@ -172,12 +172,9 @@ def attack(kind: str, server: Server) -> Iterator[None]:
 def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:
     """One attack on a platform of its own."""
     with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
-        server = Server(Path(work) / "state", {"shutdown_grace_ms": 100})
+        settings = {"shutdown_grace_ms": 100, "precedence": options.precedence}
+        server = Server(Path(work) / "state", settings)
         try:
-            if options.realtime:
-                # The thread that reads requests and answers them; what it starts stays ordinary.
-                policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
-                os.sched_setscheduler(server.process.pid, policy, os.sched_param(1))
             client = boto.client(server.address)
             create(client, "calm", CALM, 1769)
             if kind in HANDLERS:
@@ -236,7 +233,9 @@ def main() -> None:
     kinds = [*CLIENTS, *HANDLERS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(kinds)}")
-    parser.add_argument("--realtime", action="store_true", help="the platform's thread goes first")
+    parser.add_argument(
+        "--no-precedence", dest="precedence", action="store_false", help="the kernel alone decides"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=10)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

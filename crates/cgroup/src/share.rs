@@ -62,6 +62,16 @@ impl CpuShare {
         self.group.set_shares(shares)
     }
 
+    /// Has all members together run only where nobody else wants to, or no more: then it has the weight of
+    /// a share again.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn set_idle(&self, idle: bool) -> Result<(), Error> {
+        self.group.set_idle(idle)?;
+        if idle { Ok(()) } else { self.group.set_cpu_part(1) }
+    }
+
     /// Makes a member, as [`Group::create`] does.
     ///
     /// # Errors

@@ -28,7 +28,24 @@ pub fn set_niceness(niceness: i32) -> io::Result<()> {
 /// # Errors
 /// The kernel refuses: it takes root, `CAP_SYS_NICE`, or an rtprio limit; or this is not Linux.
 pub fn set_realtime(priority: i32) -> io::Result<()> {
-    set_scheduler(Class::RealTime(priority))
+    set_scheduler(0, Class::RealTime(priority))
+}
+
+/// Makes a thread, by its number in the kernel, go before every ordinary one, as [`set_realtime`] does. What
+/// it starts from now on is ordinary.
+///
+/// # Errors
+/// As there; or there is no such thread.
+pub fn set_realtime_of(thread: i32, priority: i32) -> io::Result<()> {
+    set_scheduler(thread, Class::RealTime(priority))
+}
+
+/// Makes a thread an ordinary one again.
+///
+/// # Errors
+/// There is no such thread; or it is another user's, and this is not root.
+pub fn set_ordinary_of(thread: i32) -> io::Result<()> {
+    set_scheduler(thread, Class::Ordinary)
 }
 
 /// Makes the calling thread an ordinary one again.
@@ -36,7 +53,7 @@ pub fn set_realtime(priority: i32) -> io::Result<()> {
 /// # Errors
 /// Never on Linux, where going down is always allowed.
 pub fn set_ordinary() -> io::Result<()> {
-    set_scheduler(Class::Ordinary)
+    set_scheduler(0, Class::Ordinary)
 }
 
 /// The scheduler's classes.
@@ -46,23 +63,28 @@ enum Class {
 }
 
 #[cfg(target_os = "linux")]
-fn set_scheduler(class: Class) -> io::Result<()> {
-    let (policy, priority) = match class {
+fn set_scheduler(thread: i32, class: Class) -> io::Result<()> {
+    let (mut policy, priority) = match class {
         Class::Ordinary => (libc::SCHED_OTHER, 0),
         Class::RealTime(priority) => (libc::SCHED_FIFO, priority),
     };
+    if thread != 0 {
+        // Given by another, it is no choice of what the thread starts.
+        policy |= libc::SCHED_RESET_ON_FORK;
+    }
     // SAFETY: the structure is plain data for which zeros are valid on every C library.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = priority;
-    // SAFETY: the pointer is to a live structure, which the call only reads; 0 is this thread.
-    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+    // SAFETY: the pointer is to a live structure, which the call only reads; 0 is this thread, and a number
+    // that is none's an error.
+    match unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn set_scheduler(class: Class) -> io::Result<()> {
+fn set_scheduler(_thread: i32, class: Class) -> io::Result<()> {
     match class {
         Class::Ordinary => Ok(()),
         Class::RealTime(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -93,6 +115,25 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(class(), before);
+    }
+
+    #[test]
+    fn what_a_thread_starts_has_no_precedence_that_another_gave_it() {
+        std::thread::spawn(|| {
+            // SAFETY: the call has no arguments and cannot fail.
+            let number = unsafe { libc::gettid() };
+            match set_realtime_of(number, 1) {
+                Ok(()) => {
+                    assert_eq!(class(), libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK);
+                    assert_eq!(std::thread::spawn(class).join().unwrap(), libc::SCHED_OTHER);
+                    set_ordinary_of(number).unwrap();
+                }
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+            }
+        })
+        .join()
+        .unwrap();
+        assert!(set_realtime_of(i32::MAX, 1).is_err());
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct Config {
     pub pool: u32,
     /// How long after an answer the machine's CPUs do not sleep, in ms; 0: they may at once.
     pub stay_awake_ms: u64,
+    /// Whether the thread that answers goes first while it takes little, and functions that use all the CPU
+    /// they may let others go first.
+    pub precedence: bool,
     /// Whether functions may name the CPUs that they run on.
     pub cpusets: bool,
     /// The most bytes of data that a state of a state machine may get or give; 1 or more.
@@ -94,6 +97,7 @@ impl Default for Config {
             log: Keeping::Durable,
             pool: 0,
             stay_awake_ms: 0,
+            precedence: true,
             cpusets: false,
             data_limit: 0,
             code_cache_bytes: 0,

@@ -116,6 +116,9 @@ impl Worker {
             capacity_memory: config.capacity_memory(),
         })
         .await?;
+        if config.precedence && !controller {
+            host.set_precedence();
+        }
         for function in registry.all().iter().flat_map(Function::versions) {
             for code in [Some(&function.code), function.layers.opt()].into_iter().flatten() {
                 code.find_byte_code(&host, function.runtime());

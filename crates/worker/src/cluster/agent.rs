@@ -165,6 +165,9 @@ impl Agent {
             capacity_memory: config.capacity_memory(),
         })
         .await?;
+        if config.precedence {
+            host.set_precedence();
+        }
         let joined = match uplink.join(&about).await {
             Ok(connection) => Joined(connection),
             Err(error) => {

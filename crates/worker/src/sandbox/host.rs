@@ -25,6 +25,7 @@ use super::live::Inner;
 use super::memory_watch::{InUse, MemoryWatch};
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
+use super::precedence::Precedence;
 use super::priority::allowed_cpus;
 use super::ready_groups::ReadyGroups;
 use super::rootfs::{ImageRoots, RootError};
@@ -83,7 +84,7 @@ pub struct Host {
     /// By which groups are named.
     pub(super) mounts: Option<Mounts>,
     _groups: Vec<Flock<File>>,
-    pub(super) shares: Shares,
+    pub(super) shares: Arc<Shares>,
     /// Set where the CPU is divided between instances by a policy.
     pub(super) cores: Option<Arc<HostCores>>,
     pub(super) ready_groups: Arc<ReadyGroups>,
@@ -228,7 +229,7 @@ impl Host {
             layout,
             mounts: Mounts::read().ok(),
             _groups: groups,
-            shares: Shares::new(!shares_cpus),
+            shares: Arc::new(Shares::new(!shares_cpus)),
             cores: shares_cpus.then(|| Arc::new(HostCores { cpus, all })),
             ready_groups: Arc::default(),
             roots,
@@ -264,6 +265,15 @@ impl Host {
              (cpuacct.usage_percpu) or, on version 2, performance events (root or CAP_PERFMON)"
                 .to_owned()
         })
+    }
+
+    /// Has the calling thread go first while it takes little, and then functions that do not use all the CPU
+    /// they may ([`super::precedence`]). Once, and only where no policy divides the CPU.
+    pub(crate) fn set_precedence(&self) {
+        if self.cores.is_none() {
+            let thread = nix::unistd::gettid().as_raw();
+            self.sampler.set_precedence(Precedence::new(self.shares.clone(), thread));
+        }
     }
 
     /// Has `report` told what instances use: from time to time if it `samples`, and when they use more than

@@ -29,6 +29,7 @@
 //! | [`shares`] | the CPU is divided between functions |
 //! | [`ready_groups`] | control groups made before their instance |
 //! | [`enforcer`], [`priority`] | CPU shares without the kernel's quota |
+//! | [`precedence`] | who goes first while CPUs are short |
 //! | [`log`] | what a function prints |
 //! | [`users`], [`peer`] | whom instances run as, and who is at the other end of a connection |
 //! | [`visitors`] | functions that connect to the platform's own API |
@@ -66,6 +67,7 @@ mod meter;
 mod pace;
 mod peer;
 mod pieces;
+mod precedence;
 mod priority;
 mod ready_groups;
 mod recording;

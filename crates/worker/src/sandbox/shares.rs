@@ -1,6 +1,6 @@
 //! The CPU is divided between functions, however many instances each has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::cgroup::{CgroupError, CpuShare, Group, Layout, Limits};
@@ -25,6 +25,8 @@ struct Adopted {
     by_function: Mutex<HashMap<Key, Siblings>>,
     /// Held by who writes to control files.
     dividing: Mutex<()>,
+    /// Functions that run only where others do not want to.
+    yielding: Mutex<HashSet<String>>,
 }
 
 /// The adopted groups of a function.
@@ -33,6 +35,8 @@ struct Siblings {
     groups: Vec<Weak<Group>>,
     /// Whether somebody is about to divide the share between them.
     is_due: bool,
+    /// Whether they yield, or some of them do yet.
+    yield_now: bool,
 }
 
 impl Adopted {
@@ -41,6 +45,15 @@ impl Adopted {
         let mut by_function = lock(&self.by_function);
         let siblings = by_function.entry(function.clone()).or_default();
         change(&mut siblings.groups);
+        self.divide_soon(by_function, function);
+    }
+
+    fn divide_soon(
+        self: &Arc<Self>,
+        mut by_function: MutexGuard<'_, HashMap<Key, Siblings>>,
+        function: &Key,
+    ) {
+        let Some(siblings) = by_function.get_mut(function) else { return };
         if !std::mem::replace(&mut siblings.is_due, true) {
             let (adopted, function) = (self.clone(), function.clone());
             drop(by_function);
@@ -51,7 +64,8 @@ impl Adopted {
     /// Gives each group of a function an equal part. Blocks for the kernel.
     fn divide(&self, function: &Key) {
         let _dividing = lock(&self.dividing);
-        let groups = {
+        let yields = function.1.is_none() && lock(&self.yielding).contains(&function.0);
+        let (groups, yielded) = {
             let mut by_function = lock(&self.by_function);
             let Some(siblings) = by_function.get_mut(function) else { return };
             siblings.is_due = false;
@@ -59,13 +73,17 @@ impl Adopted {
                 by_function.remove(function);
                 return;
             }
-            siblings.groups.clone()
+            (siblings.groups.clone(), std::mem::replace(&mut siblings.yield_now, yields))
         };
         let parts = u64::try_from(groups.len()).unwrap_or(u64::MAX);
         for group in groups.iter().filter_map(Weak::upgrade) {
-            // A group that refuses is one that is gone.
+            if yields || yielded {
+                let _ = group.set_idle(yields);
+            }
+            // A group that refuses is one that is gone, or yields: then it has no weight.
             let _ = match function.1 {
                 Some(shares) => group.set_shares(shares / parts),
+                None if yields => Ok(()),
                 None => group.set_cpu_part(parts),
             };
         }
@@ -120,6 +138,31 @@ impl Shares {
         Some(Part { adopted: self.adopted.clone(), function, group })
     }
 
+    /// How many groups a function has beside those of others.
+    pub(super) fn parts(&self, function: &str) -> usize {
+        let key = (function.to_owned(), None);
+        let has_share = lock(&self.by_function).get(&key).is_some_and(|it| it.strong_count() > 0);
+        let adopted = lock(&self.adopted.by_function);
+        usize::from(has_share) + adopted.get(&key).map_or(0, |siblings| siblings.groups.len())
+    }
+
+    /// Has a function run only where no other one wants to, or as any other again. Blocks for the kernel.
+    pub(super) fn set_yields(&self, function: &str, yields: bool) {
+        let is_change = {
+            let mut yielding = lock(&self.adopted.yielding);
+            if yields { yielding.insert(function.to_owned()) } else { yielding.remove(function) }
+        };
+        if !is_change {
+            return;
+        }
+        let key = (function.to_owned(), None);
+        let share = lock(&self.by_function).get(&key).and_then(Weak::upgrade);
+        if let Some(Err(error)) = share.map(|share| share.set_idle(yields)) {
+            tracing::debug!(function, "it goes on as it did: {error}");
+        }
+        self.adopted.divide_soon(lock(&self.adopted.by_function), &key);
+    }
+
     fn of(
         &self,
         layout: &Layout,
@@ -136,6 +179,8 @@ impl Shares {
         let Some(share) = CpuShare::create(layout, &name)? else { return Ok(None) };
         if let Some(shares) = spec.cpu_shares {
             share.set_shares(shares)?;
+        } else if lock(&self.adopted.yielding).contains(&spec.function) {
+            share.set_idle(true)?;
         }
         let share = Arc::new(share);
         by_function.insert(key, Arc::downgrade(&share));

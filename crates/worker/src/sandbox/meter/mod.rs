@@ -55,6 +55,8 @@ pub(super) struct Meter {
     counted: Option<Counted>,
     /// Otherwise nothing is read but why an invocation failed.
     measures: bool,
+    /// Its function, which has a share of the CPU, and what the instance may use, in micro-vCPU.
+    function: Option<(Arc<str>, u64)>,
     state: Mutex<State>,
     /// What requests that overlap have used; who holds the lock has one begin or end.
     parts: tokio::sync::Mutex<Apportionment>,
@@ -69,6 +71,7 @@ impl Meter {
             sampler,
             counted: None,
             measures: true,
+            function: None,
             state: Mutex::default(),
             parts: tokio::sync::Mutex::default(),
         }
@@ -84,6 +87,22 @@ impl Meter {
     pub(super) fn measuring(mut self, measures: bool) -> Self {
         self.measures = measures;
         self
+    }
+
+    /// Says whose instance it is, and how much CPU it may use, in micro-vCPU.
+    pub(super) fn of_function(mut self, function: &str, micro: u64) -> Self {
+        self.function = Some((function.into(), micro));
+        self
+    }
+
+    pub(super) fn function(&self) -> Option<&(Arc<str>, u64)> {
+        self.function.as_ref()
+    }
+
+    /// CPU time in ns since its start; None if it is not measured, or no more.
+    pub(super) fn cpu_so_far(&self) -> Option<i64> {
+        let Source::Groups(groups) = &self.source else { return None };
+        groups.counters.cpu_total()
     }
 
     pub(super) fn set_runtime(&self, pid: libc::pid_t) {

@@ -1,4 +1,5 @@
-//! One thread that samples the memory of all instances that run an invocation.
+//! One thread that samples the memory of all instances that run an invocation, and has those go first
+//! that do not use all the CPU they may.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,6 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::Meter;
 use super::memory::{Lending, MemoryUse, count_lent};
+use crate::sandbox::precedence::Precedence;
 use crate::sandbox::threads::{self, Failure};
 
 /// Between two samples, if few instances run. One costs 0.5 to 3 us an instance.
@@ -43,6 +45,8 @@ struct Shared {
     capacity: Option<u64>,
     /// What was lent at the last sample.
     lending: Mutex<Lending>,
+    /// Set where the kernel alone divides the CPU.
+    precedence: OnceLock<Mutex<Precedence>>,
 }
 
 impl Sampler {
@@ -58,11 +62,17 @@ impl Sampler {
             thread: OnceLock::new(),
             capacity,
             lending: Mutex::default(),
+            precedence: OnceLock::new(),
         });
         let own = shared.clone();
         let thread = threads::start("uncia-sampler", "samples memory", failure, move || own.run())?;
         let _ = shared.thread.set(thread.thread().clone());
         Ok(Self { shared })
+    }
+
+    /// Has it look who goes first, too, while invocations run. Once.
+    pub(crate) fn set_precedence(&self, precedence: Precedence) {
+        let _ = self.shared.precedence.set(Mutex::new(precedence));
     }
 
     /// Samples an instance from now on.
@@ -109,6 +119,7 @@ impl Shared {
             if let Some(capacity) = self.capacity {
                 self.count_lent(capacity, &running, &uses);
             }
+            self.look(|precedence| precedence.look(&running, now));
             running.clear();
             if now.duration_since(last_running) <= SAMPLER_LINGER {
                 let cpu = cpu_time();
@@ -116,6 +127,7 @@ impl Shared {
                 cpu_before = cpu;
                 continue;
             }
+            self.look(Precedence::rest);
             self.asleep.store(true, Ordering::SeqCst);
             if self.running().is_empty() && !self.ended.load(Ordering::SeqCst) {
                 thread::park();
@@ -133,6 +145,12 @@ impl Shared {
         let now = Instant::now();
         let lending = count_lent(capacity, &uses, |index, bytes| meters[index].lend(now, bytes));
         *self.lending() = lending;
+    }
+
+    fn look(&self, look: impl FnOnce(&mut Precedence)) {
+        if let Some(precedence) = self.precedence.get() {
+            look(&mut precedence.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     fn lending(&self) -> MutexGuard<'_, Lending> {

@@ -149,7 +149,11 @@ impl Host {
             )
         });
         let counted = group.as_ref().filter(|_| spec.counters).map(|it| Counted::open(it));
-        let meter = Meter::new(source, self.sampler.clone(), !spec.preemptible);
+        let mut meter = Meter::new(source, self.sampler.clone(), !spec.preemptible);
+        // Whoever asks for a share of its own has it, and no other.
+        if group.is_some() && spec.cpu_shares.is_none() {
+            meter = meter.of_function(&spec.function, limits.cpu_micro);
+        }
         let meter = Arc::new(meter.counting(counted).measuring(spec.metering));
         let inner = Arc::new(Inner {
             id: spec.id.clone(),

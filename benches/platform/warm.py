@@ -1,8 +1,9 @@
 """What a warm request takes on the embedded platform, segment by segment and beside peers.
 
 On the embedded platform a Python function that only reads its clock is called one request at a time
-by a bare socket (five segments on one clock). Then, on it and on each of its peers (``peers/``), a
-``hello`` that answers the same JSON everywhere is called over one connection
+by a bare socket (five segments on one clock, beside the budget of each). Then, on it and on each of
+its peers (``peers/``), a ``hello`` that answers the same JSON everywhere is called over one
+connection
 
 * one request at a time by the load generator (``one at a time``) and by Python's ``http.client``;
 * 100 times a second by the load generator (``100/s``).
@@ -60,7 +61,16 @@ def handler(event, context):
     return {HELLO}
 """
 PEERS: tuple[Peer, ...] = (emulator, functions_framework, workerd)
-SEGMENTS = ("to submit", "to socket", "to handler", "to answer read", "to client")
+# What each may take, as a median, in us.
+BUDGET_US = {
+    "to submit": 35,
+    "to socket": 10,
+    "to handler": 45,
+    "to answer read": 20,
+    "to client": 40,
+}
+SEGMENTS = tuple(BUDGET_US)
+SUM = "their sum"
 QUANTILES = {"p50": Fraction(1, 2), "p99": Fraction(99, 100)}
 FUNCTIONS = "/2015-03-31/functions"
 CLIENTS = ("one at a time", "http.client", "100/s")
@@ -209,7 +219,7 @@ def measure_engine(binary: str, stay_awake_ms: int, options: argparse.Namespace)
         parts = segments(address, options.requests)
         for name, values in zip(SEGMENTS, parts.T, strict=True):
             figures |= quantiles(name, values)
-        figures |= quantiles("their sum", parts.sum(axis=1))
+        figures |= quantiles(SUM, parts.sum(axis=1))
         return figures | by_client(address, f"{FUNCTIONS}/hello/invocations", options)
 
 
@@ -239,13 +249,13 @@ def contenders(options: argparse.Namespace) -> dict[str, Callable[[], Figures]]:
 
 def print_segments(medians: dict[str, Figures]) -> None:
     engines = {name: it for name, it in medians.items() if f"{SEGMENTS[0]} p50" in it}
-    print("\n| segment, us |" + "".join(f" {name} p50 | p99 |" for name in engines))
-    print("|---|" + "---|---|" * len(engines))
-    for segment in (*SEGMENTS, "their sum"):
+    print("\n| segment, us | budget |" + "".join(f" {name} p50 | p99 |" for name in engines))
+    print("|---|---|" + "---|---|" * len(engines))
+    for segment, budget in (*BUDGET_US.items(), (SUM, sum(BUDGET_US.values()))):
         cells = (
             f" {it[f'{segment} p50']:.0f} | {it[f'{segment} p99']:.0f} |" for it in engines.values()
         )
-        print(f"| {segment} |" + "".join(cells))
+        print(f"| {segment} | {budget} |" + "".join(cells))
 
 
 def print_clients(medians: dict[str, Figures]) -> None:

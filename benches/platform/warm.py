@@ -42,8 +42,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
-from peers import HELLO, Peer, check_hello, functions_framework, workerd
-from peers import runtime_interface_emulator as emulator
+from peers import HELLO, Peer, check_hello, choice
 
 from uncia import engine, record
 from uncia.stats.quantiles import quantile
@@ -60,7 +59,6 @@ HELLO_SOURCE = f"""
 def handler(event, context):
     return {HELLO}
 """
-PEERS: tuple[Peer, ...] = (emulator, functions_framework, workerd)
 # What each may take, as a median, in us.
 BUDGET_US = {
     "to submit": 35,
@@ -239,11 +237,8 @@ def contenders(options: argparse.Namespace) -> dict[str, Callable[[], Figures]]:
         result[name] = partial(measure_engine, binary, 0, options)
         if options.awake:
             result[f"{name}, awake"] = partial(measure_engine, binary, STAY_AWAKE_MS, options)
-    for peer in PEERS:
-        if not options.no_peers and (not options.peer or peer.NAME in options.peer):
-            folder = options.cache / peer.__name__.rpartition(".")[2]
-            peer.install(folder)
-            result[peer.NAME] = partial(measure_peer, peer, folder, options)
+    for peer, folder in choice.install(options).items():
+        result[peer.NAME] = partial(measure_peer, peer, folder, options)
     return result
 
 
@@ -278,13 +273,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=10, help=f"at {RATE_PER_S}/s")
     parser.add_argument("--engine", action="append", metavar="NAME=PATH")
     parser.add_argument("--awake", action="store_true", help="engines with stay_awake, too")
-    parser.add_argument("--peer", action="append", choices=[peer.NAME for peer in PEERS])
-    parser.add_argument("--no-peers", action="store_true")
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    parser.add_argument("--cache", type=Path, default=Path(cache) / "uncia-bench")
+    choice.add_options(parser)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    options.cache = options.cache.resolve()
     measures = contenders(options)
     result: dict[str, list[Figures]] = {name: [] for name in measures}
     names = list(measures)

@@ -1,14 +1,17 @@
 """What many instances take: memory, a neighbour's latency, the sampler's CPU, requests a second.
 
 * ``frozen``: of many deployed functions a part has an instance each, frozen. Printed are the memory
-  of the worker and of all instances, and the latency of one warm function at 100 requests a second
-  and the worker's CPU time for each, in turn alone and beside them.
+  of the worker and of all instances, and what they do to others: the latency of a warm function at
+  100 requests a second and the worker's CPU time for each of them, beside those on a second
+  platform, which has no other function. Both run throughout and are called in turn, an equal number
+  of rounds before the functions are deployed and with them; the ratios have intervals (`in_turn`).
+  Those before show what the measurement makes of equals.
 * ``sampler``: so many instances run an invocation at the same time, and the thread that samples
   their memory takes so much of a core.
 * ``throughput``: ``hello`` as fast as it goes, by the load generator on the same machine.
 
-    .venv/bin/python benches/platform/density.py [--functions 1000] [--instances 500] [--rounds 3]
-        [--seconds 10] [--sampled 100] [--json FILE] [PART...]
+    .venv/bin/python benches/platform/density.py [--functions 1000] [--instances 500] [--rounds 10]
+        [--seconds 5] [--sampled 100] [--json FILE] [PART...]
 
 The engine is the installed one, or that of UNCIA_ENGINE.
 """
@@ -34,6 +37,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 from greedy import CALM, FUNCTIONS, RATE_PER_S, create, latencies
+from in_turn import Ratio, ratio
 
 from uncia import record
 from uncia.platforms import boto
@@ -51,7 +55,12 @@ SAMPLED_S = 5
 SAMPLER = "uncia-sampler"
 WAIT = "import time\n\ndef handler(event, context):\n    time.sleep(event['seconds'])\n"
 
+# What is known of a load on the warm function, in ms.
+CALLED = ("p50", "p99", "CPU time of the worker")
+
 Figures = dict[str, float]
+# Of each contender, those of each round.
+Rounds = dict[str, list[Figures]]
 
 
 class Platform(Server):
@@ -136,54 +145,58 @@ def kernel_bytes() -> int:
 
 def frozen(options: argparse.Namespace) -> Figures:
     names = [f"f{number}" for number in range(options.functions)]
-    holders = names[: options.instances]
-    calls: dict[str, list[tuple[np.ndarray, float]]] = {"alone": [], "beside": []}
-    worker, instances, charged, kernel = [], [], [], []
-    with platform(options.instances + 100) as server, ThreadPoolExecutor(STARTS_AT_ONCE) as pool:
-        create(server.client, "calm", CALM, WARM_MB)
-
-        def deploy(name: str) -> None:
-            create(server.client, name, CALM, MEMORY_MB)
-
-        list(pool.map(deploy, names))
-        latencies(server.address, 1, connections=1)
-        for _ in range(options.rounds):
-            before = kernel_bytes()
-            calls["alone"].append(call(server, options.seconds))
-            list(pool.map(server.invoke, holders))
-            # And the warm one, which is at rest here, too: over one connection it has one instance.
-            server.wait_for("frozen", len(holders) + 1)
-            processes = descendants(server.process.pid)
-            worker.append(proportional_bytes(server.process.pid))
-            instances.append(sum(map(proportional_bytes, processes)))
-            charged.append(server.charged() or 0)
-            kernel.append(kernel_bytes() - before)
-            calls["beside"].append(call(server, options.seconds))
-            for name in holders:
-                server.client.delete_function(FunctionName=name)
-            server.wait_for("frozen", 1)
-            list(pool.map(deploy, holders))
-    figures = {
-        "worker_bytes": statistics.median(worker),
-        "instances_bytes": statistics.median(instances),
-        "charged_bytes": statistics.median(charged),
-        "kernel_bytes": statistics.median(kernel),
-    }
-    for name, rounds in calls.items():
-        # Each round's, so that one bad moment of the machine is not the figure.
-        for percentile in (50, 99):
-            values = [float(np.percentile(times, percentile)) for times, _ in rounds]
-            figures[f"{name}_p{percentile}_ms"] = statistics.median(values)
-        figures[f"{name}_cpu_ms"] = statistics.median(cpu_ms for _, cpu_ms in rounds)
+    rounds: dict[str, Rounds] = {}
+    with (
+        platform(options.instances + 100) as full,
+        platform(100) as empty,
+        ThreadPoolExecutor(STARTS_AT_ONCE) as pool,
+    ):
+        contenders = {"with": full, "without": empty}
+        for server in contenders.values():
+            create(server.client, "calm", CALM, WARM_MB)
+            latencies(server.address, 1, connections=1)
+        rounds["before"] = in_turn(contenders, options)
+        before = kernel_bytes()
+        list(pool.map(lambda name: create(full.client, name, CALM, MEMORY_MB), names))
+        list(pool.map(full.invoke, names[: options.instances]))
+        # And the warm one, which is at rest here, too: over one connection it has one instance.
+        full.wait_for("frozen", options.instances + 1)
+        processes = descendants(full.process.pid)
+        figures: Figures = {
+            "worker_bytes": proportional_bytes(full.process.pid),
+            "instances_bytes": sum(map(proportional_bytes, processes)),
+            "charged_bytes": full.charged() or 0,
+            "kernel_bytes": kernel_bytes() - before,
+        }
+        rounds["beside"] = in_turn(contenders, options)
+    for when, by_contender in rounds.items():
+        for key in CALLED:
+            values = {name: [it[key] for it in by_contender[name]] for name in contenders}
+            figures |= {
+                f"{when} {name} {key}": statistics.median(values[name]) for name in contenders
+            }
+            parts = ratio(values["with"], values["without"])._asdict()
+            figures |= {f"{when} ratio {key} {part}": value for part, value in parts.items()}
     return figures
 
 
-def call(server: Platform, seconds: int) -> tuple[np.ndarray, float]:
-    """Latencies of the warm function, and the worker's CPU time for each request, in ms."""
+def in_turn(contenders: dict[str, Platform], options: argparse.Namespace) -> Rounds:
+    """Calls the warm function of each platform in rounds; who is first alternates."""
+    rounds: Rounds = {name: [] for name in contenders}
+    for turn in range(options.rounds):
+        for name in sorted(contenders, reverse=turn % 2 == 1):
+            rounds[name].append(call(contenders[name], options.seconds))
+    return rounds
+
+
+def call(server: Platform, seconds: int) -> Figures:
+    """Quantiles of the warm function's latency, and the worker's CPU time for each request."""
     before = cpu_ns(server.process.pid)
     times = latencies(server.address, seconds, connections=1)
     used = cpu_ns(server.process.pid) - before
-    return times, used / len(times) / 1e6
+    p50, p99 = np.percentile(times, (50, 99))
+    figures = (float(p50), float(p99), used / len(times) / 1e6)
+    return dict(zip(CALLED, figures, strict=True))
 
 
 def cpu_ns(pid: int) -> int:
@@ -203,10 +216,13 @@ def print_frozen(figures: Figures, options: argparse.Namespace) -> None:
         ("the kernel's own, more than before", figures["kernel_bytes"]),
     ):
         print(f"| {name} | {value / MIB:.0f} |")
-    print(f"\n| a warm function at {RATE_PER_S}/s, ms | alone | beside them |\n|---|---|---|")
-    for title, key in (("p50", "p50"), ("p99", "p99"), ("CPU time of the worker", "cpu")):
-        cells = (f" {figures[f'{name}_{key}_ms']:.2f} |" for name in ("alone", "beside"))
-        print(f"| {title} |" + "".join(cells))
+    for when, title in (("before", "before there are any"), ("beside", "beside them")):
+        print(f"\n| a warm function at {RATE_PER_S}/s, {title}, ms | with | without | ratio |")
+        print("|---|---|---|---|")
+        for key in CALLED:
+            medians = [f"{figures[f'{when} {name} {key}']:.2f}" for name in ("with", "without")]
+            parts = (figures[f"{when} ratio {key} {part}"] for part in Ratio._fields)
+            print("| " + " | ".join([key, *medians, str(Ratio(*parts))]) + " |")
 
 
 def thread_ns(pid: int) -> dict[str, int]:
@@ -278,8 +294,8 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}")
     parser.add_argument("--functions", type=int, default=1_000)
     parser.add_argument("--instances", type=int, default=500, help="of them, frozen")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=10, help="of each load")
+    parser.add_argument("--rounds", type=int, default=10, help="2 at least")
+    parser.add_argument("--seconds", type=int, default=5, help="of each load")
     parser.add_argument("--sampled", type=int, default=100, help="instances that run at once")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -1,7 +1,8 @@
 //! What metering costs an invocation: the CPU time of what the platform's meter reads at its
 //! beginning and end, in a real control group, and of each reading alone.
 //!
-//! The group holds processes that sleep, as an instance does whose runtime has answered.
+//! Each group holds processes that wait, as an instance does whose runtime has answered: four that sleep, and,
+//! where they are installed, Node.js with the threads that it has by itself, and Python with threads of its own.
 
 #![expect(clippy::print_stdout, reason = "its output")]
 
@@ -9,45 +10,94 @@ use std::cell::RefCell;
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::os::fd::AsFd;
-use std::process::{Child, Command};
-use std::thread::available_parallelism;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, available_parallelism};
+use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
-use uncia_cgroup::{Counters, Group, Limits, PerfEvents, Thread, Waits, discover, own_name};
+use uncia_cgroup::{
+    Counters, Group, Limits, PerfEvents, Thread, Threads, Waits, discover, own_name,
+};
 
 const INVOCATIONS: u32 = 20_000;
 const ROUNDS: usize = 9;
-const PROCESSES: usize = 4;
 const LIMITS: Limits =
     Limits { memory_bytes: 1769 << 20, pids_max: 256, cpu_micro: 1_000_000, period_us: 20_000 };
 
 /// Page faults and context switches, as the setting `counters` has them read.
 const EVENTS: [(u32, u64); 2] = [(1, 2), (1, 3)];
 
+/// What a group holds: how it is called, the command, how many of it, and the least number of threads that it
+/// has once it waits.
+const INHABITANTS: [(&str, &[&str], usize, i64); 3] = [
+    ("4 sleeping processes", &["sleep", "600"], 4, 4),
+    ("Node.js", &["node", "-e", "setTimeout(() => {}, 600000)"], 1, 7),
+    ("Python, 8 threads", &["python3", "-c", WITH_THREADS], 1, 8),
+];
+const WITH_THREADS: &str = "
+import threading, time
+for _ in range(7): threading.Thread(target=time.sleep, args=(600,)).start()
+time.sleep(600)";
+
+/// Until what was started waits.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const SETTLED: Duration = Duration::from_millis(500);
+
 type Reading<'a> = (&'static str, &'a dyn Fn());
+
+/// What each reading costs, in us.
+type Column = Vec<(&'static str, f64)>;
 
 fn main() {
     let name = own_name();
     // Beside it, where version 1 has the controllers: perf wants groups of version 2.
     let layout = discover(&name, false).expect("control groups").beside(&name);
-    let group = Group::create(&layout, "instance", &LIMITS).expect("a group");
-    group.set_quota(&LIMITS).expect("a quota");
-    let mut processes: Vec<Child> = (0..PROCESSES)
-        .map(|_| Command::new("sleep").arg("600").spawn().expect("a process"))
-        .collect();
-    for process in &processes {
+    let mut columns = Vec::new();
+    for (title, command, processes, threads) in INHABITANTS {
+        let group = Group::create(&layout, "instance", &LIMITS).expect("a group");
+        group.set_quota(&LIMITS).expect("a quota");
+        match start(command, processes, &group) {
+            Some(started) => {
+                columns.push((title, measure_with(&group, started, threads)));
+            }
+            None => println!("{title}: not measured, `{}` does not start", command[0]),
+        }
+        group.remove().expect("the group removed");
+    }
+    layout.remove().expect("its parent removed");
+    show(&columns);
+}
+
+/// So many processes of a command, in the group. `None` if it is not installed.
+fn start(command: &[&str], processes: usize, group: &Group) -> Option<Vec<Child>> {
+    let mut started = Vec::new();
+    for _ in 0..processes {
+        let process = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).spawn();
+        let process = process.ok()?;
         for file in group.join_files() {
             fs::write(file, process.id().to_string()).expect("to join the group");
         }
+        started.push(process);
     }
-    let runtime = Thread::open(processes[0].id().cast_signed()).expect("its first thread");
-    measure(&group.counters(), &runtime, &events(&group));
-    for process in &mut processes {
+    Some(started)
+}
+
+/// Measures with these in the group, then ends them.
+fn measure_with(group: &Group, mut started: Vec<Child>, threads: i64) -> Column {
+    let counters = group.counters();
+    let deadline = Instant::now() + START_TIMEOUT;
+    while counters.threads().is_none_or(|count| count < threads) {
+        assert!(Instant::now() < deadline, "{:?} of {threads} threads", counters.threads());
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(SETTLED);
+    let runtime = Thread::open(started[0].id().cast_signed()).expect("its first thread");
+    let column = measure(&counters, &runtime, &events(group));
+    for process in &mut started {
         process.kill().expect("to end it");
         process.wait().expect("its end");
     }
-    group.remove().expect("the group removed");
-    layout.remove().expect("its parent removed");
+    column
 }
 
 /// The events of a group on each CPU.
@@ -59,7 +109,7 @@ fn events(group: &Group) -> Vec<PerfEvents> {
     (0..cpus).map(on).collect()
 }
 
-fn measure(counters: &Counters, runtime: &Thread, events: &[PerfEvents]) {
+fn measure(counters: &Counters, runtime: &Thread, events: &[PerfEvents]) -> Column {
     let cpu = || {
         black_box(counters.cpu_total());
     };
@@ -92,6 +142,10 @@ fn measure(counters: &Counters, runtime: &Thread, events: &[PerfEvents]) {
         throttling();
         throttling();
     };
+    let looked_at = RefCell::new(Threads::default());
+    let who_runs = || {
+        black_box(counters.running(&mut looked_at.borrow_mut()));
+    };
     let waits = RefCell::new(Waits::default());
     let _ = waits.borrow_mut().all(counters);
     let faults = || {
@@ -111,7 +165,7 @@ fn measure(counters: &Counters, runtime: &Thread, events: &[PerfEvents]) {
         faults();
         all();
     };
-    let readings: [Reading<'_>; 12] = [
+    let readings: [Reading<'_>; 13] = [
         ("CPU time", &cpu),
         ("throttling", &throttling),
         ("memory", &memory),
@@ -120,16 +174,29 @@ fn measure(counters: &Counters, runtime: &Thread, events: &[PerfEvents]) {
         ("whether the runtime runs", &runs),
         ("**an invocation that cannot have been throttled: 6 of these**", &invocation),
         ("**an invocation: 8 of these**", &throttled),
+        ("which of all threads run, after work in the background", &who_runs),
         ("counters: events on each CPU", &faults),
         ("counters: waits of threads that are known", &known),
         ("counters: waits of all threads", &all),
         ("**counters of an invocation, besides**", &counted),
     ];
-    println!("| reading | us |\n|---|---|");
-    for (name, reading) in readings {
-        let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| cost_us(reading)).collect();
-        rounds.sort_by(f64::total_cmp);
-        println!("| {name} | {:.2} |", rounds[ROUNDS / 2]);
+    readings
+        .map(|(name, reading)| {
+            let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| cost_us(reading)).collect();
+            rounds.sort_by(f64::total_cmp);
+            (name, rounds[ROUNDS / 2])
+        })
+        .into()
+}
+
+/// Prints a table of columns that have the same rows.
+fn show(columns: &[(&str, Column)]) {
+    let titles: String = columns.iter().map(|(title, _)| format!(" {title} |")).collect();
+    println!("| reading, us |{titles}\n|---|{}", "---|".repeat(columns.len()));
+    for (row, (name, _)) in columns[0].1.iter().enumerate() {
+        let cells: String =
+            columns.iter().map(|(_, column)| format!(" {:.2} |", column[row].1)).collect();
+        println!("| {name} |{cells}");
     }
 }
 

@@ -19,7 +19,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from starts import PHASES, Platform, row
+from starts import PHASES, Phases, Platform, show
 
 from uncia import engine
 
@@ -52,18 +52,18 @@ def main() -> None:
             times: dict[str, list[float]] = defaultdict(list)
             for _ in range(options.starts):
                 for name in names:
-                    times[name] += platform.invoke_at_once(name, 1, 0)
+                    (start,) = platform.invoke_at_once(name, 1, 0)
+                    times[name].append(start.handler_ms)
                     # Until the last one is gone.
                     time.sleep(0.1)
+            columns: dict[str, Phases] = {}
             for name in names:
                 phases = platform.phases(name)
-                print(f"\n| {name}, ms | p50 | p99 | max |\n|---|---|---|---|")
-                for phase in PHASES:
-                    if phases[phase]:
-                        print(row(phase, phases[phase]))
                 parts = zip(*(phases[it] for it in SANDBOX_PHASES if phases[it]), strict=True)
-                print(row("sandbox", [sum(part) for part in parts]))
-                print(row("start", times[name]))
+                columns[name] = {phase: phases[phase] for phase in PHASES}
+                columns[name]["sandbox"] = [sum(part) for part in parts]
+                columns[name]["start"] = times[name]
+            show("one at a time", columns, {})
         finally:
             platform.stop()
 

@@ -1,8 +1,9 @@
 """What a warm request takes on the embedded platform, segment by segment and beside peers.
 
 On the embedded platform a Python function that only reads its clock is called one request at a time
-by a bare socket (five segments on one clock). Then, on it and on each of its peers (``peers/``), a
-``hello`` that answers the same JSON everywhere is called over one connection
+by a bare socket (five segments on one clock, beside the budget of each). Then, on it and on each of
+its peers (``peers/``), a ``hello`` that answers the same JSON everywhere is called over one
+connection
 
 * one request at a time by the load generator (``one at a time``) and by Python's ``http.client``;
 * 100 times a second by the load generator (``100/s``).
@@ -41,8 +42,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
-from peers import HELLO, Peer, check_hello, functions_framework, workerd
-from peers import runtime_interface_emulator as emulator
+from peers import HELLO, Peer, check_hello, choice
 
 from uncia import engine, record
 from uncia.stats.quantiles import quantile
@@ -59,8 +59,16 @@ HELLO_SOURCE = f"""
 def handler(event, context):
     return {HELLO}
 """
-PEERS: tuple[Peer, ...] = (emulator, functions_framework, workerd)
-SEGMENTS = ("to submit", "to socket", "to handler", "to answer read", "to client")
+# What each may take, as a median, in us.
+BUDGET_US = {
+    "to submit": 35,
+    "to socket": 10,
+    "to handler": 45,
+    "to answer read": 20,
+    "to client": 40,
+}
+SEGMENTS = tuple(BUDGET_US)
+SUM = "their sum"
 QUANTILES = {"p50": Fraction(1, 2), "p99": Fraction(99, 100)}
 FUNCTIONS = "/2015-03-31/functions"
 CLIENTS = ("one at a time", "http.client", "100/s")
@@ -209,7 +217,7 @@ def measure_engine(binary: str, stay_awake_ms: int, options: argparse.Namespace)
         parts = segments(address, options.requests)
         for name, values in zip(SEGMENTS, parts.T, strict=True):
             figures |= quantiles(name, values)
-        figures |= quantiles("their sum", parts.sum(axis=1))
+        figures |= quantiles(SUM, parts.sum(axis=1))
         return figures | by_client(address, f"{FUNCTIONS}/hello/invocations", options)
 
 
@@ -229,23 +237,20 @@ def contenders(options: argparse.Namespace) -> dict[str, Callable[[], Figures]]:
         result[name] = partial(measure_engine, binary, 0, options)
         if options.awake:
             result[f"{name}, awake"] = partial(measure_engine, binary, STAY_AWAKE_MS, options)
-    for peer in PEERS:
-        if not options.no_peers and (not options.peer or peer.NAME in options.peer):
-            folder = options.cache / peer.__name__.rpartition(".")[2]
-            peer.install(folder)
-            result[peer.NAME] = partial(measure_peer, peer, folder, options)
+    for peer, folder in choice.install(options).items():
+        result[peer.NAME] = partial(measure_peer, peer, folder, options)
     return result
 
 
 def print_segments(medians: dict[str, Figures]) -> None:
     engines = {name: it for name, it in medians.items() if f"{SEGMENTS[0]} p50" in it}
-    print("\n| segment, us |" + "".join(f" {name} p50 | p99 |" for name in engines))
-    print("|---|" + "---|---|" * len(engines))
-    for segment in (*SEGMENTS, "their sum"):
+    print("\n| segment, us | budget |" + "".join(f" {name} p50 | p99 |" for name in engines))
+    print("|---|---|" + "---|---|" * len(engines))
+    for segment, budget in (*BUDGET_US.items(), (SUM, sum(BUDGET_US.values()))):
         cells = (
             f" {it[f'{segment} p50']:.0f} | {it[f'{segment} p99']:.0f} |" for it in engines.values()
         )
-        print(f"| {segment} |" + "".join(cells))
+        print(f"| {segment} | {budget} |" + "".join(cells))
 
 
 def print_clients(medians: dict[str, Figures]) -> None:
@@ -268,13 +273,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=10, help=f"at {RATE_PER_S}/s")
     parser.add_argument("--engine", action="append", metavar="NAME=PATH")
     parser.add_argument("--awake", action="store_true", help="engines with stay_awake, too")
-    parser.add_argument("--peer", action="append", choices=[peer.NAME for peer in PEERS])
-    parser.add_argument("--no-peers", action="store_true")
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    parser.add_argument("--cache", type=Path, default=Path(cache) / "uncia-bench")
+    choice.add_options(parser)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    options.cache = options.cache.resolve()
     measures = contenders(options)
     result: dict[str, list[Figures]] = {name: [] for name in measures}
     names = list(measures)

@@ -13,9 +13,11 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -24,6 +26,8 @@ from uncia.functions import frameworks
 
 HELLO: Final = {"message": "hello"}
 _READY_TIMEOUT_S: Final = 30.0
+# Between two looks whether a port is open: a part of the shortest start, and little CPU time.
+_POLL_S: Final = 0.001
 
 
 class Peer(Protocol):
@@ -84,7 +88,7 @@ def server(
             if process.poll() is not None or time.monotonic() > deadline:
                 message = (cwd / "server.log").read_text(errors="replace")[-2_000:]
                 raise SystemExit(f"{command[0]} did not come up: {message}")
-            time.sleep(0.05)
+            time.sleep(_POLL_S)
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -102,3 +106,35 @@ def check_hello(address: str, path: str) -> None:
     if answer.status != 200 or json.loads(body) != HELLO:
         url = urllib.parse.urljoin(f"http://{address}", path)
         raise SystemExit(f"{url} answered {answer.status}: {body[:200].decode(errors='replace')}")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Until the first byte of a peer's first answer, in ms.
+
+    Attributes:
+        process_ms: since its process was started.
+        request_ms: since the request, which was sent once its port was open.
+    """
+
+    process_ms: float
+    request_ms: float
+
+
+def start(peer: Peer, installed: Path) -> Start:
+    """Start a peer, have it answer one request, and end it."""
+    with tempfile.TemporaryDirectory(prefix="uncia-bench-") as work:
+        began = time.perf_counter_ns()
+        with peer.serve(installed, Path(work)) as (address, path):
+            host, _, port = address.rpartition(":")
+            with socket.create_connection((host, int(port)), _READY_TIMEOUT_S) as connection:
+                sent = time.perf_counter_ns()
+                connection.sendall(
+                    f"POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n"
+                    "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}".encode()
+                )
+                answer = connection.recv(65_536)
+                received = time.perf_counter_ns()
+    if not answer.startswith(b"HTTP/1.1 200 "):
+        raise SystemExit(f"{peer.NAME} answered {answer[:200].decode(errors='replace')}")
+    return Start((received - began) / 1e6, (received - sent) / 1e6)

@@ -52,7 +52,8 @@ class Report:
         """
         # A run that needs a runtime, a service or an Engine which is missing ends with that, a
         # monitor that does not work says so itself, and tracing branches is a command of its own.
-        programs = ("runtime-", "service-", "docker", "branches", "bpf")
+        # Of features that are off the platform warns where a function asks for one.
+        programs = ("runtime-", "service-", "docker", "branches", "bpf", "features")
         return [
             check.sentence()
             for check in self.checks

@@ -241,9 +241,11 @@ impl Host {
         &self.capabilities
     }
 
-    /// What functions asked for and do not get, a sentence each.
+    /// What functions asked for and do not get, and what the platform does without, a sentence each.
     pub fn refusals(&self) -> Vec<String> {
         let mut refusals = self.function_zygotes.refusals();
+        refusals.extend(self.zygotes.refusals());
+        refusals.extend(self.started.refusals());
         refusals.extend(self.shared_states.refusals());
         refusals.extend(self.checkpoints.refusals());
         refusals

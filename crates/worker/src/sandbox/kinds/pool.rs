@@ -325,6 +325,7 @@ impl Host {
         self.function_zygotes.forget(function);
         self.shared_states.forget(function);
         self.checkpoints.forget(function);
+        self.unusable_byte_code.forget(function);
     }
 
     /// Starts a runtime for any function whose instances have this one's limits.

@@ -14,6 +14,9 @@ use crate::meterlog::{journal, tables};
 pub(super) const FOREIGN: &str =
     "something else that is long enough to hold a head of a journal's file";
 
+/// Puts something where a file of the journal would be.
+type Make<'a> = &'a dyn Fn(&Path);
+
 /// The files that are set aside.
 fn set_aside(state: &Path) -> Vec<PathBuf> {
     let is_aside = |path: &PathBuf| path.to_string_lossy().contains(".set-aside");
@@ -85,8 +88,7 @@ fn what_is_no_file_of_this_journal_is_set_aside_and_told() {
     let theirs = fs::read(&segments(other.path())[0]).unwrap();
     let mut later = theirs.clone();
     later[14] = 9;
-    type Make<'a> = &'a dyn Fn(&Path);
-    let cases: [(&str, Make); 8] = [
+    let cases: [(&str, Make<'_>); 8] = [
         ("is not of this log's journal", &|path| fs::write(path, &theirs).unwrap()),
         ("is not of this log's journal", &|path| fs::write(path, FOREIGN).unwrap()),
         ("is not of this log's journal", &|path| fs::write(path, "short").unwrap()),

@@ -1,12 +1,18 @@
 """``uncia doctor`` as a person calls it."""
 
 import json
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from uncia.cli import build
+from uncia.doctor.checks import _features
+from uncia.doctor.probe import Probe
 from uncia.doctor.programs import program_checks
+from uncia.doctor.report import Report
 
 
 def test_it_prints_every_check() -> None:
@@ -37,3 +43,53 @@ def test_sentences_of_what_is_missing_end_once(monkeypatch: pytest.MonkeyPatch) 
 def test_a_negative_time_is_refused() -> None:
     result = CliRunner().invoke(build(), ["doctor", "--seconds", "-1"])
     assert result.exit_code == 2
+
+
+def test_a_running_platform_says_what_it_does_without(engine_binary: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "state/journal"
+    journal.mkdir(parents=True)
+    (journal / "notes.records").write_text("of somebody else, and long enough for a head of a file")
+    command = [engine_binary, "serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "state"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        arguments = ["doctor", "--json", "--seconds", "0", "--endpoint", address]
+        result = CliRunner().invoke(build(), arguments)
+        process.terminate()
+    assert result.exit_code == 0, result.output
+    (check,) = (it for it in json.loads(result.stdout)["checks"] if it["id"] == "platform")
+    assert check["status"] == "warn"
+    assert "notes.records is not of this log's journal: it is kept as" in check["finding"]
+    # Nobody answers there any more.
+    result = CliRunner().invoke(build(), arguments)
+    assert result.exit_code != 0
+
+
+def test_features_that_are_off_are_a_warning() -> None:
+    features: dict[str, Any] = {
+        "journal_format": 1,
+        "byte_code": ["python"],
+        "start_from": ["fresh", "prepared"],
+        "not_started_from": {},
+        "system_call_filter": True,
+        "not_awake": None,
+    }
+    (check,) = _features(Probe(Path("engine"), {"features": features}))
+    assert check.status == "ok"
+    for change, wanted in (
+        ({"not_started_from": {"zygote": "Only root has them."}}, "starts from zygote"),
+        ({"system_call_filter": False}, "the filter of system calls"),
+        ({"not_awake": "no CPU idles"}, "keeping idle CPUs awake"),
+    ):
+        (check,) = _features(Probe(Path("engine"), {"features": features | change}))
+        assert check.status == "warn"
+        assert wanted in check.consequence
+        # A run asks for none of it, or learns from the platform that it is off.
+        assert Report((check,), {}).warnings() == []
+    (check,) = _features(
+        Probe(
+            Path("engine"),
+            {"features": features | {"not_started_from": {"zygote": "Only root has them."}}},
+        )
+    )
+    assert "Not from zygote: Only root has them." in check.finding

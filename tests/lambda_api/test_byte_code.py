@@ -1,13 +1,15 @@
-"""Byte code of packages: made when they are stored, believed only as Python would."""
+"""Byte code of packages: made when they are stored, and believed of no source but its own."""
 
 import importlib.util
 import io
+import json
 import marshal
 import os
 import py_compile
 import stat
 import textwrap
 import time
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -124,37 +126,106 @@ def test_byte_code_is_used_and_only_that_of_the_source_as_it_is(serve: Serve) ->
         assert platform.invoke("f")[1] == "newer source"
 
 
-def test_a_packages_own_byte_code_is_its_own_affair(serve: Serve, tmp_path: Path) -> None:
+MODES = py_compile.PycInvalidationMode
+
+
+def own_byte_code(source: str, folder: Path, mode: MODES, level: int = -1) -> bytes:
+    """Byte code of this source, of this interpreter."""
+    file = folder / "own.py"
+    file.write_text(source)
+    cached = str(folder / "own.pyc")
+    py_compile.compile(
+        str(file), cfile=cached, invalidation_mode=mode, doraise=True, optimize=level
+    )
+    return Path(cached).read_bytes()
+
+
+def zipped(files: dict[str, str | bytes]) -> dict[str, bytes]:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return {"ZipFile": buffer.getvalue()}
+
+
+def warned(platform: Platform) -> dict[str, str]:
+    """What is said of byte code, by function."""
+    with urllib.request.urlopen(f"http://{platform.address}/uncia/v1/health") as answer:
+        sentences = [it for it in json.load(answer)["warnings"] if "byte code" in it]
+    return {it.split(":")[0].removeprefix("The function "): it for it in sentences}
+
+
+def test_no_byte_code_of_a_package_stands_for_a_source_that_is_there(
+    serve: Serve, tmp_path: Path
+) -> None:
     platform = serve()
-    stale = tmp_path / "stale.py"
-    stale.write_text(VALUE.format(value="other source"))
-    unchecked = Path(
-        py_compile.compile(
-            str(stale), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    platform.create("probe", VALUE.format(value=1))
+    if not runs_this_python(platform):
+        pytest.skip("the functions' Python is not the tests'")
+    source, other = VALUE.format(value="source"), VALUE.format(value="other source")
+    tag = importlib.util.cache_from_source("handler.py").split(".")[1]
+    unchecked = own_byte_code(other, tmp_path, MODES.UNCHECKED_HASH)
+    checked = own_byte_code(other, tmp_path, MODES.CHECKED_HASH)
+    timed = own_byte_code(other, tmp_path, MODES.TIMESTAMP)
+    honest = own_byte_code(source, tmp_path, MODES.CHECKED_HASH)
+    # Under the hash of the source, with other code: nothing tells it from the source's.
+    posing = honest[:HEADER_BYTES] + checked[HEADER_BYTES:]
+    optimized = own_byte_code(other, tmp_path, MODES.UNCHECKED_HASH, level=1)
+    cases = {
+        "unchecked": (unchecked, "made from another source"),
+        "stale": (checked, "made from another source"),
+        "timed": (timed, "made from another source"),
+        "older": (b"\x61\x0d" + unchecked[2:], "made by another version"),
+        "damaged": (b"torn", "damaged"),
+        "empty": (b"", "damaged"),
+        "posing": (posing, None),
+        "honest": (honest, None),
+    }
+    for name, (byte_code, _) in cases.items():
+        files = {"handler.py": source, f"__pycache__/handler.{tag}.pyc": byte_code}
+        platform.create(name, Code=zipped(files))
+    files = {"handler.py": source, f"__pycache__/handler.{tag}.opt-1.pyc": optimized}
+    level = {"Variables": {"PYTHONOPTIMIZE": "1"}}
+    platform.create("optimized", Code=zipped(files), Environment=level)
+    # Without a source it is what there is.
+    platform.create("sourceless", Code=zipped({"handler.pyc": unchecked}))
+    assert [path for path in compiled(platform.state) if "__pycache__" in path] == []
+    wanted = {name: reason for name, (_, reason) in cases.items() if reason}
+    wanted["optimized"] = "made from another source"
+    # They are there before and after an invocation, and after a restart.
+    for is_last in (False, False, True):
+        if is_last:
+            assert platform.stop() == 0
+            platform = serve()
+        for name in (*cases, "optimized"):
+            assert platform.invoke(name)[1] == "source", name
+        assert platform.invoke("sourceless")[1] == "other source"
+        sentences = warned(platform)
+        assert set(sentences) == set(wanted)
+        assert all(reason in sentences[name] for name, reason in wanted.items()), sentences
+    platform.client.update_function_code(FunctionName="stale", **zipped({"handler.py": source}))
+    assert "stale" not in warned(platform)
+
+
+@pytest.mark.parametrize("start_from", ["prepared", "zygote", "function_zygote"])
+def test_byte_code_of_the_platforms_that_is_damaged_is_said(serve: Serve, start_from: str) -> None:
+    platform = serve()
+    platform.create("f", VALUE.format(value="source"))
+    (file,) = compiled(platform.state).values()
+    whole = file.read_bytes()
+    for count, damage in enumerate((whole[:-20], whole[:HEADER_BYTES], b"", os.urandom(200))):
+        file.write_bytes(damage)
+        platform.client.update_function_configuration(FunctionName="f", MemorySize=300 + count)
+        platform.client.tag_resource(
+            Resource=platform.client.get_function(FunctionName="f")["Configuration"]["FunctionArn"],
+            Tags={"uncia:start-from": start_from},
         )
-        or ""
-    )
-    checked = Path(
-        py_compile.compile(
-            str(stale),
-            cfile=str(tmp_path / "checked.pyc"),
-            invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,
-        )
-        or ""
-    )
-    cached = "__pycache__/handler." + unchecked.name.split(".")[1] + ".pyc"
-    for name, item in (("believed", unchecked), ("stale", checked)):
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
-            archive.writestr("handler.py", VALUE.format(value="source"))
-            archive.writestr(cached, item.read_bytes())
-        platform.create(name, Code={"ZipFile": buffer.getvalue()})
-    sources = [path for path in compiled(platform.state) if "__pycache__" in path]
-    assert sources == []
-    trusted = platform.invoke("believed")[1]
-    assert platform.invoke("stale")[1] == "source"
-    if compiled(platform.state)["handler.pyc"].read_bytes()[:4] == importlib.util.MAGIC_NUMBER:
-        assert trusted == "other source"
+        assert platform.invoke("f")[1] == "source"
+        assert "is damaged or another's (1 of its files)" in warned(platform)["f"]
+    file.write_bytes(whole)
+    platform.client.update_function_configuration(FunctionName="f", MemorySize=400)
+    assert platform.invoke("f")[1] == "source"
+    assert warned(platform) == {}
 
 
 def test_byte_code_stands_for_no_other_file_and_for_no_other_level(serve: Serve) -> None:

@@ -69,7 +69,7 @@ fn set_scheduler(thread: i32, class: Class) -> io::Result<()> {
         Class::RealTime(priority) => (libc::SCHED_FIFO, priority),
     };
     if thread != 0 {
-        // Given by another, it is no choice of what the thread starts.
+        // Given by another, it is no choice of what the thread starts. It takes root to undo this again.
         policy |= libc::SCHED_RESET_ON_FORK;
     }
     // SAFETY: the structure is plain data for which zeros are valid on every C library.

@@ -28,6 +28,9 @@ _WAITS_AT = "_UNCIA_WAITS_AT"
 # Names where a copy of a runtime that has run imports is told its instance, if this is one.
 _IMPORTS = "_UNCIA_IMPORTS"
 
+# Files of the platform's byte code that could not be used.
+_UNUSABLE = []
+
 # What a header has room for: a class may be named at any length.
 _MAX_KIND = 256
 
@@ -235,30 +238,51 @@ def _client_context(text):
 def _use_byte_code(task, folder):
     """Has modules below `task` loaded from their byte code below `folder`, if they have no other.
 
-    It is only a second place for it, with Python's own checks: byte code that was not made from the
-    source as it is now is passed over. The package's `__pycache__` comes first, unless it goes by
-    times, which a package loses when it is unpacked.
+    Python's own checks hold: byte code that was not made from the source as it is now is passed
+    over, and so is what is no byte code. The package's `__pycache__` is never looked at: Python
+    would believe what it says of itself, and the platform compiles the sources, all that it can.
     """
+    try:
+        posix.stat(folder)
+    except OSError:
+        # An image's files are as they were made, and nothing was compiled of them.
+        return
     import _frozen_importlib_external as external
     import _imp
 
     class SourceLoader(external.SourceFileLoader):
+        # The platform's byte code, once it has been read.
+        _given = None
+
         def get_data(self, path):
-            optimized = sys.flags.optimize
-            if path == self.path or optimized or path != external.cache_from_source(self.path):
+            if path == self.path or path != external.cache_from_source(self.path):
                 return super().get_data(path)
-            try:
-                data = super().get_data(path)
-                if data[4:8] != bytes(4):
+            if not sys.flags.optimize:
+                given = folder + self.path[len(task) :] + "c"
+                try:
+                    data = super().get_data(given)
+                    self._given = given
                     return data
-            except OSError:
-                data = None
+                except OSError:
+                    pass
+            if path.startswith((_TASK + "/", _LAYERS + "/")):
+                raise FileNotFoundError(2, "byte code of a package is not used", path)
+            # The function has chosen another place for what it compiles.
+            return super().get_data(path)
+
+        def get_code(self, fullname):
             try:
-                return super().get_data(folder + self.path[len(task) :] + "c")
-            except OSError:
-                if data is None:
+                return super().get_code(fullname)
+            except (EOFError, ImportError, TypeError, ValueError):
+                if self._given is None:
                     raise
-                return data
+                # It is cut off after its head.
+                return self.source_to_code(self.get_data(self.path), self.path)
+
+        def source_to_code(self, *arguments, **options):
+            if self._given is not None and self._given not in _UNUSABLE:
+                _UNUSABLE.append(self._given)
+            return super().source_to_code(*arguments, **options)
 
     find = external.FileFinder.path_hook(
         (external.ExtensionFileLoader, _imp.extension_suffixes()),
@@ -533,7 +557,8 @@ def _main(connection=None, handler=None):
     log.install()
 
     next_path = _PREFIX + "invocation/next"
-    connection.send(connection.get(next_path, b"Uncia-Began: %d\r\n" % _BEGAN))
+    unusable = b"Uncia-Byte-Code: %d\r\n" % len(_UNUSABLE) if _UNUSABLE else b""
+    connection.send(connection.get(next_path, b"Uncia-Began: %d\r\n" % _BEGAN + unusable))
     next_event = connection.get(next_path)
     while True:
         status, headers, body = connection.receive()

@@ -235,6 +235,17 @@ impl Function {
         std::iter::once(self).chain(self.published.versions.values())
     }
 
+    /// What of the byte code that its packages bring along is passed over: a sentence, if there is anything to be said.
+    pub(crate) fn passed_over(self: &Arc<Self>) -> Option<String> {
+        let codes = self.versions().flat_map(|it| {
+            [Some(&it.code), it.layers.opt()].into_iter().flatten().map(move |code| (it, code))
+        });
+        let told = |(version, code): (&Arc<Self>, &Arc<Code>)| {
+            Some(format!("The function {}: {}.", version.qualified_name, code.passed_over()?))
+        };
+        codes.into_iter().find_map(told)
+    }
+
     /// Every package that there must be for it: of its code and of its layers.
     pub(crate) fn packages(&self) -> impl Iterator<Item = &Arc<Code>> {
         std::iter::once(&self.code).chain(self.layers.packages())

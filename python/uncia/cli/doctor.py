@@ -10,8 +10,9 @@ import typer
 from uncia.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from uncia.doctor import Report
+    from uncia.doctor import Check, Report
 
+_ADDRESS: Final = "127.0.0.1:9001"
 _SIGNS: Final = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "missing": "[red]missing[/]"}
 
 
@@ -24,15 +25,40 @@ def register(app: typer.Typer) -> None:
         seconds: float = typer.Option(
             1.0, "--seconds", min=0.0, max=3600.0, help="How long to measure the noise; 0 skips it."
         ),
+        endpoint: str | None = typer.Option(
+            None,
+            "--endpoint",
+            envvar="UNCIA_ENDPOINT",
+            metavar="ADDRESS",
+            help="Say what the platform there warns of; by default the one at "
+            f"{_ADDRESS}, if one answers.",
+        ),
     ) -> None:
         """Report what this machine can do, how noisy it is, and what each missing thing costs."""
-        from uncia.doctor import examine
+        from uncia.doctor import Report, examine
 
+        running = _running_platform(endpoint)
         report = examine(seconds)
+        report = Report((*report.checks, *running), report.facts)
         if as_json:
             typer.echo(json.dumps(report.to_dict(), indent=2))
         else:
             _show(report)
+
+
+def _running_platform(endpoint: str | None) -> list[Check]:
+    """Check the platform at an address; without one, that at the usual one, if it answers."""
+    from uncia.doctor.checks import platform_checks
+    from uncia.errors import UnciaError
+    from uncia.platforms.served import Served
+
+    try:
+        served = Served(endpoint or _ADDRESS)
+        return platform_checks(served.address, served.health())
+    except UnciaError:
+        if endpoint is None:
+            return []
+        raise
 
 
 def _show(report: Report) -> None:

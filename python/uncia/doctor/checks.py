@@ -135,13 +135,42 @@ def _features(probe: Probe) -> list[Check]:
     filtered = "are" if features.get("system_call_filter") else "are not"
     not_awake = features.get("not_awake")
     awake = f"cannot be kept awake: {not_awake}" if not_awake else "can be kept awake (stay_awake)"
+    finding = (
+        f"Rows go through a journal of format {features.get('journal_format')}; packages for "
+        f"{compiled} are compiled when they are stored; instances start from {starts}; "
+        f"system calls of functions {filtered} filtered; idle CPUs {awake}.{missing}{warm}"
+    )
+    off = [f"starts from {kind}" for kind in others]
+    if not features.get("system_call_filter"):
+        off.append("the filter of system calls")
+    if not_awake:
+        off.append("keeping idle CPUs awake")
+    if not off:
+        return [Check("features", "ok", finding)]
     return [
         Check(
             "features",
-            "ok",
-            f"Rows go through a journal of format {features.get('journal_format')}; packages for "
-            f"{compiled} are compiled when they are stored; instances start from {starts}; "
-            f"system calls of functions {filtered} filtered; idle CPUs {awake}.{missing}{warm}",
+            "warn",
+            finding,
+            f"The embedded platform serves without: {', '.join(off)}.",
+            "See docs/reference/doctor.md; nothing is to be done where nothing of it is asked for.",
+        )
+    ]
+
+
+def platform_checks(address: str, health: Mapping[str, object]) -> list[Check]:
+    """Check what the platform that runs at ``address`` says of itself."""
+    warnings = health.get("warnings")
+    sentences = [str(it).rstrip(".") + "." for it in warnings] if isinstance(warnings, list) else []
+    if not sentences:
+        return [Check("platform", "ok", f"The platform at {address} warns of nothing.")]
+    return [
+        Check(
+            "platform",
+            "warn",
+            f"The platform at {address}: {' '.join(sentences)}",
+            "It serves with these restrictions.",
+            "Do what the sentences say.",
         )
     ]
 

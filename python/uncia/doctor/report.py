@@ -52,11 +52,13 @@ class Report:
         """
         # A run that needs a runtime, a service or an Engine which is missing ends with that, a
         # monitor that does not work says so itself, and tracing branches is a command of its own.
+        # Of features that are off the platform warns where a function asks for one.
         programs = ("runtime-", "service-", "docker", "branches", "bpf")
         return [
             check.sentence()
             for check in self.checks
             if check.status != "ok"
+            and check.id != "features"
             and (profiling or not check.id.startswith("perf-"))
             and not (check.status == "missing" and check.id.startswith(programs))
         ]

@@ -53,6 +53,7 @@ use crate::cluster::{JOIN_PATH, Members};
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::features::Features;
+use crate::function::Function;
 use crate::instance::{Caller, Capabilities, Host};
 use crate::machines::Machines;
 use crate::meterlog::MeterLog;
@@ -197,6 +198,8 @@ impl Api {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let warnings = self.capabilities().warnings.iter().chain(self.log.warnings());
         let warnings = warnings.cloned().chain(self.host.refusals());
+        let functions = self.registry.all();
+        let warnings = warnings.chain(functions.iter().filter_map(Function::passed_over));
         let warnings = warnings.chain(self.dispatcher.awake().warning());
         warnings.chain(self.triggers.warnings()).collect()
     }

@@ -15,7 +15,7 @@ use super::entry::{
     AcceptedEvent, Ack, Entry, KeptTrigger, Passed, Record, Recorded, Room, Row, TriggerUpdate,
     WaitingEvent,
 };
-use super::journal::{self, Journal, Noted};
+use super::journal::{self, Journal};
 use super::queue::Queue;
 use super::reader::Reader;
 use super::retention::Retention;
@@ -80,27 +80,19 @@ impl MeterLog {
         let path = state.join("meter.sqlite");
         let folder = state.join("journal");
         let (mut connection, version) = database::open(&path, &schema::FORMAT)?;
-        if version < schema::FIRST_WITH_JOURNAL {
-            journal::expect_none(&folder)?;
-        }
         let refused = |error: rusqlite::Error| DatabaseError::of(&path, &error);
-        if (schema::FIRST_WITH_JOURNAL..schema::FORMAT.version).contains(&version) {
-            // Whatever its journal is refused for, the version that wrote it still reads both.
-            let (log, applied) = tables::applied(&connection).map_err(refused)?;
-            journal::read(&folder, &log, applied, &Noted::default())?;
-        }
         schema::migrate(&mut connection, version).map_err(refused)?;
         let (log, applied) = tables::applied(&connection).map_err(refused)?;
         let noted = tables::noted(&connection).map_err(refused)?;
         let mut left = journal::read(&folder, &log, applied, &noted)?;
         tables::insert_left(&mut connection, &left).map_err(refused)?;
         tables::end_left_instances(&connection).map_err(refused)?;
-        let warnings = std::mem::take(&mut left.warnings);
-        for warning in &warnings {
-            tracing::warn!("{warning}");
-        }
-        let journal = Journal::begin(&folder, log, left, segment_bytes)?;
+        // Not before what was read of it is in the database: a kill here changes nothing.
+        left.set_aside();
+        let journal = Journal::begin(&folder, log, &left, segment_bytes)?;
+        let warnings = left.take_warnings();
         // Before anything is written to it.
+        tables::set_applied(&connection, journal.last_applied()).map_err(refused)?;
         tables::set_noted(&connection, &journal.to_note()).map_err(refused)?;
         let journal = Arc::new(Mutex::new(journal));
         let payloads = Mutex::new(Reader::open(&path)?);

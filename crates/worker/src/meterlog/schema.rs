@@ -10,7 +10,7 @@ pub(super) const FORMAT: Format =
     Format { version: 17, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
-pub(super) const FIRST_WITH_JOURNAL: i64 = 5;
+const FIRST_WITH_JOURNAL: i64 = 5;
 const FIRST_WITH_JOURNAL_FILES: i64 = 6;
 
 /// `AUTOINCREMENT`, so that a row's id is never used again, and "after" means the same for ever.

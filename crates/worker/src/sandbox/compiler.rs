@@ -20,6 +20,7 @@ use super::archiver::Archiver;
 use super::environment::BYTES_PER_MIB;
 use super::host::Host;
 use super::live::Instance;
+use super::own_byte_code;
 use super::rootfs::{LAYERS, RUNTIME, SOURCES_TO_COMPILE, TASK};
 use super::runtimes::{ByteCode, Product};
 use crate::ids;
@@ -45,7 +46,7 @@ const CPU_MICRO: u64 = 1_000_000;
 /// Of a digest, as many as tell the roots of one machine apart.
 const RECIPE_DIGITS: usize = 16;
 /// Interpreters' folders of this name hold byte code, and no sources.
-const CACHE: &str = "__pycache__";
+pub(super) const CACHE: &str = "__pycache__";
 
 /// A source: its path in the package, and its size.
 type Source = (PathBuf, u64);
@@ -91,6 +92,25 @@ impl Host {
                 format!("{name}-{}", &self.roots.recipe(runtime)?[..RECIPE_DIGITS])
             }
         })
+    }
+
+    /// What of the byte code that the package `code` brings along is passed over, as the end of a sentence: see
+    /// [`own_byte_code`]. `made`: what [`Self::compile`] has made of it.
+    pub(crate) async fn passed_over(
+        &self,
+        runtime: Runtime,
+        code: &Path,
+        made: &Path,
+    ) -> io::Result<Option<String>> {
+        let product = runtime.definition().byte_code().map(|it| it.product);
+        let (Some(Product::EachSource { .. }), Some(version)) =
+            (product, self.roots.version(runtime).map(str::to_owned))
+        else {
+            return Ok(None);
+        };
+        let (code, made) = (code.to_owned(), made.to_owned());
+        let look = move || own_byte_code::passed_over(&code, &made, &version);
+        tokio::task::spawn_blocking(look).await.map_err(io::Error::other)?
     }
 
     /// Compiles the package `code` into the new folder `into`: what the runtime's [`Product`] is, as far as

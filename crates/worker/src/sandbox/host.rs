@@ -35,6 +35,7 @@ use super::shares::Shares;
 use super::spawn::Spawner;
 use super::sweep;
 use super::threads::Failure;
+use super::unusable_byte_code::UnusableByteCode;
 use super::users::Users;
 use super::visitors::{Peer, Visitors};
 use crate::instance::{ChainService, HostConfig, Runtime, StartError};
@@ -108,6 +109,7 @@ pub struct Host {
     pub(super) users: Users,
     visitors: Visitors,
     pub(super) code: CodeHost,
+    pub(super) unusable_byte_code: UnusableByteCode,
     /// Packages that may be compiled at a time.
     pub(super) compilers: Semaphore,
     /// Set with the first instance on the host's network: whether the kernel says who connects.
@@ -218,6 +220,7 @@ impl Host {
             users: Users::new(capabilities.root),
             visitors: Visitors::default(),
             code: CodeHost::new(&state),
+            unusable_byte_code: UnusableByteCode::default(),
             compilers: Semaphore::new(thread::available_parallelism().map_or(1, usize::from)),
             host_network: OnceLock::new(),
             instances: Mutex::default(),
@@ -242,11 +245,14 @@ impl Host {
         &self.capabilities
     }
 
-    /// What functions asked for and do not get, a sentence each.
+    /// What functions asked for and do not get, and what the platform does without, a sentence each.
     pub fn refusals(&self) -> Vec<String> {
         let mut refusals = self.function_zygotes.refusals();
+        refusals.extend(self.zygotes.refusals());
+        refusals.extend(self.started.refusals());
         refusals.extend(self.shared_states.refusals());
         refusals.extend(self.checkpoints.refusals());
+        refusals.extend(self.unusable_byte_code.refusals());
         refusals
     }
 

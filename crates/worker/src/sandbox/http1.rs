@@ -54,6 +54,8 @@ pub(super) struct Head {
     pub content_type: Option<String>,
     /// `Uncia-Began`: when the client's first line ran, by the monotonic clock in ns.
     pub began: Option<i64>,
+    /// `Uncia-Byte-Code`: how many files of the platform's byte code the client could not use.
+    pub unusable_byte_code: u32,
 }
 
 /// What extensions say in their requests' heads.
@@ -317,7 +319,7 @@ const RESPONSE_MODE: &str = "lambda-runtime-function-response-mode";
 
 /// A request's head and its size, if all of it is there.
 fn parse(buffer: &[u8]) -> Result<Option<(Head, usize)>, HeadError> {
-    let (mut error_type, mut began) = (None, None);
+    let (mut error_type, mut began, mut unusable_byte_code) = (None, None, 0);
     let mut extension = ExtensionHeaders::default();
     let (mut streams, mut content_type) = (false, None);
     let parsed = parse_request(buffer, |name, value| {
@@ -328,14 +330,29 @@ fn parse(buffer: &[u8]) -> Result<Option<(Head, usize)>, HeadError> {
         } else if name.eq_ignore_ascii_case("content-type") {
             content_type = Some(String::from_utf8_lossy(value).into_owned());
         } else if name.eq_ignore_ascii_case("uncia-began") {
-            began = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            began = number(value);
+        } else if name.eq_ignore_ascii_case("uncia-byte-code") {
+            unusable_byte_code = number(value).unwrap_or_default();
         } else {
             extension.take(name, value);
         }
     })?;
     Ok(parsed.map(|(request, size)| {
-        (Head { request, error_type, extension, streams, content_type, began }, size)
+        let head = Head {
+            request,
+            error_type,
+            extension,
+            streams,
+            content_type,
+            began,
+            unusable_byte_code,
+        };
+        (head, size)
     }))
+}
+
+fn number<T: std::str::FromStr>(value: &[u8]) -> Option<T> {
+    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 /// A response without special headers.

@@ -1,5 +1,6 @@
 //! The byte code of packages: below `bytecode`, for each package and each version of a runtime: a folder,
-//! or an empty file where there is nothing to compile.
+//! or an empty file where there is nothing to compile. Beside it, what is to be said of byte code that the
+//! package brings along.
 
 use std::fs;
 use std::io;
@@ -12,6 +13,9 @@ use crate::ids;
 use crate::instance::{Host, Runtime};
 use crate::sandbox::{Compiled, SeenAt};
 
+/// Follows the name of byte code in the name of what is said of a package's own.
+const PASSED_OVER: &str = ".passed-over";
+
 impl Code {
     /// The folder of its byte code for instances of this runtime.
     pub(crate) fn byte_code(&self, runtime: Runtime) -> Option<PathBuf> {
@@ -22,11 +26,19 @@ impl Code {
     /// Has instances use the byte code that an earlier worker made, if it did.
     pub(crate) fn find_byte_code(&self, host: &Host, runtime: Runtime) {
         if let Some(name) = host.byte_code_name(runtime) {
-            let folder = self.byte_code_folder().join(name);
+            let folder = self.byte_code_folder().join(&name);
             if folder.is_dir() {
                 let _ = self.byte_code.set((runtime, folder));
             }
+            if let Ok(text) = fs::read_to_string(self.byte_code_folder().join(name + PASSED_OVER)) {
+                let _ = self.passed_over.set(text);
+            }
         }
+    }
+
+    /// What of the byte code that it brings along is passed over, as the end of a sentence.
+    pub(crate) fn passed_over(&self) -> Option<&str> {
+        self.passed_over.get().map(String::as_str)
     }
 
     /// Makes what its instances start with: the runtime's root if this is its first package, and byte code
@@ -54,9 +66,16 @@ impl Code {
         let kept = match host.compile(runtime, &self.folder(), seen_at, &staged).await {
             Ok(Compiled::Unknown) => Ok(()),
             Ok(compiled) => {
+                let passed_over = host.passed_over(runtime, &self.folder(), &staged).await;
+                let passed_over = passed_over.unwrap_or_else(|error| {
+                    tracing::warn!(package = self.sha256(), "its own byte code: {error}");
+                    None
+                });
                 let (code, staged) = (self.clone(), staged.clone());
                 let made = compiled == Compiled::Some;
-                let keep = move || code.keep_byte_code(made.then_some(&staged), &name);
+                let keep = move || {
+                    code.keep_byte_code(made.then_some(&staged), &name, passed_over.as_deref())
+                };
                 let kept = tokio::task::spawn_blocking(keep).await;
                 kept.unwrap_or_else(|error| Err(io::Error::other(error)))
             }
@@ -72,7 +91,12 @@ impl Code {
     }
 
     /// Moves byte code to its place, or notes there that there is none; that of other versions goes.
-    fn keep_byte_code(&self, staged: Option<&PathBuf>, name: &str) -> io::Result<()> {
+    fn keep_byte_code(
+        &self,
+        staged: Option<&PathBuf>,
+        name: &str,
+        passed_over: Option<&str>,
+    ) -> io::Result<()> {
         let folder = self.byte_code_folder();
         folders::ensure(&folder, folders::READABLE)?;
         for entry in fs::read_dir(&folder)? {
@@ -80,6 +104,10 @@ impl Code {
             if entry.file_name() != *name {
                 fs::rename(entry.path(), self.staging().join(ids::staging()))?;
             }
+        }
+        // Before what says that nothing is left to be done.
+        if let Some(text) = passed_over {
+            fs::write(folder.join(format!("{name}{PASSED_OVER}")), text)?;
         }
         let Some(staged) = staged else {
             return match fs::File::create_new(folder.join(name)) {

@@ -44,6 +44,8 @@ pub(crate) struct Code {
     image: Option<StoredImage>,
     /// The folder of its byte code, once there is some, and the runtime that it is for.
     pub(super) byte_code: OnceLock<(Runtime, PathBuf)>,
+    /// What of the byte code that it brings along is passed over, as the end of a sentence.
+    pub(super) passed_over: OnceLock<String>,
     /// The packages whose files these are, if there are several: see [`PackageStore::merge`].
     parts: Vec<Arc<Self>>,
     unzipped_bytes: OnceLock<u64>,
@@ -438,6 +440,7 @@ impl PackageStore {
             unused: AtomicBool::new(true),
             image,
             byte_code: OnceLock::new(),
+            passed_over: OnceLock::new(),
             parts: Vec::new(),
             unzipped_bytes,
             origin,

@@ -3,6 +3,8 @@
 //! Writing a record is one system call, after which the record survives the end of the process,
 //! however it comes. The database is filled from memory; only after a crash is the journal read.
 
+mod aside;
+mod left;
 mod segment;
 
 use std::collections::VecDeque;
@@ -11,6 +13,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+pub(super) use left::{Left, read};
 pub(crate) use segment::FORMAT;
 pub(super) use segment::LogId;
 
@@ -32,54 +35,11 @@ const PRIVATE_FILE: u32 = 0o600;
 /// Why the journal cannot be read or written. Nothing was changed by the failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
-    #[error(
-        "{0} is not of this log's journal: move it away (it may hold rows of another log), or choose \
-         another state folder"
-    )]
-    Foreign(PathBuf),
-    #[error(
-        "{path} was written by another version of uncia (its format is {found}, this one knows \
-         {known}): start and stop that version once, which leaves no journal, or choose another state \
-         folder"
-    )]
-    Format { path: PathBuf, found: u16, known: u16 },
-    #[error(
-        "{path} is damaged at byte {at}, more than a crash does: restore it from a copy, or cut it off \
-         there (truncate --size {at} FILE), which loses the rows from there on that are not in the \
-         database"
-    )]
-    Damaged { path: PathBuf, at: usize },
-    #[error(
-        "{0} is empty, and files after it are not: restore it from a copy, or move it and the files \
-         after it away, which loses the rows in them that are not in the database"
-    )]
-    Emptied(PathBuf),
-    #[error(
-        "{path} has a record (number {number}) that this version of uncia cannot read ({error}): \
-         start the version that wrote it, or move the file away, which loses the rows in it that are \
-         not in the database"
-    )]
-    Record { path: PathBuf, number: u64, error: String },
-    #[error(
-        "{path} begins with record {found} where {expected} is next{}: restore the files that belong to \
-         it, or move them all away, which loses the rows in them that are not in the database",
-        missing(*expected, *found)
-    )]
-    Gap { path: PathBuf, expected: u64, found: u64 },
     #[error("{path} cannot be read: {message}")]
     Unreadable { path: PathBuf, message: String },
     /// A file or folder cannot be written.
     #[error(transparent)]
     File(#[from] DatabaseError),
-}
-
-/// Which records are missing, if any are, as the end of a clause.
-fn missing(expected: u64, found: u64) -> String {
-    match found.checked_sub(expected + 1) {
-        None => String::new(),
-        Some(0) => format!(", so record {expected} is missing"),
-        Some(_) => format!(", so records {expected} to {} are missing", found - 1),
-    }
 }
 
 /// The writing end of the journal.
@@ -122,130 +82,6 @@ pub(super) struct Noted {
     pub spare: Option<u64>,
 }
 
-/// What a worker that was killed has left.
-#[derive(Debug, Default)]
-pub(super) struct Left {
-    /// Records that may not be in the database, in order.
-    pub records: Vec<(u64, Record)>,
-    /// The number of the next record.
-    pub next: u64,
-    /// What a crash does not do, a sentence each.
-    pub warnings: Vec<String>,
-    files: Vec<PathBuf>,
-}
-
-/// The files in `folder`, in order: the name of each is a number, with leading zeros, that its first
-/// record has or comes after, and that is greater than those of all records before.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
-    let unreadable = |error: io::Error| JournalError::unreadable(folder, &error);
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(unreadable)?,
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(unreadable)?.path();
-        if path.extension().is_some_and(|suffix| suffix == SUFFIX) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// Refuses what is left in `folder` if there is anything: the database has no journal.
-pub(super) fn expect_none(folder: &Path) -> Result<(), JournalError> {
-    files(folder)?.into_iter().next().map_or(Ok(()), |path| Err(JournalError::Foreign(path)))
-}
-
-/// Reads what is left in `folder` beyond the record with the number `applied`, which the database has,
-/// with all before it.
-pub(super) fn read(
-    folder: &Path,
-    log: &LogId,
-    applied: u64,
-    noted: &Noted,
-) -> Result<Left, JournalError> {
-    let mut left = Left { next: applied + 1, files: files(folder)?, ..Left::default() };
-    let mut expected = None;
-    let mut empty: Option<&PathBuf> = None;
-    let mut newest = None;
-    for path in &left.files {
-        let bytes = fs::read(path).map_err(|error| JournalError::unreadable(path, &error))?;
-        let segment = segment::decode(path, log, &bytes)?;
-        if segment.torn > 0 {
-            tracing::warn!(
-                "{} ends with {} bytes of a record that was being written when the platform was \
-                 killed; unless the file was cut off since, nobody was answered for it",
-                path.display(),
-                segment.torn
-            );
-        }
-        let Some(first) = segment.first else {
-            // One that the database does not know was made when that could not be noted.
-            let known = noted.file.is_none_or(|file| name_of(path) <= Some(file));
-            empty = empty.or(known.then_some(path));
-            continue;
-        };
-        if let Some(empty) = empty {
-            return Err(JournalError::Emptied(empty.clone()));
-        }
-        match expected {
-            Some(expected) if expected != first => {
-                return Err(JournalError::Gap { path: path.to_owned(), expected, found: first });
-            }
-            None if first > left.next => left.warnings.push(format!(
-                "{}: the records {} to {} are missing; the database is older than its journal",
-                folder.display(),
-                left.next,
-                first - 1
-            )),
-            _ => {}
-        }
-        let end = segment.records.last().map_or(first, |(number, _)| number + 1);
-        expected = Some(end);
-        newest = name_of(path);
-        left.records.extend(segment.records.into_iter().filter(|(number, _)| *number > applied));
-        left.next = left.next.max(end);
-    }
-    let last = left.files.last().and_then(|path| name_of(path));
-    left.warnings.extend(noted.missing(folder, newest, last, left.next));
-    left.next = left.next.max(noted.written + 1);
-    Ok(left)
-}
-
-impl Noted {
-    /// What is missing: `newest` is the last file that has a head, `last` the last file, and `next` is
-    /// the number that comes after all records that there are.
-    fn missing(
-        &self,
-        folder: &Path,
-        newest: Option<u64>,
-        last: Option<u64>,
-        next: u64,
-    ) -> Option<String> {
-        let gone = |name: Option<u64>, upto| name.filter(|name| upto < Some(*name));
-        let gone = gone(self.file, newest).or(gone(self.spare, last));
-        let what = match gone {
-            Some(name) => format!("{} is missing, or was emptied", path_of(folder, name).display()),
-            None if next <= self.written => format!("{} was cut off", folder.display()),
-            None => return None,
-        };
-        Some(if next <= self.written {
-            format!(
-                "{what}, since the platform wrote to it: the rows of records {next} to {} are lost, \
-                 and maybe later ones",
-                self.written
-            )
-        } else {
-            format!(
-                "{what}, since the platform wrote to it: the rows of records from {next} on are lost, \
-                 if there were any"
-            )
-        })
-    }
-}
-
 fn path_of(folder: &Path, name: u64) -> PathBuf {
     folder.join(format!("{name:020}.{SUFFIX}"))
 }
@@ -265,7 +101,7 @@ impl Journal {
     pub(super) fn begin(
         folder: &Path,
         log: LogId,
-        left: Left,
+        left: &Left,
         segment_bytes: u64,
     ) -> Result<Self, JournalError> {
         let refused = |error: io::Error| DatabaseError::of_io(folder, &error);
@@ -273,8 +109,15 @@ impl Journal {
             fs::remove_file(file).map_err(refused)?;
         }
         DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(folder).map_err(refused)?;
-        let NextFile { path, file } = create(folder, left.next).map_err(refused)?;
-        let end = write_head(&file, &log, left.next).map_err(refused)?;
+        let mut next = left.next;
+        let NextFile { path, file } = loop {
+            match create(folder, next) {
+                // What could not be set aside.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => next += 1,
+                created => break created.map_err(refused)?,
+            }
+        };
+        let end = write_head(&file, &log, next).map_err(refused)?;
         Ok(Self {
             folder: folder.to_owned(),
             log,
@@ -284,8 +127,8 @@ impl Journal {
             segment_bytes,
             roll_at: segment_bytes,
             spare: None,
-            next: left.next,
-            applied: left.next - 1,
+            next,
+            applied: next - 1,
             full: VecDeque::new(),
             buffer: Vec::new(),
             is_finished: false,
@@ -347,6 +190,11 @@ impl Journal {
         }
     }
 
+    /// The number of the last record that is in the database.
+    pub(super) fn last_applied(&self) -> u64 {
+        self.applied
+    }
+
     /// Notes that the database has the records up to the one with this number; returns the files that
     /// hold no others, and that nobody needs any more.
     pub(super) fn applied(&mut self, number: u64) -> Vec<PathBuf> {
@@ -385,11 +233,10 @@ impl Journal {
     }
 }
 
-/// Makes an empty file for records with the number `name` and greater ones.
+/// Makes an empty file for records with the number `name` and greater ones. What is there already stays.
 pub(super) fn create(folder: &Path, name: u64) -> io::Result<NextFile> {
     let path = path_of(folder, name);
-    let file =
-        File::options().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(&path)?;
+    let file = File::options().write(true).create_new(true).mode(PRIVATE_FILE).open(&path)?;
     Ok(NextFile { path, file })
 }
 

@@ -7,10 +7,11 @@
 //!
 //! Numbers are little-endian; checksums are CRC-32.
 
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
-use super::JournalError;
+use super::aside::Problem;
 use crate::meterlog::entry::Record;
 
 const MAGIC: &[u8; 14] = b"uncia journal\n";
@@ -57,59 +58,130 @@ pub(super) fn encode(record: &Record, number: u64, buffer: &mut Vec<u8>) -> io::
 /// What a file holds.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Segment {
-    /// The number of the first record that was to be written to it; none if it ends within its head.
+    /// The number of the first record that was to be written to it; none if it has no head.
     pub first: Option<u64>,
+    /// Those that can be read, in order.
     pub records: Vec<(u64, Record)>,
+    /// The number after those of all whole records before any damage; 0 without a head.
+    pub end: u64,
     /// Bytes at its end that are no whole record: what a process that was killed was writing.
     pub torn: usize,
+    /// Why there may be records in it that were not read.
+    pub problem: Option<Problem>,
+    length: usize,
 }
 
-/// Reads a file.
-pub(super) fn decode(path: &Path, log: &LogId, bytes: &[u8]) -> Result<Segment, JournalError> {
-    let begun = MAGIC.starts_with(&bytes[..bytes.len().min(MAGIC.len())]);
-    if bytes.len() < HEAD_BYTES && begun || is_blank(bytes) {
-        return Ok(Segment { torn: bytes.len(), ..Segment::default() });
+impl Segment {
+    fn refused(problem: Problem) -> Self {
+        Self { problem: Some(problem), ..Self::default() }
+    }
+
+    /// A number that is greater than those of all records that may be in the file.
+    pub(super) fn bound(&self) -> u64 {
+        let damaged = matches!(self.problem, Some(Problem::Damaged { .. }));
+        let most = if damaged { self.length / RECORD_HEAD_BYTES } else { 0 };
+        self.end.max(self.first.unwrap_or_default().saturating_add(most as u64))
+    }
+
+    /// It ends where a file does that was cut off, and not where a crash has stopped it.
+    pub(super) fn cut_off(&self) -> Problem {
+        Problem::Damaged { at: self.length - self.torn }
+    }
+}
+
+/// Reads what is at `path`.
+///
+/// # Errors
+///
+/// It cannot be read now, and maybe another time.
+pub(super) fn read(path: &Path, log: &LogId) -> io::Result<Segment> {
+    match read_file(path, log) {
+        Err(error) if is_lasting(&error) => {
+            Ok(Segment::refused(Problem::Unreadable(error.to_string())))
+        }
+        read => read,
+    }
+}
+
+/// Whether reading fails for what the file is, and not for what the machine lacks at the moment.
+fn is_lasting(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | PermissionDenied)
+        || matches!(error.raw_os_error(), Some(libc::EIO | libc::ELOOP | libc::EISDIR))
+}
+
+fn read_file(path: &Path, log: &LogId) -> io::Result<Segment> {
+    // A pipe would never end.
+    if !fs::metadata(path)?.is_file() {
+        return Ok(Segment::refused(Problem::NotAFile));
+    }
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    // Whatever it is, it may be large.
+    file.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut bytes)?;
+    if bytes.len() == HEAD_BYTES
+        && !is_blank(&bytes)
+        && let Err(problem) = read_head(log, &bytes)
+    {
+        return Ok(Segment::refused(problem));
+    }
+    file.read_to_end(&mut bytes)?;
+    Ok(decode(log, &bytes))
+}
+
+/// Takes a file's bytes apart.
+fn decode(log: &LogId, bytes: &[u8]) -> Segment {
+    let length = bytes.len();
+    let begun = MAGIC.starts_with(&bytes[..length.min(MAGIC.len())]);
+    if length < HEAD_BYTES && begun || is_blank(bytes) {
+        return Segment { torn: length, length, ..Segment::default() };
     }
     let Some((head, mut rest)) = bytes.split_at_checked(HEAD_BYTES) else {
-        return Err(JournalError::Foreign(path.to_owned()));
+        return Segment::refused(Problem::Foreign);
     };
-    let first = read_head(path, log, head)?;
-    let mut segment = Segment { first: Some(first), ..Segment::default() };
-    let mut next = first;
+    let first = match read_head(log, head) {
+        Ok(first) => first,
+        Err(problem) => return Segment::refused(problem),
+    };
+    let mut segment = Segment { first: Some(first), end: first, length, ..Segment::default() };
     while !rest.is_empty() {
+        let next = segment.end;
         match read_record(rest) {
             Some((number, text, after)) if number == next => {
-                let record = serde_json::from_slice(text).map_err(|error| {
-                    JournalError::Record { path: path.to_owned(), number, error: error.to_string() }
-                })?;
-                segment.records.push((number, record));
+                match serde_json::from_slice(text) {
+                    Ok(record) => segment.records.push((number, record)),
+                    Err(error) => {
+                        let problem = || Problem::Record { number, error: error.to_string() };
+                        segment.problem.get_or_insert_with(problem);
+                    }
+                }
                 rest = after;
-                next += 1;
+                segment.end += 1;
             }
             _ if !is_torn(rest, next) || is_followed_by_another(rest, next) => {
-                let at = bytes.len() - rest.len();
-                return Err(JournalError::Damaged { path: path.to_owned(), at });
+                segment.problem = Some(Problem::Damaged { at: length - rest.len() });
+                return segment;
             }
             _ => break,
         }
     }
     segment.torn = rest.len();
-    Ok(segment)
+    segment
 }
 
-fn read_head(path: &Path, log: &LogId, head: &[u8]) -> Result<u64, JournalError> {
-    let foreign = || JournalError::Foreign(path.to_owned());
+fn read_head(log: &LogId, head: &[u8]) -> Result<u64, Problem> {
+    let foreign = || Problem::Foreign;
     let head = head.strip_prefix(MAGIC).ok_or_else(foreign)?;
     let (format, rest) = head.split_first_chunk().ok_or_else(foreign)?;
     let format = u16::from_le_bytes(*format);
     if format != FORMAT {
-        return Err(JournalError::Format { path: path.to_owned(), found: format, known: FORMAT });
+        return Err(Problem::Format { found: format, known: FORMAT });
     }
     let (of, rest) = rest.split_first_chunk::<16>().ok_or_else(foreign)?;
     let (first, _) = rest.split_first_chunk().ok_or_else(foreign)?;
     let first = u64::from_le_bytes(*first);
     if self::head(of, first)[MAGIC.len()..] != *head {
-        return Err(JournalError::Damaged { path: path.to_owned(), at: 0 });
+        return Err(Problem::Damaged { at: 0 });
     }
     if of != log {
         return Err(foreign());
@@ -194,15 +266,16 @@ mod tests {
         (bytes, starts)
     }
 
-    fn read(bytes: &[u8]) -> Result<Segment, JournalError> {
-        decode(Path::new("x.records"), &LOG, bytes)
+    fn read(bytes: &[u8]) -> Segment {
+        decode(&LOG, bytes)
     }
 
     #[test]
     fn wherever_a_kill_cuts_it_off_what_is_whole_is_read() {
         let (bytes, starts) = file();
         for length in 0..=bytes.len() {
-            let segment = read(&bytes[..length]).unwrap();
+            let segment = read(&bytes[..length]);
+            assert_eq!(segment.problem, None);
             let ends = starts[1..].iter().copied().chain([bytes.len()]);
             let whole = ends.filter(|end| *end <= length).count();
             assert_eq!(segment.records.len(), whole, "{length}");
@@ -225,8 +298,8 @@ mod tests {
             bytes.extend(crc32fast::hash(&summed).to_le_bytes());
             bytes.extend(summed);
         }
-        let segment = read(&bytes).unwrap();
-        assert_eq!(segment.torn, 0);
+        let segment = read(&bytes);
+        assert_eq!((segment.torn, &segment.problem), (0, &None));
         assert!(segment.records.iter().map(|(_, record)| record).eq(&records));
     }
 
@@ -245,10 +318,51 @@ mod tests {
             (vec![0, 0, 0, 1, 0, 0, 0, 0, 0], bytes.len()),
         ] {
             let damaged = [&bytes[..], &end].concat();
-            let Err(error) = read(&damaged) else { panic!("{end:?} is taken for a record") };
-            assert_eq!(error, JournalError::Damaged { path: "x.records".into(), at });
+            let segment = read(&damaged);
+            assert_eq!(segment.problem, Some(Problem::Damaged { at }), "{end:?}");
+            // What is before it is read, and whatever may be behind it has lower numbers.
+            assert_eq!((segment.records.len(), segment.end), (3, 8));
+            assert!(segment.bound() >= 8);
         }
-        let error = read(&no_json).unwrap_err();
-        assert_eq!(error, JournalError::Damaged { path: "x.records".into(), at: last });
+        let segment = read(&no_json);
+        assert_eq!(segment.problem, Some(Problem::Damaged { at: last }));
+        assert_eq!(segment.records.len(), 2);
+    }
+
+    #[test]
+    fn a_record_of_another_version_costs_no_other() {
+        let (mut bytes, starts) = file();
+        let unknown = br#"{"Unheard":[]}"#;
+        let summed = [&6_u64.to_le_bytes()[..], unknown].concat();
+        let record = [
+            &(unknown.len() as u32).to_le_bytes()[..],
+            &crc32fast::hash(&summed).to_le_bytes(),
+            &summed,
+        ];
+        bytes.splice(starts[1]..starts[2], record.concat());
+        let segment = read(&bytes);
+        let Some(Problem::Record { number, .. }) = segment.problem else {
+            panic!("{:?}", segment.problem)
+        };
+        assert_eq!(number, 6);
+        let numbers: Vec<_> = segment.records.iter().map(|(number, _)| *number).collect();
+        assert_eq!((numbers, segment.end), (vec![5, 7], 8));
+    }
+
+    #[test]
+    fn of_what_is_no_file_of_the_journal_nothing_more_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large.records");
+        let file = File::create(&path).unwrap();
+        io::Write::write_all(&mut &file, &[b'x'; HEAD_BYTES]).unwrap();
+        // More than there is memory.
+        file.set_len(1 << 42).unwrap();
+        assert_eq!(read_file(&path, &LOG).unwrap().problem, Some(Problem::Foreign));
+        let pipe = folder.path().join("pipe.records");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(super::read(&pipe, &LOG).unwrap().problem, Some(Problem::NotAFile));
+        let gone = folder.path().join("gone.records");
+        let problem = super::read(&gone, &LOG).unwrap().problem;
+        assert!(matches!(problem, Some(Problem::Unreadable(_))), "{problem:?}");
     }
 }

@@ -196,10 +196,10 @@ fn killed_processes_keep_their_word() {
 }
 
 /// A small file system of its own.
-struct SmallDisk(tempfile::TempDir);
+pub(super) struct SmallDisk(pub tempfile::TempDir);
 
 impl SmallDisk {
-    fn mount() -> Option<Self> {
+    pub(super) fn mount() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let flags = nix::mount::MsFlags::empty();
         let (kind, size) = (Some("tmpfs"), Some("size=2m"));

@@ -1,5 +1,7 @@
 //! The log against real files, a real disk that is full, and real kills.
 
+mod aside;
+mod damage;
 mod earlier;
 mod events;
 mod instances;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -96,8 +96,16 @@ pub(in crate::sandbox) struct RuntimePool {
     asked: Mutex<HashMap<Kind, HashSet<String>>>,
     /// Held by who makes more: one at a time.
     making: tokio::sync::Mutex<()>,
-    /// Whether the lack of memory has been reported.
-    warned: AtomicBool,
+    /// Why there are fewer than asked for, a sentence each.
+    shortage: Mutex<Shortage>,
+}
+
+#[derive(Default)]
+struct Shortage {
+    /// Memory does not allow them: as long as the platform runs, since it may be so again.
+    memory: Option<String>,
+    /// The last one did not start.
+    start: Option<String>,
 }
 
 impl RuntimePool {
@@ -107,7 +115,7 @@ impl RuntimePool {
             kinds: Mutex::default(),
             asked: Mutex::default(),
             making: tokio::sync::Mutex::default(),
-            warned: AtomicBool::new(false),
+            shortage: Mutex::default(),
         }
     }
 
@@ -193,15 +201,35 @@ impl RuntimePool {
         if kept(&kinds) + kind.bytes() <= most {
             return (true, ended);
         }
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "the pool of {} started runtimes is larger than memory allows: {} are kept, and \
-                 other starts are fresh",
-                self.most,
-                kinds.iter().map(|(_, waiting)| waiting.len()).sum::<usize>()
+        let mut shortage = lock(&self.shortage);
+        if shortage.memory.is_none() {
+            let kept = kinds.iter().map(|(_, waiting)| waiting.len()).sum::<usize>();
+            let sentence = format!(
+                "The pool of {} started runtimes of each kind (pool) is larger than memory allows: {kept} were kept \
+                 when one in {MEMORY_PARTS} parts of what was available was used up, and other starts are fresh.",
+                self.most
             );
+            tracing::warn!("{sentence}");
+            shortage.memory = Some(sentence);
         }
         (false, ended)
+    }
+
+    /// Notes whether the last one has started.
+    fn note_start(&self, failure: Option<&StartError>) {
+        let sentence = failure.map(|error| {
+            format!("No runtime can be started ahead, and starts are fresh: {error}.")
+        });
+        if let Some(sentence) = &sentence {
+            tracing::warn!("{sentence}");
+        }
+        lock(&self.shortage).start = sentence;
+    }
+
+    /// Why there are fewer than asked for, a sentence each.
+    pub(in crate::sandbox) fn refusals(&self) -> Vec<String> {
+        let shortage = lock(&self.shortage);
+        shortage.memory.iter().chain(&shortage.start).cloned().collect()
     }
 
     fn kinds(&self) -> MutexGuard<'_, Vec<(Kind, VecDeque<StartedRuntime>)>> {
@@ -277,12 +305,12 @@ impl StartKind for FromPool {
                     return;
                 }
                 match host.start_waiting(spec).await {
-                    Ok(started) => host.started.keep(&kind, started),
-                    Err(_) if host.closed.load(Ordering::SeqCst) => return,
-                    // Starts are fresh then.
-                    Err(error) => {
-                        return tracing::warn!("no runtime can be started ahead: {error}");
+                    Ok(started) => {
+                        host.started.note_start(None);
+                        host.started.keep(&kind, started);
                     }
+                    Err(_) if host.closed.load(Ordering::SeqCst) => return,
+                    Err(error) => return host.started.note_start(Some(&error)),
                 }
             }
         })
@@ -297,6 +325,7 @@ impl Host {
         self.function_zygotes.forget(function);
         self.shared_states.forget(function);
         self.checkpoints.forget(function);
+        self.unusable_byte_code.forget(function);
     }
 
     /// Starts a runtime for any function whose instances have this one's limits.
@@ -390,9 +419,24 @@ mod tests {
         let (kind, bytes) = (kind(1), kind(1).bytes());
         let wants = |available| pool.wants(&kind, available).0;
         assert!(wants(None) && wants(Some(MEMORY_PARTS * bytes)));
-        assert!(!pool.warned.load(Ordering::Relaxed));
-        assert!(!wants(Some(MEMORY_PARTS * bytes - 1)));
-        assert!(pool.warned.load(Ordering::Relaxed));
+        assert!(pool.refusals().is_empty());
+        // However often it is asked for, it is one sentence, and the same.
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            assert!(!wants(Some(MEMORY_PARTS * bytes - 1)));
+            told.extend(pool.refusals());
+        }
+        assert_eq!(told.len(), 3);
+        assert!(
+            told.iter().all(|it| *it == told[0] && it.contains("The pool of 1000")),
+            "{told:?}"
+        );
+        let failure = StartError::Sandbox("no process".into());
+        pool.note_start(Some(&failure));
+        pool.note_start(Some(&failure));
+        assert!(pool.refusals()[1].contains("no process") && pool.refusals().len() == 2);
+        pool.note_start(None);
+        assert_eq!(pool.refusals().len(), 1);
         assert!(!RuntimePool::new(0).wants(&kind, None).0);
         assert!(available_memory().is_some());
     }

@@ -4,11 +4,11 @@
 //! zygote ends it is started again. No start waits for one to come up, which takes longer than executing
 //! a program: a start that cannot have a copy at once executes its program, and is cold.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
@@ -81,8 +81,10 @@ pub(in crate::sandbox) struct Zygote {
     output: OwnedFd,
     /// Whether it has made a copy.
     works: AtomicBool,
-    /// Whether it could not, though it answers.
-    refuses: AtomicBool,
+    /// Why it could not, though it answers.
+    refusal: OnceLock<String>,
+    /// Whether its end has been noted.
+    is_told: AtomicBool,
 }
 
 impl Zygote {
@@ -99,14 +101,14 @@ impl Zygote {
     /// takes.
     pub(in crate::sandbox) fn refuse(&self, reason: &dyn std::fmt::Display) {
         // If it has ended, what it printed says more.
-        if !self.works() && !self.has_ended() && !self.refuses.swap(true, Ordering::Relaxed) {
+        if !self.works() && !self.has_ended() && self.refusal.set(reason.to_string()).is_ok() {
             tracing::warn!("the zygote makes no copies: {reason}");
         }
     }
 
     /// Whether it makes copies.
     pub(super) fn is_usable(&self) -> bool {
-        self.works() && !self.has_ended() && !self.refuses.load(Ordering::Relaxed)
+        self.works() && !self.has_ended() && self.refusal.get().is_none()
     }
 
     /// Asks it to end, and ends it if it does not. Blocks until it has ended.
@@ -155,7 +157,11 @@ fn is_ready(descriptor: &OwnedFd) -> bool {
 
 /// The zygotes of a host.
 #[derive(Default)]
-pub(in crate::sandbox) struct Zygotes(tokio::sync::Mutex<HashMap<Runtime, State>>);
+pub(in crate::sandbox) struct Zygotes {
+    states: tokio::sync::Mutex<HashMap<Runtime, State>>,
+    /// What became of the last one of each runtime that is gone, or never was: a sentence.
+    complaints: Mutex<BTreeMap<&'static str, String>>,
+}
 
 enum State {
     Started(Arc<Zygote>),
@@ -169,7 +175,7 @@ impl Zygotes {
         if !can_be_copy(host, spec) {
             return None;
         }
-        match self.0.lock().await.get(&spec.runtime)? {
+        match self.states.lock().await.get(&spec.runtime)? {
             State::Started(zygote) if zygote.works() && !zygote.has_ended() => Some(zygote.clone()),
             State::Started(_) | State::Unusable(_) => None,
         }
@@ -181,16 +187,16 @@ impl Zygotes {
         if !can_be_copy(host, spec) {
             return None;
         }
-        let mut zygotes = self.0.lock().await;
+        let mut zygotes = self.states.lock().await;
         match zygotes.get(&spec.runtime) {
-            Some(State::Started(zygote)) if zygote.refuses.load(Ordering::Relaxed) => {
+            Some(State::Started(zygote)) if zygote.refusal.get().is_some() => {
+                self.look_at(spec.runtime, zygote);
                 zygotes.insert(spec.runtime, State::Unusable(Instant::now()));
                 return None;
             }
             Some(State::Started(zygote)) if !zygote.has_ended() => return Some(zygote.clone()),
             Some(State::Started(zygote)) => {
-                let complaint = zygote.complaint();
-                tracing::warn!("the zygote of {:?} has ended: {complaint}", spec.runtime);
+                self.look_at(spec.runtime, zygote);
                 if !zygote.works() {
                     zygotes.insert(spec.runtime, State::Unusable(Instant::now()));
                     return None;
@@ -206,15 +212,62 @@ impl Zygotes {
                 Some(zygote)
             }
             Err(error) => {
-                tracing::warn!("there is no zygote of {:?}: {error}", spec.runtime);
+                let sentence = format!(
+                    "There is no zygote of {}, and functions start as prepared until there is one: {error}.",
+                    spec.runtime.name()
+                );
+                self.complain(spec.runtime, sentence);
                 None
             }
         }
     }
 
+    /// Notes if it has ended, or makes no copies.
+    fn look_at(&self, runtime: Runtime, zygote: &Zygote) {
+        let name = runtime.name();
+        if let Some(reason) = zygote.refusal.get() {
+            if !zygote.is_told.swap(true, Ordering::Relaxed) {
+                self.complain(runtime, format!(
+                    "The zygote of {name} makes no copies, and functions start as prepared instead: {reason}."
+                ));
+            }
+        } else if zygote.has_ended() && !zygote.is_told.swap(true, Ordering::Relaxed) {
+            let (when, complaint) = (
+                if zygote.works() { "by itself" } else { "before it had made a copy" },
+                zygote.complaint(),
+            );
+            self.complain(runtime, format!(
+                "The zygote of {name} has ended {when}, and functions start as prepared until another makes copies: \
+                 {complaint}."
+            ));
+        }
+    }
+
+    fn complain(&self, runtime: Runtime, sentence: String) {
+        tracing::warn!("{sentence}");
+        self.complaints().insert(runtime.name(), sentence);
+    }
+
+    fn complaints(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What became of zygotes that are gone, or never were: a sentence for each runtime at most.
+    pub(in crate::sandbox) fn refusals(&self) -> Vec<String> {
+        // While it is held one is being started, and what has ended is noted.
+        if let Ok(states) = self.states.try_lock() {
+            for (runtime, state) in &*states {
+                if let State::Started(zygote) = state {
+                    self.look_at(*runtime, zygote);
+                }
+            }
+        }
+        self.complaints().values().cloned().collect()
+    }
+
     /// Ends all, once the host is closed. Blocks until they have ended.
     pub(in crate::sandbox) fn clear(&self) {
-        for (_, zygote) in self.0.blocking_lock().drain() {
+        for (_, zygote) in self.states.blocking_lock().drain() {
             // Nothing is started any more that could have another reference.
             if let State::Started(zygote) = zygote
                 && let Some(zygote) = Arc::into_inner(zygote)
@@ -279,7 +332,8 @@ pub(super) async fn launch(
         socket,
         output,
         works: AtomicBool::new(false),
-        refuses: AtomicBool::new(false),
+        refusal: OnceLock::new(),
+        is_told: AtomicBool::new(false),
     })
 }
 

@@ -46,10 +46,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum Initialized {
     /// It asks for the first event. `began`: when its client's first line ran, if it
-    /// says, by the monotonic clock in ns.
+    /// says, by the monotonic clock in ns. `unusable_byte_code`: how many files of the platform's byte code
+    /// it could not use.
     Ready {
         at: Moment,
         began: Option<i64>,
+        unusable_byte_code: u32,
     },
     Failed {
         error_type: Option<String>,

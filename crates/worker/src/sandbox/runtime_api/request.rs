@@ -264,7 +264,11 @@ impl RuntimeApi {
                 let at = Moment::now();
                 self.telemetry.runtime_initialized(at, &Status::SUCCESS);
                 // Nobody listens if the start was given up.
-                let _ = initialized.send(Initialized::Ready { at, began: head.began });
+                let _ = initialized.send(Initialized::Ready {
+                    at,
+                    began: head.began,
+                    unusable_byte_code: head.unusable_byte_code,
+                });
             }
         }
         self.parked.notify_one();

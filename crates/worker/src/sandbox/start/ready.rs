@@ -181,7 +181,10 @@ impl Host {
             }
         };
         match outcome {
-            Ok(Initialized::Ready { at, began }) => {
+            Ok(Initialized::Ready { at, began, unusable_byte_code }) => {
+                if unusable_byte_code > 0 {
+                    self.unusable_byte_code.note(&spec.function, unusable_byte_code);
+                }
                 let at = executed.at(at.monotonic());
                 // On a busy machine the runtime may ask before it is known that it runs.
                 let executed = if at.since(executed) < 0 { at } else { executed };

@@ -1,4 +1,4 @@
-"""``precedence``: what uses all the CPU it may lets others go first, and the platform goes first."""
+"""``precedence``: what uses all the CPU it may lets others go first; so does all for the platform."""
 
 import os
 import threading
@@ -84,7 +84,9 @@ def test_the_platform_goes_first_while_invocations_run_and_what_it_starts_does_n
     serve: Serve,
 ) -> None:
     platform = serve()
-    platform.create("policy", "import os\ndef handler(e, c):\n    return os.sched_getscheduler(0)\n")
+    platform.create(
+        "policy", "import os\ndef handler(e, c):\n    return os.sched_getscheduler(0)\n"
+    )
     platform.create("f", SOURCE)
     assert policy(platform) == os.SCHED_OTHER
     with busy(platform, "f", works=False):

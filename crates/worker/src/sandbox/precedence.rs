@@ -159,7 +159,8 @@ impl Functions {
             stays
         });
         for (function, one) in uses {
-            if one.may_ns > 0 && one.is_at_least(BUSY_PERCENT) && !self.busy.contains_key(function) {
+            if one.may_ns > 0 && one.is_at_least(BUSY_PERCENT) && !self.busy.contains_key(function)
+            {
                 self.busy.insert(function.clone(), Seen { at: now, yields: false });
             }
         }

@@ -1,4 +1,4 @@
-"""``precedence``: what uses all the CPU it may lets others go first; so does all for the platform."""
+"""``precedence``: what uses all the CPU it may yields, and the thread that answers goes first."""
 
 import os
 import threading

@@ -17,7 +17,7 @@ const BATCH_EVENTS: usize = 256;
 
 /// Rows, which nobody waits for, are collected for so long: one transaction costs as much as a few
 /// of them.
-const COLLECT: Duration = Duration::from_millis(20);
+const COLLECT: Duration = Duration::from_millis(250);
 /// The thread looks for rows this long after the last before it has to be woken for them, so that
 /// what a request costs is not a thread's wake-up.
 const LINGER: Duration = Duration::from_secs(1);

@@ -56,6 +56,18 @@ pub fn set_ordinary() -> io::Result<()> {
     set_scheduler(0, Class::Ordinary)
 }
 
+/// Whether a thread, by its number in the kernel, has the policy that threads have unless somebody gives
+/// them another; false, too, if there is none.
+#[must_use]
+pub fn is_ordinary(thread: i32) -> bool {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the call has no pointers, and a number that is none's is an error.
+    return unsafe { libc::sched_getscheduler(thread) } & !libc::SCHED_RESET_ON_FORK
+        == libc::SCHED_OTHER;
+    #[cfg(not(target_os = "linux"))]
+    return thread != 0;
+}
+
 /// The scheduler's classes.
 enum Class {
     Ordinary,
@@ -124,9 +136,11 @@ mod tests {
             let number = unsafe { libc::gettid() };
             match set_realtime_of(number, 1) {
                 Ok(()) => {
+                    assert!(!is_ordinary(number));
                     assert_eq!(class(), libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK);
                     assert_eq!(std::thread::spawn(class).join().unwrap(), libc::SCHED_OTHER);
                     set_ordinary_of(number).unwrap();
+                    assert!(is_ordinary(number));
                 }
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
             }
@@ -134,6 +148,7 @@ mod tests {
         .join()
         .unwrap();
         assert!(set_realtime_of(i32::MAX, 1).is_err());
+        assert!(!is_ordinary(i32::MAX));
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //! it may, a request would wait for the worker's thread and for its own instance, each time.
 //!
 //! The worker's thread goes first, as long as it takes little. Of functions those go first that do not use
-//! all they may: they take it in short pieces, which delay the others by little, and are ordinary again
-//! once they do. A function that gets less than half of what it may use is ordinary, too, so that what goes
-//! first takes no more from it than the kernel would give away.
+//! all they may: they take it in short pieces, which delay the others by little. The others yield, as long
+//! as there is enough for all, or they use as much as their equal part of what there is. One that gets less
+//! than half of what it may use yields no more, and not again for a while: then the kernel divides.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,9 +30,15 @@ const BUSY_PERCENT: u64 = 80;
 /// A function that yields does so no more when it uses less.
 const LEAST_PERCENT: u64 = 50;
 
+/// There is not enough for all while this much of the CPUs is used, in percent.
+const SCARCE_PERCENT: u64 = 80;
+
 /// A function is what it was for so long without being seen: an instance that is ended for its lasting
 /// too long is often followed by another.
-const REMEMBERED: Duration = Duration::from_secs(10);
+const REMEMBERED: Duration = Duration::from_secs(2);
+
+/// A function that got too little does not yield for so long.
+const SPARED: Duration = Duration::from_secs(10);
 
 /// The worker's thread goes first while it uses at most so many percent of a CPU, and until it uses more
 /// than twice that: who waits for a CPU on which it runs is not let on elsewhere at once.
@@ -57,7 +63,7 @@ impl Precedence {
             cpus: u64::try_from(priority::allowed_cpus().len()).unwrap_or(u64::MAX).max(1),
             instances: HashMap::new(),
             functions: Functions::default(),
-            worker: WorkerThread { number: thread, used: None, is_first: false },
+            worker: WorkerThread::new(thread),
             looked: Instant::now(),
         }
     }
@@ -69,23 +75,31 @@ impl Precedence {
             return;
         }
         self.looked = now;
-        self.worker.look(elapsed);
+        // On a CPU alone, what goes before all others goes before whoever looks, too.
+        if self.cpus > 1 {
+            self.worker.look(elapsed);
+        }
         let uses = self.uses(running, elapsed);
-        for (function, yields) in self.functions.advance(now, &uses, |it| self.shares.parts(it)) {
+        let all_ns = self.cpus.saturating_mul(nanoseconds(elapsed));
+        let parts = |function: &str| self.shares.parts(function);
+        for (function, yields) in self.functions.advance(now, &uses, all_ns, parts) {
             self.shares.set_yields(&function, yields);
         }
     }
 
-    /// Nothing runs for now.
+    /// Nothing runs for now, or nobody will look again: all is as the kernel has it.
     pub(super) fn rest(&mut self) {
         self.worker.set_first(false);
         self.worker.used = None;
         self.instances.clear();
+        for function in self.functions.clear() {
+            self.shares.set_yields(&function, false);
+        }
     }
 
     /// What each function's instances have used since the last look, and what they could have.
     fn uses(&mut self, running: &[Arc<Meter>], elapsed: Duration) -> HashMap<Arc<str>, Use> {
-        let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        let elapsed_ns = nanoseconds(elapsed);
         let before = std::mem::take(&mut self.instances);
         let mut uses: HashMap<Arc<str>, Use> = HashMap::new();
         for meter in running {
@@ -121,10 +135,16 @@ impl Use {
     }
 }
 
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Which functions use all they may, and which of them yield.
 #[derive(Default)]
 struct Functions {
     busy: HashMap<Arc<str>, Seen>,
+    /// Those that got too little when they last yielded, and until when they do not.
+    spared: HashMap<Arc<str>, Instant>,
 }
 
 struct Seen {
@@ -135,23 +155,38 @@ struct Seen {
 impl Functions {
     /// Goes on to the next look; returns those that yield from now on, and those that do so no more.
     ///
-    /// `parts`: how many groups a function has, each of which counts as much as any other among those that
-    /// yield. Where that would give one busy function more than another, none yields.
+    /// `all_ns`: what all could use together. `parts`: how many groups a function has, each of which counts as
+    /// much as any other among those that yield. Where that would give one busy function more than another,
+    /// none yields.
     fn advance(
         &mut self,
         now: Instant,
         uses: &HashMap<Arc<str>, Use>,
+        all_ns: u64,
         parts: impl Fn(&str) -> usize,
     ) -> Vec<(Arc<str>, bool)> {
         let mut changes = Vec::new();
+        self.spared.retain(|_, until| *until > now);
+        let used_ns = uses.values().map(|it| it.used_ns).fold(0, u64::saturating_add);
+        let is_scarce = Use { used_ns, may_ns: all_ns }.is_at_least(SCARCE_PERCENT);
+        let equal_ns = all_ns / u64::try_from(uses.len()).unwrap_or(u64::MAX).max(1);
+        // With enough for all, whoever yields loses nothing; else nobody does who has less than others.
+        let may_yield = |one: &Use| {
+            !is_scarce || Use { used_ns: one.used_ns, may_ns: equal_ns }.is_at_least(BUSY_PERCENT)
+        };
         self.busy.retain(|function, seen| {
             let stays = match uses.get(function) {
                 Some(one) if one.is_at_least(LEAST_PERCENT) => {
                     seen.at = now;
-                    true
+                    may_yield(one)
                 }
-                Some(_) => false,
-                None => now.saturating_duration_since(seen.at) < REMEMBERED,
+                Some(_) => {
+                    if seen.yields && is_scarce {
+                        self.spared.insert(function.clone(), now + SPARED);
+                    }
+                    false
+                }
+                None => !is_scarce && now.saturating_duration_since(seen.at) < REMEMBERED,
             };
             if !stays && seen.yields {
                 changes.push((function.clone(), false));
@@ -159,8 +194,9 @@ impl Functions {
             stays
         });
         for (function, one) in uses {
-            if one.may_ns > 0 && one.is_at_least(BUSY_PERCENT) && !self.busy.contains_key(function)
-            {
+            let is_busy = one.may_ns > 0 && one.is_at_least(BUSY_PERCENT) && may_yield(one);
+            let is_new = !self.busy.contains_key(function) && !self.spared.contains_key(function);
+            if is_busy && is_new {
                 self.busy.insert(function.clone(), Seen { at: now, yields: false });
             }
         }
@@ -173,6 +209,12 @@ impl Functions {
         }
         changes
     }
+
+    /// Forgets all; returns those that yield.
+    fn clear(&mut self) -> Vec<Arc<str>> {
+        let busy = std::mem::take(&mut self.busy).into_iter();
+        busy.filter(|(_, seen)| seen.yields).map(|(function, _)| function).collect()
+    }
 }
 
 /// The thread that reads requests and answers them.
@@ -181,9 +223,16 @@ struct WorkerThread {
     /// Its CPU time at the last look.
     used: Option<Duration>,
     is_first: bool,
+    /// Whether somebody else has given it its place already.
+    is_placed: bool,
 }
 
 impl WorkerThread {
+    fn new(number: i32) -> Self {
+        let is_placed = !thread::is_ordinary(number);
+        Self { number, used: None, is_first: false, is_placed }
+    }
+
     fn look(&mut self, elapsed: Duration) {
         let now = self.cpu_time().ok();
         let used = now.zip(self.used).map(|(now, before)| now.saturating_sub(before));
@@ -200,7 +249,7 @@ impl WorkerThread {
     }
 
     fn set_first(&mut self, first: bool) {
-        if first == self.is_first {
+        if first == self.is_first || self.is_placed {
             return;
         }
         // Refused without the right to: it is as quick as any. What it starts is ordinary.
@@ -223,10 +272,13 @@ fn goes_first(is_first: bool, used: Duration, elapsed: Duration) -> bool {
 mod tests {
     use super::*;
 
+    /// Of two CPUs, in a look.
+    const BOTH_NS: u64 = 200;
     const ALL: Use = Use { used_ns: 100, may_ns: 100 };
     const LITTLE: Use = Use { used_ns: 10, may_ns: 100 };
     const HALF: Use = Use { used_ns: 50, may_ns: 100 };
     const NOTHING: Use = Use { used_ns: 0, may_ns: 0 };
+    const SMALL: Use = Use { used_ns: 7, may_ns: 7 };
 
     fn uses(of: &[(&str, Use)]) -> HashMap<Arc<str>, Use> {
         of.iter().map(|(name, one)| (Arc::from(*name), *one)).collect()
@@ -239,7 +291,7 @@ mod tests {
         parts: usize,
     ) -> Vec<(String, bool)> {
         let mut changes: Vec<_> = functions
-            .advance(at, &uses(of), |_| parts)
+            .advance(at, &uses(of), BOTH_NS, |_| parts)
             .into_iter()
             .map(|(name, yields)| (name.to_string(), yields))
             .collect();
@@ -256,10 +308,13 @@ mod tests {
         assert!(changes(&mut functions, now, &[("a", HALF)], 1).is_empty(), "it goes on");
         assert_eq!(changes(&mut functions, now, &[("a", LITTLE)], 1), change(false));
         assert!(changes(&mut functions, now, &[("a", NOTHING)], 1).is_empty());
+        assert_eq!(changes(&mut functions, now, &[("a", ALL)], 1), change(true));
+        assert_eq!(functions.clear(), [Arc::from("a")]);
+        assert!(functions.clear().is_empty());
     }
 
     #[test]
-    fn who_comes_back_is_what_it_was_for_a_while() {
+    fn who_comes_back_is_what_it_was_for_a_moment() {
         let (mut functions, now) = (Functions::default(), Instant::now());
         changes(&mut functions, now, &[("a", ALL)], 1);
         let soon = now + REMEMBERED / 2;
@@ -280,6 +335,35 @@ mod tests {
     }
 
     #[test]
+    fn who_has_little_yields_only_while_there_is_enough_for_all() {
+        let (mut functions, now) = (Functions::default(), Instant::now());
+        let enough = [("small", SMALL), ("a", HALF)];
+        assert_eq!(changes(&mut functions, now, &enough, 1), [("small".to_owned(), true)]);
+        // These are not busy, as they might use more, and take all that there is.
+        let large = Use { used_ns: 96, may_ns: 170 };
+        let scarce = [("small", SMALL), ("a", large), ("b", large)];
+        assert_eq!(changes(&mut functions, now, &scarce, 1), [("small".to_owned(), false)]);
+        assert!(changes(&mut functions, now, &scarce, 1).is_empty());
+        assert_eq!(changes(&mut functions, now, &enough, 1), [("small".to_owned(), true)]);
+        // It got nothing, so it is left alone for a while.
+        let starved = Use { used_ns: 0, may_ns: 7 };
+        let scarce = [("small", starved), ("a", large), ("b", large)];
+        assert_eq!(changes(&mut functions, now, &scarce, 1), [("small".to_owned(), false)]);
+        assert!(changes(&mut functions, now, &enough, 1).is_empty());
+        let later = now + SPARED;
+        assert_eq!(changes(&mut functions, later, &enough, 1), [("small".to_owned(), true)]);
+    }
+
+    #[test]
+    fn a_start_is_not_kept_waiting_by_what_its_function_was() {
+        let (mut functions, now) = (Functions::default(), Instant::now());
+        changes(&mut functions, now, &[("a", ALL)], 1);
+        let large = Use { used_ns: 96, may_ns: 170 };
+        let others = [("b", large), ("c", large)];
+        assert_eq!(changes(&mut functions, now, &others, 1), [("a".to_owned(), false)]);
+    }
+
+    #[test]
     fn the_worker_goes_first_while_it_takes_little() {
         let elapsed = Duration::from_millis(100);
         for (was, used, is) in [
@@ -297,7 +381,7 @@ mod tests {
     #[test]
     fn a_threads_clock_is_its_own() {
         let number = nix::unistd::gettid().as_raw();
-        let mut worker = WorkerThread { number, used: None, is_first: false };
+        let mut worker = WorkerThread::new(number);
         let before = worker.cpu_time().unwrap();
         while worker.cpu_time().unwrap() < before + Duration::from_millis(20) {}
         std::thread::spawn(move || {

@@ -64,8 +64,7 @@ impl Adopted {
     /// Gives each group of a function an equal part. Blocks for the kernel.
     fn divide(&self, function: &Key) {
         let _dividing = lock(&self.dividing);
-        let yields = function.1.is_none() && lock(&self.yielding).contains(&function.0);
-        let (groups, yielded) = {
+        let (groups, yields, yielded) = {
             let mut by_function = lock(&self.by_function);
             let Some(siblings) = by_function.get_mut(function) else { return };
             siblings.is_due = false;
@@ -73,7 +72,10 @@ impl Adopted {
                 by_function.remove(function);
                 return;
             }
-            (siblings.groups.clone(), std::mem::replace(&mut siblings.yield_now, yields))
+            // Whoever changes this from here on has them divided again.
+            let yields = function.1.is_none() && lock(&self.yielding).contains(&function.0);
+            let yielded = std::mem::replace(&mut siblings.yield_now, yields);
+            (siblings.groups.clone(), yields, yielded)
         };
         let parts = u64::try_from(groups.len()).unwrap_or(u64::MAX);
         for group in groups.iter().filter_map(Weak::upgrade) {

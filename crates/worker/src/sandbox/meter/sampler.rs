@@ -135,6 +135,7 @@ impl Shared {
             self.asleep.store(false, Ordering::SeqCst);
             last_running = Instant::now();
         }
+        self.look(Precedence::rest);
     }
 
     /// Has each of those that serve lend what others use of theirs.

@@ -177,6 +177,14 @@ impl Counters {
         pread(self.cpu.as_ref()?, |text| self.parse_cpu(text))
     }
 
+    /// How CPU time of which so many ns were read just before is divided, with one access.
+    #[must_use]
+    pub fn cpu_divided(&self, total: i64) -> Option<Cpu> {
+        let Some(split) = &self.cpu_split else { return Some(Cpu { total, ..self.cpu()? }) };
+        let (user, system) = pread(split, sum_over_cpus)?;
+        Some(Cpu { total, user, system })
+    }
+
     /// CPU time in all, in ns, with one access.
     #[must_use]
     pub fn cpu_total(&self) -> Option<i64> {
@@ -311,6 +319,7 @@ mod tests {
         assert_eq!(counters.read_all(), readings);
         assert_eq!((counters.cpu(), counters.throttling()), (readings.cpu, readings.throttling));
         assert_eq!(counters.cpu_total(), Some(123_456_789));
+        assert_eq!(counters.cpu_divided(123_456_789), readings.cpu);
         let together = (Some(123_456_789), readings.throttling);
         assert_eq!(counters.cpu_total_and_throttling(), together);
         assert_eq!(counters.threads(), Some(3));
@@ -341,6 +350,7 @@ mod tests {
         assert_eq!((counters.cpu(), counters.throttling()), (readings.cpu, readings.throttling));
         let together = (Some(30_000), readings.throttling);
         assert_eq!(counters.cpu_total_and_throttling(), together);
+        assert_eq!(counters.cpu_divided(30_000), readings.cpu);
     }
 
     #[test]

@@ -32,18 +32,23 @@ impl Thread {
         Some(Self { stat: open("stat").ok()?, wchan: open("wchan").ok() })
     }
 
-    /// The CPU on which it runs or for which it waits; `None` if it sleeps or has ended.
+    /// Whether it sleeps for certain, with one access; one that does may go unnoticed where its place in
+    /// the kernel is not for everybody to know.
+    #[must_use]
+    pub fn sleeps(&self) -> bool {
+        self.wchan.as_ref().and_then(|wchan| pread(wchan, names_a_function)) == Some(true)
+    }
+
+    /// The CPU on which it runs or for which it waits, with one access; `None` if it sleeps or has ended.
     #[must_use]
     pub fn running_on(&self) -> Option<usize> {
-        self.look()?
+        pread(&self.stat, |text| Some(running_on(text)))?
     }
 
     /// `None` if it has ended; within, `None` if it sleeps.
     #[expect(clippy::option_option, reason = "one is taken apart at once by each caller")]
     fn look(&self) -> Option<Option<usize>> {
-        // "0": it runs or waits for a CPU, or its place is not for everybody to know.
-        let names_a_function = |text: &str| Some(!text.is_empty() && text != "0");
-        if self.wchan.as_ref().and_then(|wchan| pread(wchan, names_a_function)) == Some(true) {
+        if self.sleeps() {
             return Some(None);
         }
         pread(&self.stat, |text| Some(running_on(text)))
@@ -92,6 +97,13 @@ impl Counters {
         threads.list = list.as_deref().unwrap_or_default().lines().filter_map(open).collect();
         threads.count = count;
     }
+}
+
+/// Whether this is the function of the kernel in which a thread sleeps. "0": it runs or waits for a CPU, or
+/// its place is not for everybody to know.
+#[expect(clippy::unnecessary_wraps, reason = "it parses what is read")]
+fn names_a_function(wchan: &str) -> Option<bool> {
+    Some(!wchan.is_empty() && wchan != "0")
 }
 
 /// The CPU of a thread that runs, from its `stat`: the third field says whether it does, the 39th

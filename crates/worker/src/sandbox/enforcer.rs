@@ -28,13 +28,13 @@ const VISIT_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// Up to so many threads of a group are asked whether they run, at 3 us each; with more of them, every
 /// CPU is visited instead.
-pub(super) const MAX_ASKED: i64 = 64;
+const MAX_ASKED: i64 = 64;
 
 /// Finds the CPUs to visit, in the thread.
 type Find = Box<dyn FnOnce() -> Running + Send>;
 
-/// Who waits for a visit, and for what was found.
-type Visit = (Find, oneshot::Sender<Running>);
+/// Who waits for a visit.
+type Visit = (Find, oneshot::Sender<()>);
 
 /// What the thread has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -127,17 +127,13 @@ impl Enforcer {
         watched
     }
 
-    /// Brings the account of those threads of a group up to date that run now, and returns how many
-    /// they were, some 50 us later. `None` if the thread has no time for that: the account is then
-    /// as old as the last tick.
-    pub(super) async fn settle(
-        &self,
-        find: impl FnOnce() -> Running + Send + 'static,
-    ) -> Option<Running> {
+    /// Brings the account of those threads up to date that run on these CPUs now, some 50 us later. If the
+    /// thread has no time for that, the account is as old as the last tick.
+    pub(super) async fn settle(&self, find: impl FnOnce() -> Running + Send + 'static) {
         let (done, wait) = oneshot::channel();
         self.shared.queue().visits.push((Box::new(find), done));
         self.shared.wake();
-        tokio::time::timeout(VISIT_TIMEOUT, wait).await.ok()?.ok()
+        let _ = tokio::time::timeout(VISIT_TIMEOUT, wait).await;
     }
 
     pub(super) fn usage(&self) -> EnforcerUse {
@@ -184,10 +180,9 @@ impl Shared {
                 continue;
             }
             for (find, done) in visits.drain(..) {
-                let running = find();
-                priority::visit(&running.cpus);
+                priority::visit(&find().cpus);
                 // Whoever asked may have given up.
-                let _ = done.send(running);
+                let _ = done.send(());
             }
             for watched in due.drain(..) {
                 if watched.is_due(now) {

@@ -352,6 +352,7 @@ impl Instance {
             inner.api.telemetry().pause(false);
             return Err(io::Error::other(error));
         }
+        inner.meter.frozen();
         if let Some(watched) = &inner.watched {
             watched.pause();
         }

@@ -1,7 +1,8 @@
 //! What an invocation uses, measured from outside.
 //!
 //! Counters cost 0.5 us an access, so an invocation takes as few as give the same numbers: what cannot
-//! have changed is not read again, whatever the instance's number of threads.
+//! have changed is not read again, and threads are not asked whether they run. Where they may, the CPUs are
+//! visited instead.
 
 mod cores;
 mod counted;
@@ -15,31 +16,30 @@ mod source;
 mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::cgroup::{Cpu, Limits, Throttling};
-use super::enforcer;
+use super::cgroup::{Counters, Cpu, Limits, Throttling};
 use crate::instance::Usage;
 pub(super) use cores::{ByCpu, Reserved};
 pub(super) use counted::Counted;
 use cpu::{Split, process_cpu};
 use memory::{MemoryAverage, MemoryUse};
 pub(super) use quota::QuotaUse;
-use runtime::Runtime;
+use runtime::{Found, Runtime};
 pub(super) use sampler::Sampler;
 use shared::Apportionment;
+use source::Groups;
 pub(super) use source::Source;
-use state::{Readings, State};
+use state::{MAX_STILL_IDLE_NS, Readings, State};
 
 /// More CPU time than this in an idle time is more than what follows an answer: something runs in the
 /// background.
 const MAX_QUIET_IDLE_NS: i64 = 1_000_000;
 
-/// With less CPU time than this in an idle time, the memory is what it was.
-const MAX_STILL_IDLE_NS: i64 = 100_000;
-
-/// CPU time of an invocation beyond its duration, that tells that more than one thread runs.
-const MAX_SINGLE_EXCESS_NS: i64 = 1_000_000;
+/// An invocation takes so many accesses at most, whatever its threads. Three things take one more each:
+/// 20 ms of CPU time, so that user and system time are read; little memory left, so that kills are; and
+/// threads that nothing had told of, at its beginning or end, so that CPU time is read once more.
+const MAX_ACCESSES: u32 = 8;
 
 /// The kernel kills for lack of memory where at least these eighths of the limit are in use: it
 /// charges whole batches, and huge pages.
@@ -148,6 +148,12 @@ impl Meter {
         let mut state = self.lock();
         let (cpu, _) = self.account(&state);
         state.idle.begin(cpu);
+        state.previous.at = Some(Instant::now());
+    }
+
+    /// The instance is frozen, and uses nothing until its next invocation.
+    pub(super) fn frozen(&self) {
+        self.lock().frozen_at = Some(Instant::now());
     }
 
     /// CPU time that the instance used in the idle times that are over; None if it is not measured.
@@ -162,29 +168,37 @@ impl Meter {
             state.before.oom_kills = state.previous.oom_kills;
             return;
         }
-        let (mut account, background) = {
-            let state = self.lock();
-            let account = self.account(&state);
-            let idle = state.idle.current(account.0);
-            (account, state.has_background || idle.is_some_and(|idle| idle > MAX_QUIET_IDLE_NS))
-        };
-        if background {
-            self.settle().await;
-            account = self.account(&self.lock());
+        if let Source::Groups(groups) = &self.source {
+            groups.count_anew();
         }
-        self.note_begin(account);
+        let had_background = self.lock().background.is_some();
+        if had_background {
+            self.settle().await;
+        }
+        let (mut cpu, idle) = {
+            let state = self.lock();
+            let cpu = self.cpu(&state);
+            (cpu, state.idle.current(cpu.0))
+        };
+        if !had_background && idle.is_some_and(|idle| idle > MAX_QUIET_IDLE_NS) {
+            self.settle().await;
+            cpu = self.cpu(&self.lock());
+        }
+        self.note_begin(cpu);
         self.sampler.add(self);
         if let Some(counted) = &self.counted {
             counted.begin();
         }
     }
 
-    fn note_begin(&self, (cpu, throttling): (Option<i64>, Option<Throttling>)) {
+    fn note_begin(&self, cpu: (Option<i64>, Option<Throttling>)) {
         let mut state = self.lock();
         state.cores.begin(self.by_cpu());
         let now = Instant::now();
-        let mut before = Readings { at: Some(now), cpu, throttling, ..state.previous };
+        let throttling = self.throttling(&state, cpu);
+        let mut before = Readings { at: Some(now), cpu: cpu.0, throttling, ..state.previous };
         let idle = state.idle.current(before.cpu);
+        state.note_background(now, idle);
         state.idle.end(before.cpu);
         state.memory = MemoryAverage::default();
         state.lent = MemoryAverage::default();
@@ -193,10 +207,10 @@ impl Meter {
         {
             let still = idle.is_some_and(|idle| idle <= MAX_STILL_IDLE_NS);
             if before.memory.is_none() || !still {
-                before.memory = groups.counters.memory();
+                before.memory = groups.access(Counters::memory);
             }
             if before.peak.is_none() || before.peak > before.memory {
-                groups.counters.reset_peak();
+                groups.access(Counters::reset_peak);
             }
         }
         if let Some(bytes) = before.memory {
@@ -228,18 +242,24 @@ impl Meter {
 
     async fn end_of_groups(&self) -> Usage {
         self.sampler.remove(self);
-        if !self.settle_alone().await {
-            let mut state = self.lock();
-            let after = self.read(&state);
-            let excess = state.excess(&after);
-            if excess.is_none_or(|excess| excess <= MAX_SINGLE_EXCESS_NS) {
-                return state.end(&after, self.by_cpu());
-            }
+        let is_settled = self.settle_end().await;
+        let (mut cpu, is_parallel) = self.cpu_of_end();
+        if is_parallel && !is_settled {
+            self.settle().await;
+            (cpu, _) = self.cpu_of_end();
         }
-        self.settle().await;
         let mut state = self.lock();
-        let after = self.read(&state);
+        state.is_parallel = is_parallel;
+        let after = self.read(&state, cpu);
         state.end(&after, self.by_cpu())
+    }
+
+    /// CPU time, and whether more of it was used than one thread can.
+    fn cpu_of_end(&self) -> ((Option<i64>, Option<Throttling>), bool) {
+        let state = self.lock();
+        let now = Instant::now();
+        let cpu = self.cpu(&state);
+        (cpu, state.last.is_none() && state.exceeds_one_thread(now, cpu.0))
     }
 
     /// [`Self::begin`] for a request that others may overlap; `first` is called before if none is in
@@ -293,41 +313,55 @@ impl Meter {
         }
     }
 
-    /// Brings the account of the runtime's thread up to date; whether others may run, too.
-    async fn settle_alone(&self) -> bool {
+    /// Brings the account up to date: of all threads, which it says, or of the runtime's alone if only that
+    /// may run.
+    async fn settle_end(&self) -> bool {
         let Source::Groups(groups) = &self.source else { return false };
-        let background = {
-            let state = self.lock();
-            if state.last.is_some() {
-                return false;
-            }
-            state.has_background || groups.counters.threads() != state.known_threads
-        };
-        if background {
+        let left = groups.left_of(MAX_ACCESSES);
+        if self.others_may_run(groups, left) {
+            self.settle().await;
             return true;
         }
-        for look in 0..runtime::LOOKS {
-            let runs_on = self.lock().runtime.as_ref().and_then(Runtime::runs_elsewhere_on);
-            let Some(cpu) = runs_on else { break };
-            if look + 1 < runtime::LOOKS {
+        let mut found = Found::Accounted;
+        for look in 0..runtime::LOOKS.min(left - 1) {
+            if look > 0 {
                 // It is about to wait for the next request.
                 tokio::task::yield_now().await;
-            } else {
-                groups.settle_runtime(cpu).await;
             }
+            groups.count(1);
+            found = self.lock().runtime.as_ref().map_or(found, |runtime| runtime.look(look == 0));
+            if found == Found::Accounted {
+                return false;
+            }
+        }
+        match found {
+            Found::Accounted => {}
+            Found::Runs(Some(cpu)) => groups.settle_runtime(cpu).await,
+            Found::Runs(None) => self.settle().await,
         }
         false
     }
 
+    /// Whether other threads than the runtime's first may run, or cannot be told from it with the accesses
+    /// that are left: one for the number of threads, and one for a look at the runtime's at least.
+    fn others_may_run(&self, groups: &Groups, left: u32) -> bool {
+        let mut state = self.lock();
+        if state.last.is_some() || state.background.is_some() || state.is_parallel || left < 2 {
+            return state.last.is_none();
+        }
+        let threads = groups.access(Counters::threads);
+        let have_changed = threads != state.known_threads;
+        state.known_threads = threads;
+        // Those that are there from now on may go on running.
+        state.background = have_changed.then_some(Duration::ZERO);
+        have_changed
+    }
+
     /// Brings the account of all threads up to date.
     async fn settle(&self) {
-        let Source::Groups(groups) = &self.source else { return };
-        let runs = groups.settle().await;
-        let count = groups.counters.threads();
-        let mut state = self.lock();
-        state.known_threads = count;
-        // Of so many threads nobody knows; that they work shows in what is used meanwhile.
-        state.has_background = runs && count.is_none_or(|count| count <= enforcer::MAX_ASKED);
+        if let Source::Groups(groups) = &self.source {
+            groups.settle().await;
+        }
     }
 
     /// Keeps the last readings: to be called when all processes of the instance have ended, before
@@ -335,7 +369,7 @@ impl Meter {
     pub(super) fn finish(&self) {
         self.sampler.remove(self);
         let mut state = self.lock();
-        let mut last = self.read(&state);
+        let mut last = self.read(&state, self.cpu(&state));
         // Its process number may be another's from now on.
         state.runtime = None;
         if let Source::Groups(groups) = &self.source {
@@ -362,6 +396,12 @@ impl Meter {
 
     /// CPU time in ns, and the throttling.
     fn account(&self, state: &State) -> (Option<i64>, Option<Throttling>) {
+        let cpu = self.cpu(state);
+        (cpu.0, self.throttling(state, cpu))
+    }
+
+    /// CPU time in ns; and the throttling, where it comes with it.
+    fn cpu(&self, state: &State) -> (Option<i64>, Option<Throttling>) {
         if !self.measures {
             return (None, None);
         }
@@ -369,7 +409,7 @@ impl Meter {
             return (last.cpu, last.throttling);
         }
         match &self.source {
-            Source::Groups(groups) => groups.cpu_and_throttling(),
+            Source::Groups(groups) => groups.cpu(),
             Source::Process => {
                 let runtime = state.runtime.as_ref();
                 (runtime.and_then(|it| Some(process_cpu(it.pid)?.total)), None)
@@ -377,25 +417,37 @@ impl Meter {
         }
     }
 
-    /// Reads what an invocation's end needs.
-    fn read(&self, state: &State) -> Readings {
+    /// The throttling, after [`Self::cpu`] has been read.
+    fn throttling(
+        &self,
+        state: &State,
+        cpu: (Option<i64>, Option<Throttling>),
+    ) -> Option<Throttling> {
+        match &self.source {
+            Source::Groups(groups) if self.measures && state.last.is_none() => {
+                groups.throttling(cpu)
+            }
+            _ => cpu.1,
+        }
+    }
+
+    /// Reads what an invocation's end needs beside the CPU time.
+    fn read(&self, state: &State, cpu: (Option<i64>, Option<Throttling>)) -> Readings {
         if let Some(last) = state.last {
             return last;
         }
-        let mut readings = Readings { at: Some(Instant::now()), ..Readings::default() };
+        let mut readings = Readings { at: Some(Instant::now()), cpu: cpu.0, ..Readings::default() };
         match &self.source {
             Source::Groups(groups) => {
-                let counters = &groups.counters;
-                (readings.cpu, readings.throttling) = groups.cpu_and_throttling();
-                if readings.cpu.is_some_and(|total| state.split.is_out_of_date(total)) {
-                    readings.split = counters.cpu();
-                    readings.cpu = readings.split.map(|cpu| cpu.total);
-                }
-                readings.memory = counters.memory();
-                readings.peak = counters.peak();
+                readings.throttling = groups.throttling(cpu);
+                let total = cpu.0.filter(|total| state.split.is_out_of_date(*total));
+                readings.split =
+                    total.and_then(|total| groups.access(|counters| counters.cpu_divided(total)));
+                readings.memory = groups.access(Counters::memory);
+                readings.peak = groups.access(Counters::peak);
                 let near = |peak| peak >= groups.memory_limit / 8 * NEAR_LIMIT_EIGHTHS;
                 readings.oom_kills = if readings.peak.is_none_or(near) {
-                    counters.oom_kills()
+                    groups.access(Counters::oom_kills)
                 } else {
                     state.before.oom_kills
                 };

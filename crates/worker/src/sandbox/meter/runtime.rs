@@ -2,8 +2,17 @@
 
 use crate::sandbox::cgroup::Thread;
 
-/// How often to look whether the runtime still runs after its answer, before its CPU is visited.
-pub(super) const LOOKS: usize = 3;
+/// How often to look at most whether the runtime still runs after its answer, before its CPU is visited.
+pub(super) const LOOKS: u32 = 3;
+
+/// What a look at the runtime's first thread found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It has been accounted for: it sleeps, or would run where the caller runs now.
+    Accounted,
+    /// It runs, on this CPU if that was asked.
+    Runs(Option<usize>),
+}
 
 /// The runtime's process.
 pub(super) struct Runtime {
@@ -17,11 +26,17 @@ impl Runtime {
         Self { pid, thread: Thread::open(pid) }
     }
 
-    /// The CPU on which its first thread runs, if that is another than the caller's: where the caller
-    /// runs now, the thread has been accounted for.
-    pub(super) fn runs_elsewhere_on(&self) -> Option<usize> {
-        let cpu = self.thread.as_ref()?.running_on()?;
-        (nix::sched::sched_getcpu().ok() != Some(cpu)).then_some(cpu)
+    /// Looks at its first thread, with one access: for the first time where it costs less, and where only
+    /// sleeping tells.
+    pub(super) fn look(&self, is_first: bool) -> Found {
+        let Some(thread) = &self.thread else { return Found::Accounted };
+        if is_first {
+            return if thread.sleeps() { Found::Accounted } else { Found::Runs(None) };
+        }
+        match thread.running_on() {
+            Some(cpu) if nix::sched::sched_getcpu().ok() != Some(cpu) => Found::Runs(Some(cpu)),
+            _ => Found::Accounted,
+        }
     }
 }
 
@@ -34,11 +49,11 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let runtime = Runtime::open(child.id().cast_signed());
         // It runs until it sleeps.
-        while runtime.runs_elsewhere_on().is_some() {
+        while runtime.look(false) != Found::Accounted {
             std::thread::yield_now();
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(runtime.runs_elsewhere_on(), None, "it is gone");
+        assert_eq!(runtime.look(false), Found::Accounted, "it is gone");
     }
 }

@@ -1,10 +1,12 @@
 //! What a meter reads, and how often.
 
+use std::process::{Child, Command};
 use std::thread;
-use std::time::Duration;
+
+use uncia_cgroup::{Group, discover, own_name};
 
 use super::*;
-use crate::sandbox::cgroup::{Counters, Version};
+use crate::sandbox::cgroup::{Counters, Running, Version};
 use crate::sandbox::enforcer::Enforcer;
 use crate::sandbox::threads::Failure;
 
@@ -41,14 +43,57 @@ async fn the_sampler_wakes_for_an_invocation() {
     meter.sampler.end();
 }
 
-/// How often this thread has read a file, if the kernel counts that. It reads once itself, however
-/// long the numbers have become.
-fn reads() -> Option<u64> {
+/// How often a thread of this process has read and how often it has written, if the kernel counts that. It reads once
+/// itself, however long the numbers have become.
+fn accesses_of(thread: &str) -> Option<(u64, u64)> {
     use std::io::Read;
     let mut buffer = [0; 1024];
-    let size = std::fs::File::open("/proc/thread-self/io").ok()?.read(&mut buffer).ok()?;
+    let file = std::fs::File::open(format!("/proc/{thread}/io"));
+    let size = file.ok()?.read(&mut buffer).ok()?;
     let text = std::str::from_utf8(&buffer[..size]).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("syscr: "))?.parse().ok()
+    let of = |key| text.lines().find_map(|line| line.strip_prefix(key))?.parse().ok();
+    Some((of("syscr: ")?, of("syscw: ")?))
+}
+
+/// How often this thread has read.
+fn reads() -> Option<u64> {
+    Some(accesses_of("thread-self")?.0)
+}
+
+/// How often this thread has read and written.
+fn own_accesses() -> Option<u64> {
+    let (reads, writes) = accesses_of("thread-self")?;
+    Some(reads + writes)
+}
+
+/// How many accesses an invocation takes, on this thread and on that which brings accounts up to date: the middle of many,
+/// since whatever else is done now and then only adds to it. None if the kernel does not count them.
+async fn accesses_of_an_invocation(meter: &Arc<Meter>, serve: impl Fn()) -> Option<u64> {
+    let Source::Groups(groups) = &meter.source else { return None };
+    let (name, named) = std::sync::mpsc::channel();
+    let find = move || {
+        name.send(format!("self/task/{}", nix::unistd::gettid())).unwrap();
+        Running::default()
+    };
+    groups.enforcer.settle(find).await;
+    let enforcer = named.recv().unwrap();
+    let mut counts = Vec::new();
+    for _ in 0..51 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let others = accesses_of(&enforcer)?.0;
+        let start = own_accesses()?;
+        meter.begin().await;
+        let begun = own_accesses()?;
+        serve();
+        let served = own_accesses()?;
+        meter.end().await;
+        let ended = own_accesses()?;
+        // Asking has read once each time; so has this thread, of the other.
+        let own = (begun - start - 1) + (ended - served - 1);
+        counts.push(own + accesses_of(&enforcer)?.0 - others);
+    }
+    counts.sort_unstable();
+    Some(counts[counts.len() / 2])
 }
 
 #[tokio::test]
@@ -62,29 +107,76 @@ async fn an_invocation_takes_seven_accesses_of_version_2_whatever_its_threads() 
     // Its threads could not be asked one by one.
     write("pids.current", "100000\n");
     let meter = meter(folder.path());
-    let mut runtime = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    // Until it sleeps: one that runs, or will as soon as its pages are read, is looked at again.
-    let name = format!("/proc/{}/stat", runtime.id());
+    let mut runtime = sleeper();
+    meter.set_runtime(runtime.id().cast_signed());
+    meter.ready();
+    let accesses = accesses_of_an_invocation(&meter, || {}).await;
+    runtime.kill().unwrap();
+    runtime.wait().unwrap();
+    assert!(accesses.is_none_or(|accesses| accesses <= 7), "{accesses:?}");
+    meter.sampler.end();
+}
+
+/// A process that sleeps.
+fn sleeper() -> Child {
+    let child = Command::new("sleep").arg("60").spawn().unwrap();
+    // Until it does: one that runs, or will as soon as its pages are read, is looked at again.
+    let name = format!("/proc/{}/stat", child.id());
     while !std::fs::read_to_string(&name).unwrap().contains(" (sleep) S ") {
         thread::sleep(Duration::from_millis(1));
     }
-    meter.set_runtime(runtime.id().cast_signed());
+    child
+}
+
+/// With real control groups, whose quota is so small that throttling is read at each begin and end.
+#[tokio::test]
+async fn an_invocation_takes_eight_accesses_at_most_whatever_its_threads() {
+    let limits =
+        Limits { memory_bytes: 1 << 30, pids_max: 64, cpu_micro: 100_000, period_us: 20_000 };
+    let Some(layout) = discover(&own_name(), false) else {
+        return eprintln!("skipped: no control groups");
+    };
+    let group = Group::create(&layout, "accesses", &limits).unwrap();
+    group.set_quota(&limits).unwrap();
+    let join = |child: Child| {
+        for file in group.join_files() {
+            std::fs::write(file, child.id().to_string()).unwrap();
+        }
+        child
+    };
+    let mut children = vec![join(sleeper())];
+    let failure = Failure::new();
+    let enforcer = Arc::new(Enforcer::new(&failure).unwrap());
+    let quota = QuotaUse::new(&limits);
+    let source = Source::groups(group.counters(), 1 << 30, None, enforcer.clone(), None, quota);
+    let meter = Arc::new(Meter::new(source, Sampler::new(&failure, None).unwrap(), true));
+    meter.set_runtime(children[0].id().cast_signed());
     meter.ready();
-    // The least of many: whatever else this thread does now and then only adds to it.
-    let (mut counting, mut most) = (u64::MAX, u64::MAX);
-    for _ in 0..100 {
-        let before = reads().unwrap_or_default();
-        let start = reads().unwrap_or_default();
-        meter.begin().await;
-        meter.end().await;
-        let end = reads().unwrap_or_default();
-        counting = counting.min(start - before);
-        most = most.min(end - start);
+    let mut counts = vec![("alone", accesses_of_an_invocation(&meter, || {}).await)];
+    children.extend((0..10).map(|_| join(sleeper())));
+    counts.push(("ten that sleep", accesses_of_an_invocation(&meter, || {}).await));
+    // One more each time.
+    let more = Mutex::new(Vec::new());
+    let start = || more.lock().unwrap().push(join(sleeper()));
+    counts.push(("ten and more", accesses_of_an_invocation(&meter, start).await));
+    children.append(&mut more.into_inner().unwrap());
+    let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    children.extend((0..2).map(|_| join(busy())));
+    counts.push(("two that work", accesses_of_an_invocation(&meter, || {}).await));
+    assert!(meter.lock().background.is_some());
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
-    runtime.kill().unwrap();
-    runtime.wait().unwrap();
-    assert!(most - counting <= 7, "{most} with the {counting} of the counting itself");
     meter.sampler.end();
+    enforcer.end();
+    drop(meter);
+    group.remove().unwrap();
+    layout.remove().unwrap();
+    for (threads, accesses) in &counts {
+        let most = u64::from(MAX_ACCESSES);
+        assert!(accesses.is_none_or(|accesses| accesses <= most), "{threads}: {counts:?}");
+    }
 }
 
 #[tokio::test]

@@ -88,7 +88,7 @@ def test_the_platform_goes_first_while_invocations_run_and_what_it_starts_does_n
         "policy", "import os\ndef handler(e, c):\n    return os.sched_getscheduler(0)\n"
     )
     platform.create("f", SOURCE)
-    assert policy(platform) == os.SCHED_OTHER
+    wait_for(lambda: policy(platform) == os.SCHED_OTHER)
     with busy(platform, "f", works=False):
         wait_for(lambda: policy(platform) == os.SCHED_FIFO)
         assert platform.invoke("policy")[1] == os.SCHED_OTHER

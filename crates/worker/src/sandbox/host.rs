@@ -278,7 +278,8 @@ impl Host {
     pub(crate) fn set_precedence(&self) {
         if self.cores.is_none() {
             let thread = nix::unistd::gettid().as_raw();
-            self.sampler.set_precedence(Precedence::new(self.shares.clone(), thread));
+            let refused = self.visitors.refused();
+            self.sampler.set_precedence(Precedence::new(self.shares.clone(), thread, refused));
         }
     }
 

@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
@@ -37,8 +38,13 @@ const SCARCE_PERCENT: u64 = 80;
 /// too long is often followed by another.
 const REMEMBERED: Duration = Duration::from_secs(2);
 
-/// A function that got too little does not yield for so long.
+/// A function that got too little does not yield for so long, nor does the worker's thread go first in a
+/// flood.
 const SPARED: Duration = Duration::from_secs(10);
+
+/// So many connections that the platform does not admit, between two looks, are a flood: the thread that
+/// takes each of them goes first no more, as it would do so for whoever floods it.
+const FLOOD: u64 = 10;
 
 /// The worker's thread goes first while it uses at most so many percent of a CPU, and until it uses more
 /// than twice that: who waits for a CPU on which it runs is not let on elsewhere at once.
@@ -52,18 +58,27 @@ pub(super) struct Precedence {
     instances: HashMap<usize, i64>,
     functions: Functions,
     worker: WorkerThread,
+    /// Connections of functions that the platform did not admit so far, and at the last look.
+    refused: Arc<AtomicU64>,
+    refused_before: u64,
+    /// Until when the worker's thread does not go first for a flood.
+    flooded_until: Instant,
     looked: Instant,
 }
 
 impl Precedence {
     /// Of functions by their shares; the worker's thread is the one with this number in the kernel.
-    pub(super) fn new(shares: Arc<Shares>, thread: i32) -> Self {
+    /// `refused`: how many connections of functions it did not admit so far.
+    pub(super) fn new(shares: Arc<Shares>, thread: i32, refused: Arc<AtomicU64>) -> Self {
         Self {
             shares,
             cpus: u64::try_from(priority::allowed_cpus().len()).unwrap_or(u64::MAX).max(1),
             instances: HashMap::new(),
             functions: Functions::default(),
             worker: WorkerThread::new(thread),
+            refused,
+            refused_before: 0,
+            flooded_until: Instant::now(),
             looked: Instant::now(),
         }
     }
@@ -75,10 +90,12 @@ impl Precedence {
             return;
         }
         self.looked = now;
-        // On a CPU alone, what goes before all others goes before whoever looks, too.
-        if self.cpus > 1 {
-            self.worker.look(elapsed);
+        let refused = self.refused.load(Ordering::Relaxed);
+        if refused - std::mem::replace(&mut self.refused_before, refused) > FLOOD {
+            self.flooded_until = now + SPARED;
         }
+        // On a CPU alone, what goes before all others goes before whoever looks, too.
+        self.worker.look(elapsed, self.cpus > 1 && now >= self.flooded_until);
         let uses = self.uses(running, elapsed);
         let all_ns = self.cpus.saturating_mul(nanoseconds(elapsed));
         let parts = |function: &str| self.shares.parts(function);
@@ -233,12 +250,12 @@ impl WorkerThread {
         Self { number, used: None, is_first: false, is_placed }
     }
 
-    fn look(&mut self, elapsed: Duration) {
+    fn look(&mut self, elapsed: Duration, may_be_first: bool) {
         let now = self.cpu_time().ok();
         let used = now.zip(self.used).map(|(now, before)| now.saturating_sub(before));
         self.used = now;
         if let Some(used) = used {
-            self.set_first(goes_first(self.is_first, used, elapsed));
+            self.set_first(may_be_first && goes_first(self.is_first, used, elapsed));
         }
     }
 

@@ -5,6 +5,7 @@
 //! that reach it, each user has an account, as instances have for their Runtime APIs.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -44,6 +45,8 @@ impl Visit {
 #[derive(Debug, Default)]
 pub(super) struct Visitors {
     accounts: Mutex<HashMap<u32, Account>>,
+    /// Connections that were not admitted.
+    refused: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -53,6 +56,11 @@ struct Account {
 }
 
 impl Visitors {
+    /// How many connections were not admitted so far.
+    pub(super) fn refused(&self) -> Arc<AtomicU64> {
+        self.refused.clone()
+    }
+
     /// Admits a connection of a user, unless it has too many.
     pub(super) fn admit(&self, user: u32) -> Option<Visit> {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +75,10 @@ impl Visitors {
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         });
         account.pace.charge(REQUEST);
-        let connection = account.connections.clone().try_acquire_owned().ok()?;
+        let Ok(connection) = account.connections.clone().try_acquire_owned() else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
         Some(Visit { pace: account.pace.clone(), _connection: connection })
     }
 }
@@ -83,6 +94,7 @@ mod tests {
         let visitors = Visitors::default();
         let mut visits: Vec<_> = (0..MAX_CONNECTIONS).map(|_| visitors.admit(1).unwrap()).collect();
         assert!(visitors.admit(1).is_none());
+        assert_eq!(visitors.refused().load(Ordering::Relaxed), 1);
         let other = visitors.admit(2);
         assert!(other.is_some(), "another user's are its own");
         visits.pop();

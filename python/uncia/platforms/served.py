@@ -84,9 +84,10 @@ class Answer:
 
 
 def glimpse(address: str) -> dict[str, Any] | None:
-    """What a platform says of itself, for who does not know if there is one; None if there seems to be none.
+    """What a platform says of itself, if there is one; None if there seems to be none.
 
-    Whoever else listens there keeps nobody waiting for longer than a second, or for an endless answer.
+    Whoever else listens there keeps nobody waiting for longer than a second, or for an endless
+    answer.
 
     Args:
         address: host and port.

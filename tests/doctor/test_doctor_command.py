@@ -1,7 +1,11 @@
 """``uncia doctor`` as a person calls it."""
 
+import contextlib
 import json
+import socket
+import socketserver
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from uncia.cli import build
+from uncia.cli.doctor import _running_platform
 from uncia.doctor.checks import _features
 from uncia.doctor.probe import Probe
 from uncia.doctor.programs import program_checks
@@ -61,8 +66,86 @@ def test_a_running_platform_says_what_it_does_without(engine_binary: Path, tmp_p
     assert check["status"] == "warn"
     assert "notes.records is not of this log's journal: it is kept as" in check["finding"]
     # Nobody answers there any more.
-    result = CliRunner().invoke(build(), arguments)
-    assert result.exit_code != 0
+    for given, variables in ((arguments, {}), (arguments[:-2], {"UNCIA_ENDPOINT": address})):
+        result = CliRunner().invoke(build(), given, env=variables)
+        assert result.exit_code == 0, result.output
+        checks = {it["id"]: it for it in json.loads(result.stdout)["checks"]}
+        assert checks["platform"]["status"] == "missing"
+        assert f"o platform answers at {address}" in checks["platform"]["finding"]
+        assert "engine" in checks
+
+
+class _Strange(socketserver.BaseRequestHandler):
+    """Answers as the test wants; without an end, it goes on until nobody reads any more."""
+
+    answer = b""
+    is_endless = False
+
+    def handle(self) -> None:
+        self.request.recv(4096)
+        with contextlib.suppress(OSError):
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+            self.request.sendall(self.answer)
+            while self.is_endless:
+                self.request.sendall(self.answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_endless"),
+    [
+        (b"[" * 200_000, False),
+        (b"no JSON", False),
+        (b"[]", False),
+        (b'{"instances": 3}', False),
+        (b'{"instances": {}}', False),
+        (b" " * 65_536, True),
+    ],
+)
+def test_whoever_else_listens_there_is_no_platform(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes, is_endless: bool
+) -> None:
+    monkeypatch.delenv("UNCIA_ENDPOINT", raising=False)
+    handler = type("Handler", (_Strange,), {"answer": answer, "is_endless": is_endless})
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setattr("uncia.cli.doctor._ADDRESS", address)
+        assert _running_platform(None) == []
+        (check,) = _running_platform(address)
+        assert check.status == "missing"
+        assert "is no platform of Uncia's" in check.finding
+        server.shutdown()
+
+
+def test_who_listens_and_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+    settimeout = socket.socket.settimeout
+
+    def note(self: socket.socket, seconds: float | None) -> None:
+        waits.append(seconds)
+        settimeout(self, seconds)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr("uncia.cli.doctor._ADDRESS", address)
+        monkeypatch.setattr("socket.socket.settimeout", note)
+        assert _running_platform(None) == []
+    assert waits
+    assert all(seconds is not None and seconds <= 1 for seconds in waits)
+
+
+def test_a_platform_at_the_usual_address_is_found(
+    engine_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [engine_binary, "serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "state"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        monkeypatch.setattr("uncia.cli.doctor._ADDRESS", address)
+        (check,) = _running_platform(None)
+        process.terminate()
+    assert check.id == "platform"
+    assert check.status in ("ok", "warn")
 
 
 def test_features_that_are_off_are_a_warning() -> None:

@@ -48,17 +48,18 @@ def register(app: typer.Typer) -> None:
 
 def _running_platform(endpoint: str | None) -> list[Check]:
     """Check the platform at an address; without one, that at the usual one, if it answers."""
-    from uncia.doctor.checks import platform_checks
+    from uncia.doctor.checks import missing_platform, platform_checks
     from uncia.errors import UnciaError
-    from uncia.platforms.served import Served
+    from uncia.platforms.served import Served, glimpse
 
+    if endpoint is None:
+        health = glimpse(_ADDRESS)
+        return [] if health is None else platform_checks(_ADDRESS, health)
     try:
-        served = Served(endpoint or _ADDRESS)
+        served = Served(endpoint)
         return platform_checks(served.address, served.health())
-    except UnciaError:
-        if endpoint is None:
-            return []
-        raise
+    except UnciaError as error:
+        return [missing_platform(error)]
 
 
 def _show(report: Report) -> None:

@@ -175,6 +175,18 @@ def platform_checks(address: str, health: Mapping[str, object]) -> list[Check]:
     ]
 
 
+def missing_platform(error: UnciaError) -> Check:
+    """Say why there is nothing to be said of a platform that was asked for."""
+    finding = error.message.rstrip(".")
+    return Check(
+        "platform",
+        "missing",
+        f"{finding[:1].upper()}{finding[1:]}.",
+        "What the platform warns of is not known.",
+        error.hint or "Name another with --endpoint.",
+    )
+
+
 def _containers(probe: Probe) -> list[Check]:
     """List the OCI runtimes, of which none is needed; empty if the engine did not answer."""
     runtimes = (probe.answer or {}).get("features", {}).get("oci_runtimes")

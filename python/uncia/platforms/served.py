@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
 import ssl
+import time
 import urllib.error
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +28,11 @@ _SCHEMES: Final = ("http", "https")
 _REFUSED: Final = (401, 403)
 _PLATFORM: Final = "embedded"
 _TIMEOUT_S: Final = 10.0
+_HEALTH: Final = "/uncia/v1/health"
+_GLIMPSE_S: Final = 1.0
+_HEALTH_BYTES: Final = MIB
+_READ_BYTES: Final = 64 * 1024
+_LEAST_WAIT_S: Final = 0.001
 _INVOKE_MODES: Final = {True: "RESPONSE_STREAM", False: "BUFFERED"}
 _PAGE_ROWS: Final = 10_000
 _LEAST_SPAN: Final = 1_000
@@ -76,6 +83,37 @@ class Answer:
     request_id: str
 
 
+def glimpse(address: str) -> dict[str, Any] | None:
+    """What a platform says of itself, if there is one; None if there seems to be none.
+
+    Whoever else listens there keeps nobody waiting for longer than a second, or for an endless
+    answer.
+
+    Args:
+        address: host and port.
+    """
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + _GLIMPSE_S
+    answer = bytearray()
+    try:
+        with socket.create_connection((host, int(port)), _GLIMPSE_S) as connection:
+            request = f"GET {_HEALTH} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+            connection.sendall(request.encode())
+            while True:
+                connection.settimeout(max(end - time.monotonic(), _LEAST_WAIT_S))
+                if not (received := connection.recv(_READ_BYTES)):
+                    break
+                answer += received
+                if len(answer) > _HEALTH_BYTES or time.monotonic() >= end:
+                    return None
+        head, _, body = bytes(answer).partition(b"\r\n\r\n")
+        health = json.loads(body)
+        is_platform = head.split(None, 2)[1] == b"200" and "busy" in health["instances"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return health if is_platform else None
+
+
 class Served:
     """A running platform, by its address."""
 
@@ -122,8 +160,8 @@ class Served:
             RunFailedError: nothing answers there, or something else.
         """
         try:
-            with wire.open_path(self.address, "/uncia/v1/health", _TIMEOUT_S) as answer:
-                health: dict[str, Any] = json.load(answer)
+            with wire.open_path(self.address, _HEALTH, _TIMEOUT_S) as answer:
+                health: dict[str, Any] = json.loads(answer.read(_HEALTH_BYTES))
             health["instances"]["busy"]
         except (urllib.error.HTTPError, HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError) and error.code in _REFUSED:
@@ -132,8 +170,8 @@ class Served:
                     "UNCIA_TOKEN, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, must be its own.",
                 ) from error
             raise self._stranger() from error
-        except (OSError, ValueError) as error:
-            if isinstance(error, ValueError):
+        except (OSError, ValueError, RecursionError) as error:
+            if not isinstance(error, OSError):
                 raise self._stranger() from error
             reason = getattr(error, "reason", error)
             if isinstance(reason, ssl.SSLCertVerificationError):

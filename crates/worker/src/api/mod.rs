@@ -69,6 +69,9 @@ pub(crate) const ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:funct
 
 const LAYER_ARN_PREFIX: &str = "arn:aws:lambda:us-east-1:000000000000:layer:";
 
+/// Sentences of one kind, about a function each, that are passed on.
+const MAX_SENTENCES: usize = 8;
+
 /// Everything that a request may need.
 pub(crate) struct Api {
     pub config: Config,
@@ -199,10 +202,22 @@ impl Api {
         let warnings = self.capabilities().warnings.iter().chain(self.log.warnings());
         let warnings = warnings.cloned().chain(self.host.refusals());
         let functions = self.registry.all();
-        let warnings = warnings.chain(functions.iter().filter_map(Function::passed_over));
+        let passed_over = functions.iter().filter_map(Function::passed_over);
+        let warnings =
+            warnings.chain(first_of(passed_over, "functions whose own byte code is passed over"));
         let warnings = warnings.chain(self.dispatcher.awake().warning());
         warnings.chain(self.triggers.warnings()).collect()
     }
+}
+
+/// The first few of many sentences, and how many more of these `things` there are.
+fn first_of(mut sentences: impl Iterator<Item = String>, things: &str) -> Vec<String> {
+    let mut told: Vec<_> = sentences.by_ref().take(MAX_SENTENCES).collect();
+    let more = sentences.count();
+    if more > 0 {
+        told.push(format!("There are {more} more {things}."));
+    }
+    told
 }
 
 /// Answers a request of an instance by `invoke`, which gets the function's name, if it is Invoke. It says
@@ -255,4 +270,19 @@ pub(crate) fn bytes_answer(content_type: &'static str, body: impl Into<Bytes>) -
         .headers_mut()
         .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_sentences_a_few_are_told_and_the_others_counted() {
+        let of = |count: usize| first_of((0..count).map(|it| it.to_string()), "functions");
+        assert_eq!(of(0), [""; 0]);
+        assert_eq!(of(MAX_SENTENCES).len(), MAX_SENTENCES);
+        let told = of(100_000);
+        assert_eq!(told.len(), MAX_SENTENCES + 1);
+        assert_eq!(told[MAX_SENTENCES], "There are 99992 more functions.");
+    }
 }

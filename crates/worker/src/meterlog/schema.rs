@@ -7,7 +7,7 @@ use crate::store::database::Format;
 
 /// A commit survives the end of the process, however it comes, and may be lost only with the power.
 pub(super) const FORMAT: Format =
-    Format { version: 17, table: "invocations", synchronous: "NORMAL" };
+    Format { version: 18, table: "invocations", synchronous: "NORMAL" };
 
 /// Earlier versions have no journal.
 const FIRST_WITH_JOURNAL: i64 = 5;
@@ -151,9 +151,13 @@ const FEEDS: &str = "ALTER TABLE triggers ADD COLUMN feed TEXT";
 const FIRST_WITH_FEEDS: i64 = 16;
 
 /// Which change a trigger's position is, which nobody knows of earlier ones.
-const DIGESTS: &str = "
-    ALTER TABLE triggers ADD COLUMN digest TEXT;
-    PRAGMA user_version = 17;
+const DIGESTS: &str = "ALTER TABLE triggers ADD COLUMN digest TEXT";
+const FIRST_WITH_DIGESTS: i64 = 17;
+
+/// Which record was the first since the last start; of an earlier one it is not known.
+const BEGUN: &str = "
+    ALTER TABLE journal ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
+    PRAGMA user_version = 18;
 ";
 
 /// Ids beyond this one came about by doubling at every start, as version 2 did; too few are left.
@@ -225,7 +229,10 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
     if version < FIRST_WITH_FEEDS {
         transaction.execute_batch(FEEDS)?;
     }
-    transaction.execute_batch(DIGESTS)?;
+    if version < FIRST_WITH_DIGESTS {
+        transaction.execute_batch(DIGESTS)?;
+    }
+    transaction.execute_batch(BEGUN)?;
     transaction.commit()?;
     // So that which log this is outlives even the loss of what was written last.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))

@@ -35,11 +35,11 @@ pub(super) fn applied(connection: &Connection) -> rusqlite::Result<(LogId, u64)>
 
 /// What is known of the journal's files.
 pub(super) fn noted(connection: &Connection) -> rusqlite::Result<Noted> {
-    connection.query_row("SELECT file, written, spare FROM journal", [], |row| {
+    connection.query_row("SELECT file, written, spare, begun FROM journal", [], |row| {
         let name =
             |index| row.get::<_, Option<i64>>(index).map(|name| name.map(i64::cast_unsigned));
-        let written = row.get::<_, i64>(1)?.cast_unsigned();
-        Ok(Noted { file: name(0)?, written, spare: name(2)? })
+        let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
+        Ok(Noted { file: name(0)?, written: number(1)?, spare: name(2)?, begun: number(3)? })
     })
 }
 
@@ -52,9 +52,10 @@ pub(super) fn set_applied(connection: &Connection, number: u64) -> rusqlite::Res
 
 /// Notes which files the journal has.
 pub(super) fn set_noted(connection: &Connection, noted: &Noted) -> rusqlite::Result<()> {
-    let sql = "UPDATE journal SET file = ?1, written = ?2, spare = ?3";
+    let sql = "UPDATE journal SET file = ?1, written = ?2, spare = ?3, begun = ?4";
     let name = |name: Option<u64>| name.map(u64::cast_signed);
-    let values = params![name(noted.file), noted.written.cast_signed(), name(noted.spare)];
+    let (written, begun) = (noted.written.cast_signed(), noted.begun.cast_signed());
+    let values = params![name(noted.file), written, name(noted.spare), begun];
     connection.prepare_cached(sql)?.execute(values)?;
     Ok(())
 }
@@ -67,7 +68,7 @@ pub(super) fn insert_left(connection: &mut Connection, left: &Left) -> rusqlite:
         insert(&transaction, record)?;
     }
     set_applied(&transaction, left.next - 1)?;
-    set_noted(&transaction, &Noted::default())?;
+    set_noted(&transaction, &left.to_note())?;
     transaction.commit()
 }
 

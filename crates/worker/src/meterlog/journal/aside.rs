@@ -13,6 +13,9 @@ use super::JournalError;
 
 /// What follows the name of a file that is set aside; a number follows where there is one already.
 const MARK: &str = ".set-aside";
+/// What to do with it. By the time anybody reads this, the log has other rows under the numbers that its rows
+/// have, or counts them as done.
+const KEEP: &str = "Keep it, or move it elsewhere; do not move it back";
 /// Of a longer name this is kept: with what follows, it is a name that any file system takes.
 const KEPT_NAME_BYTES: usize = 200;
 
@@ -25,14 +28,18 @@ pub(super) enum Problem {
         "was written by another version of uncia (its format is {found}, this one knows {known})"
     )]
     Format { found: u16, known: u16 },
-    #[error("is damaged at byte {at}, more than a crash does")]
-    Damaged { at: usize },
+    #[error("is damaged at byte {at}, more than a crash does; {skipped} bytes were skipped")]
+    Damaged { at: usize, skipped: usize },
     #[error("is empty, and files after it are not")]
     Emptied,
     #[error("has a record (number {number}) that this version of uncia cannot read ({error})")]
     Record { number: u64, error: String },
     #[error("has other records than an earlier file under the same numbers, from {0} on")]
     Conflict(u64),
+    #[error(
+        "has records from {0} on, which a worker wrote before the last start: it was moved there since"
+    )]
+    Returned(u64),
     #[error("is not a file")]
     NotAFile,
     #[error("is not a folder")]
@@ -42,37 +49,21 @@ pub(super) enum Problem {
 }
 
 impl Problem {
-    /// Which of its rows are not in the log, and what to do: what follows in the sentence.
-    fn remedy(&self) -> &'static str {
+    /// Which of its rows are not in the log: what follows in the sentence.
+    fn loss(&self) -> &'static str {
         match self {
-            Self::Foreign => {
-                "Rows that are only in it are not in this log. If it is another platform's, stop that one and move it \
-                 back, under its old name, into the journal of that state folder"
-            }
-            Self::Format { .. } => {
-                "Rows that are only in it are not in the log. That version reads it in a copy of the state folder as \
-                 it was before, under its old name"
+            Self::Foreign | Self::Format { .. } | Self::Conflict(_) | Self::Unreadable(_) => {
+                "The rows in it are not in the log"
             }
             Self::Damaged { .. } => {
-                "Rows from there on that are only in it are not in the log; those before are. If there is an undamaged \
-                 copy of the whole state folder, use that"
+                "The rows in the bytes that were skipped are not in the log; the others are"
             }
-            Self::Emptied => {
-                "The rows that were in it alone are not in the log. If there is an earlier copy of the whole state \
-                 folder, use that"
-            }
-            Self::Record { .. } => {
-                "Such rows that are only in it are not in the log; the others are. The version that wrote it reads \
-                 them in a copy of the state folder as it was before, with the file under its old name"
-            }
-            Self::Conflict(_) => {
-                "Rows that are only in it are not in the log. If it is a copy from another time, nothing is lost"
+            Self::Emptied => "The rows that were in it alone are not in the log",
+            Self::Record { .. } => "Such rows are not in the log; the others are",
+            Self::Returned(_) => {
+                "Nothing was read from it: rows that are only in it are not in the log"
             }
             Self::NotAFile | Self::NotAFolder => "If somebody has put it there, nothing is lost",
-            Self::Unreadable(_) => {
-                "Rows that are only in it are not in the log. Make it readable to have them in a copy of the state \
-                 folder as it was before, with the file under its old name"
-            }
         }
     }
 }
@@ -90,7 +81,7 @@ pub(super) fn set_aside(path: &Path, problem: &Problem) -> String {
             path.display()
         ),
     };
-    format!("{what} {}", problem.remedy())
+    format!("{what} {}. {}", problem.loss(), KEEP)
 }
 
 /// Renames a file or folder to where nothing is; returns where that is.
@@ -140,8 +131,8 @@ pub(super) fn earlier(folder: &Path) -> Result<Option<String>, JournalError> {
             _ => (format!("{first} and {} more files were", count - 1), "them"),
         };
         format!(
-            "{what} set aside at an earlier start: rows that are only in {they} are not in the log. Remove {they}, or \
-             move {they} elsewhere, once nobody needs {they}"
+            "{what} set aside at an earlier start: rows that are only in {they} are not in the log. Keep {they}, or \
+             move {they} elsewhere; do not move {they} back"
         )
     }))
 }

@@ -24,6 +24,8 @@ pub(in crate::meterlog) struct Left {
     pub warnings: Vec<String>,
     /// Files that nobody needs once these records are in the database.
     pub(super) files: Vec<PathBuf>,
+    /// What the database has noted as [`Noted::begun`].
+    begun: u64,
     /// What the journal goes on without.
     aside: Vec<(PathBuf, Problem)>,
 }
@@ -55,7 +57,7 @@ pub(in crate::meterlog) fn read(
     applied: u64,
     noted: &Noted,
 ) -> Result<Left, JournalError> {
-    let mut left = Left::default();
+    let mut left = Left { begun: noted.begun, ..Left::default() };
     left.warnings.extend(aside::earlier(folder)?);
     if folder.symlink_metadata().is_ok() && !folder.is_dir() {
         left.aside.push((folder.to_owned(), Problem::NotAFolder));
@@ -78,6 +80,18 @@ pub(in crate::meterlog) fn read(
     left.next = noted.written.max(applied) + 1;
     for (path, segment) in &mut segments {
         left.next = left.next.max(segment.bound());
+        // The numbers in it come after all that the database knows, and are not to be used again.
+        let newest = name_of(path).filter(|name| [noted.file, noted.spare].contains(&Some(*name)));
+        if let Some(name) = newest.filter(|_| segment.first.is_none()) {
+            left.next = left.next.max(name).saturating_add(segment.most_records());
+        }
+        // The last start has left no such file: somebody has moved it there, and nobody knows whether its
+        // records are in the database, whatever their numbers.
+        if let Some(first) = segment.first.filter(|first| *first < noted.begun) {
+            segment.problem = Some(Problem::Returned(first));
+            segment.records.clear();
+            continue;
+        }
         // All of a file, or nothing: of two that differ, the first is this log's.
         let differs =
             |(number, it): &&(u64, Record)| records.get(number).is_some_and(|had| had != it);
@@ -160,6 +174,13 @@ fn find_missing(
 }
 
 impl Left {
+    /// What the database is to know of the files with the records. If something is to be set aside, a file that
+    /// is left is never taken for one that is done: not even if this start comes to no end.
+    pub(in crate::meterlog) fn to_note(&self) -> Noted {
+        let begun = if self.aside.is_empty() { self.begun } else { self.next };
+        Noted { begun, ..Noted::default() }
+    }
+
     /// Sets aside what the journal goes on without. Records that were read from it must be in the database.
     pub(in crate::meterlog) fn set_aside(&mut self) {
         let told = self.aside.drain(..).map(|(path, problem)| aside::set_aside(&path, &problem));

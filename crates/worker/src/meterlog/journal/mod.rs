@@ -55,6 +55,8 @@ pub(super) struct Journal {
     /// Where the next file is begun, if it is ready.
     roll_at: u64,
     spare: Option<NextFile>,
+    /// The number of the first record.
+    begun: u64,
     /// The number of the next record.
     next: u64,
     /// The number of the last record that is in the database.
@@ -80,6 +82,9 @@ pub(super) struct Noted {
     pub written: u64,
     /// The name of the file that comes next, as a number.
     pub spare: Option<u64>,
+    /// The number of the first record since the last start. Records before it are in the database, or in files
+    /// that were set aside.
+    pub begun: u64,
 }
 
 fn path_of(folder: &Path, name: u64) -> PathBuf {
@@ -127,6 +132,7 @@ impl Journal {
             segment_bytes,
             roll_at: segment_bytes,
             spare: None,
+            begun: next,
             next,
             applied: next - 1,
             full: VecDeque::new(),
@@ -187,6 +193,7 @@ impl Journal {
             file: name_of(&self.path),
             written: self.next - 1,
             spare: self.spare.as_ref().and_then(|spare| name_of(&spare.path)),
+            begun: self.begun,
         }
     }
 
@@ -205,7 +212,11 @@ impl Journal {
 
     /// What the database is to know of the files once nothing is written any more.
     pub(super) fn last_note(&self) -> Noted {
-        if self.is_done() { Noted::default() } else { Noted { spare: None, ..self.to_note() } }
+        if self.is_done() {
+            Noted { begun: self.begun, ..Noted::default() }
+        } else {
+            Noted { spare: None, ..self.to_note() }
+        }
     }
 
     /// The database knows ([`Self::last_note`]).

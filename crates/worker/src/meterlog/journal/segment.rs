@@ -62,7 +62,7 @@ pub(super) struct Segment {
     pub first: Option<u64>,
     /// Those that can be read, in order.
     pub records: Vec<(u64, Record)>,
-    /// The number after those of all whole records before any damage; 0 without a head.
+    /// The number after those of all whole records; 0 without a head.
     pub end: u64,
     /// Bytes at its end that are no whole record: what a process that was killed was writing.
     pub torn: usize,
@@ -79,13 +79,18 @@ impl Segment {
     /// A number that is greater than those of all records that may be in the file.
     pub(super) fn bound(&self) -> u64 {
         let damaged = matches!(self.problem, Some(Problem::Damaged { .. }));
-        let most = if damaged { self.length / RECORD_HEAD_BYTES } else { 0 };
-        self.end.max(self.first.unwrap_or_default().saturating_add(most as u64))
+        let most = if damaged { self.most_records() } else { 0 };
+        self.end.max(self.first.unwrap_or_default().saturating_add(most))
+    }
+
+    /// Not more records are in a file of this length.
+    pub(super) fn most_records(&self) -> u64 {
+        (self.length / RECORD_HEAD_BYTES) as u64
     }
 
     /// It ends where a file does that was cut off, and not where a crash has stopped it.
     pub(super) fn cut_off(&self) -> Problem {
-        Problem::Damaged { at: self.length - self.torn }
+        Problem::Damaged { at: self.length - self.torn, skipped: self.torn }
     }
 }
 
@@ -105,9 +110,9 @@ pub(super) fn read(path: &Path, log: &LogId) -> io::Result<Segment> {
 
 /// Whether reading fails for what the file is, and not for what the machine lacks at the moment.
 fn is_lasting(error: &io::Error) -> bool {
-    use io::ErrorKind::{NotFound, PermissionDenied};
-    matches!(error.kind(), NotFound | PermissionDenied)
-        || matches!(error.raw_os_error(), Some(libc::EIO | libc::ELOOP | libc::EISDIR))
+    // A disk's error may pass, and rights can be given: neither says that its rows are not readable.
+    error.kind() == io::ErrorKind::NotFound
+        || matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EISDIR))
 }
 
 fn read_file(path: &Path, log: &LogId) -> io::Result<Segment> {
@@ -116,6 +121,7 @@ fn read_file(path: &Path, log: &LogId) -> io::Result<Segment> {
         return Ok(Segment::refused(Problem::NotAFile));
     }
     let mut file = File::open(path)?;
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
     // Whatever it is, it may be large.
     file.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut bytes)?;
@@ -123,7 +129,7 @@ fn read_file(path: &Path, log: &LogId) -> io::Result<Segment> {
         && !is_blank(&bytes)
         && let Err(problem) = read_head(log, &bytes)
     {
-        return Ok(Segment::refused(problem));
+        return Ok(Segment { length, ..Segment::refused(problem) });
     }
     file.read_to_end(&mut bytes)?;
     Ok(decode(log, &bytes))
@@ -141,8 +147,9 @@ fn decode(log: &LogId, bytes: &[u8]) -> Segment {
     };
     let first = match read_head(log, head) {
         Ok(first) => first,
-        Err(problem) => return Segment::refused(problem),
+        Err(problem) => return Segment { length, ..Segment::refused(problem) },
     };
+    let mut damage: Option<(usize, usize)> = None;
     let mut segment = Segment { first: Some(first), end: first, length, ..Segment::default() };
     while !rest.is_empty() {
         let next = segment.end;
@@ -158,14 +165,22 @@ fn decode(log: &LogId, bytes: &[u8]) -> Segment {
                 rest = after;
                 segment.end += 1;
             }
-            _ if !is_torn(rest, next) || is_followed_by_another(rest, next) => {
-                segment.problem = Some(Problem::Damaged { at: length - rest.len() });
-                return segment;
+            _ => {
+                let follows = next_record(rest, next);
+                if follows.is_none() && is_torn(rest, next) {
+                    break;
+                }
+                // Its number and its checksum say that what follows was written there.
+                let (skipped, number) = follows.unwrap_or((rest.len(), next));
+                damage.get_or_insert((length - rest.len(), 0)).1 += skipped;
+                (rest, segment.end) = (&rest[skipped..], number);
             }
-            _ => break,
         }
     }
     segment.torn = rest.len();
+    if let Some((at, skipped)) = damage {
+        segment.problem = Some(Problem::Damaged { at, skipped });
+    }
     segment
 }
 
@@ -181,7 +196,7 @@ fn read_head(log: &LogId, head: &[u8]) -> Result<u64, Problem> {
     let (first, _) = rest.split_first_chunk().ok_or_else(foreign)?;
     let first = u64::from_le_bytes(*first);
     if self::head(of, first)[MAGIC.len()..] != *head {
-        return Err(Problem::Damaged { at: 0 });
+        return Err(Problem::Damaged { at: 0, skipped: HEAD_BYTES });
     }
     if of != log {
         return Err(foreign());
@@ -224,12 +239,13 @@ fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Whether a whole record with a greater number than `next` follows: then it is not the end.
-fn is_followed_by_another(bytes: &[u8], next: u64) -> bool {
-    let sought = next + 1..next + bytes.len() as u64;
-    (1..bytes.len().saturating_sub(RECORD_HEAD_BYTES)).any(|at| {
+/// Where the next whole record begins, and its number, which is `next` or greater: before it is damage.
+fn next_record(bytes: &[u8], next: u64) -> Option<(usize, u64)> {
+    let sought = next..next.saturating_add(bytes.len() as u64);
+    (1..bytes.len().saturating_sub(RECORD_HEAD_BYTES)).find_map(|at| {
         let number = bytes[at + 8..].first_chunk().map(|number| u64::from_le_bytes(*number));
-        number.is_some_and(|number| sought.contains(&number)) && read_record(&bytes[at..]).is_some()
+        let number = number.filter(|number| sought.contains(number))?;
+        read_record(&bytes[at..]).map(|_| (at, number))
     })
 }
 
@@ -319,14 +335,59 @@ mod tests {
         ] {
             let damaged = [&bytes[..], &end].concat();
             let segment = read(&damaged);
-            assert_eq!(segment.problem, Some(Problem::Damaged { at }), "{end:?}");
+            let skipped = end.len();
+            assert_eq!(segment.problem, Some(Problem::Damaged { at, skipped }), "{end:?}");
             // What is before it is read, and whatever may be behind it has lower numbers.
             assert_eq!((segment.records.len(), segment.end), (3, 8));
             assert!(segment.bound() >= 8);
         }
         let segment = read(&no_json);
-        assert_eq!(segment.problem, Some(Problem::Damaged { at: last }));
+        let skipped = no_json.len() - last;
+        assert_eq!(segment.problem, Some(Problem::Damaged { at: last, skipped }));
         assert_eq!(segment.records.len(), 2);
+    }
+
+    #[test]
+    fn what_follows_damage_is_read() {
+        let (bytes, starts) = file();
+        let numbers = |segment: &Segment| -> Vec<u64> {
+            segment.records.iter().map(|(number, _)| *number).collect()
+        };
+        let ends = [starts[1], starts[2], bytes.len()];
+        for byte in starts[0]..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[byte] ^= 1;
+            let segment = read(&damaged);
+            let lost = ends.iter().position(|end| byte < *end).unwrap();
+            let others: Vec<u64> = (5..8).filter(|number| *number != 5 + lost as u64).collect();
+            assert_eq!(numbers(&segment), others, "{byte}");
+            if lost < 2 {
+                let (at, skipped) = (starts[lost], ends[lost] - starts[lost]);
+                assert_eq!(segment.problem, Some(Problem::Damaged { at, skipped }));
+                assert_eq!(segment.end, 8);
+            }
+        }
+        // Twice, with bytes that were put between two records, and a torn end.
+        let mut damaged = bytes[..bytes.len() - 3].to_vec();
+        damaged.splice(starts[2]..starts[2], *b"between");
+        damaged[starts[0] + 20] ^= 1;
+        let segment = read(&damaged);
+        assert_eq!((numbers(&segment), segment.end), (vec![6], 7));
+        damaged.extend(&bytes[bytes.len() - 3..]);
+        let segment = read(&damaged);
+        let skipped = starts[1] - starts[0] + 7;
+        assert_eq!(segment.problem, Some(Problem::Damaged { at: starts[0], skipped }));
+        assert_eq!((numbers(&segment), segment.end), (vec![6, 7], 8));
+    }
+
+    #[test]
+    fn what_may_be_read_another_time_is_no_problem_of_the_file() {
+        for code in [libc::EIO, libc::EACCES, libc::EPERM, libc::EMFILE, libc::ENOMEM] {
+            assert!(!is_lasting(&io::Error::from_raw_os_error(code)), "{code}");
+        }
+        for code in [libc::ENOENT, libc::ELOOP, libc::EISDIR] {
+            assert!(is_lasting(&io::Error::from_raw_os_error(code)), "{code}");
+        }
     }
 
     #[test]

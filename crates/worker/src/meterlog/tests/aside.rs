@@ -18,7 +18,7 @@ pub(super) const FOREIGN: &str =
 type Make<'a> = &'a dyn Fn(&Path);
 
 /// The files that are set aside.
-fn set_aside(state: &Path) -> Vec<PathBuf> {
+pub(super) fn set_aside(state: &Path) -> Vec<PathBuf> {
     let is_aside = |path: &PathBuf| path.to_string_lossy().contains(".set-aside");
     files(state).into_iter().filter(is_aside).collect()
 }
@@ -50,11 +50,10 @@ fn goes_on(log: &MeterLog, state: &Path, name: &str) {
 }
 
 #[test]
-fn what_is_before_damage_is_read_and_the_file_is_kept() {
+fn what_is_around_damage_is_read_and_the_file_is_kept() {
     let state = killed(10);
     let [file] = &segments(state.path())[..] else { panic!("one file is enough") };
     let whole = fs::read(file).unwrap();
-    let text = String::from_utf8_lossy(&whole).into_owned();
     // A length that is damaged in the last record may look like a torn end.
     let last = whole.len() - 300;
     for byte in (0..last).step_by(97).chain([whole.len() - 1]) {
@@ -73,11 +72,10 @@ fn what_is_before_damage_is_read_and_the_file_is_kept() {
         assert!(told.contains(&format!("kept as {}", aside.display())), "{told}");
         assert_eq!(fs::read(aside).unwrap(), damaged);
         let names = names(state.path());
-        assert!(names.iter().enumerate().all(|(at, name)| *name == format!("x{at}")));
-        // Where the text of the next row begins, the row is whole.
-        let begins = |row: usize| text.find(&format!("\"invocation\":\"x{row}\"")).unwrap();
-        let sure = (0..9).filter(|row| begins(row + 1) < byte).count();
-        assert!((sure..=10).contains(&names.len()), "{byte}: {names:?}");
+        let all = (0..10).map(|row| format!("x{row}")).filter(|row| names.contains(row));
+        assert!(all.eq(names.iter().cloned()), "{byte}: {names:?}");
+        let has_head = byte >= 44;
+        assert!(names.len() >= if has_head { 9 } else { 0 }, "{byte}: {names:?}");
         goes_on(&log, state.path(), "next");
     }
 }
@@ -175,7 +173,7 @@ fn files_before_and_after_a_damaged_one_are_read_once() {
 }
 
 /// A file like `path` of the same log, in which a worker has written other rows from there on.
-fn other_records(state: &Path, path: &Path) -> Vec<u8> {
+pub(super) fn other_records(state: &Path, path: &Path) -> Vec<u8> {
     let fork = copy(state);
     for file in segments(fork.path()) {
         fs::remove_file(file).unwrap();
@@ -232,8 +230,10 @@ fn a_kill_at_any_moment_of_setting_aside_changes_nothing() {
         let log = open(state.path());
         assert_eq!(names(state.path()), expected, "{moment}");
         let aside = set_aside(state.path());
-        assert_eq!(aside.len(), 2, "{moment}: {aside:?}");
-        assert_eq!(fs::read(&aside[0]).unwrap(), damaged);
+        // Once the rows are in the database, the undamaged file may be one that somebody has moved there.
+        let count = if moment == 0 { 2 } else { 3 };
+        assert_eq!(aside.len(), count, "{moment}: {aside:?}");
+        assert!(aside.iter().any(|path| fs::read(path).unwrap() == damaged));
         assert!(!log.warnings().is_empty());
         goes_on(&log, state.path(), "next");
     }

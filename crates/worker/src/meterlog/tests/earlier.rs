@@ -3,7 +3,8 @@
 use rusqlite::Connection;
 
 /// What undoes each version's change of the tables, the newest first.
-const CHANGES: [(i64, &str); 14] = [
+const CHANGES: [(i64, &str); 15] = [
+    (18, "ALTER TABLE journal DROP COLUMN begun;"),
     (17, "ALTER TABLE triggers DROP COLUMN digest;"),
     (16, "ALTER TABLE triggers DROP COLUMN feed;"),
     (15, "ALTER TABLE instances DROP COLUMN start;"),

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::*;
+use crate::meterlog::{journal, tables};
 
 pub(super) fn files(state: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(state.join("journal")).unwrap();
@@ -94,13 +95,11 @@ fn what_is_in_the_journal_alone_is_in_the_log_after_a_kill() {
 /// A copy of a state folder whose journal is in the database, and still there.
 fn kill_at_start(state: &Path) -> tempfile::TempDir {
     let again = copy(state);
-    drop(open(again.path()));
-    for file in files(again.path()) {
-        fs::remove_file(file).unwrap();
-    }
-    for file in files(state) {
-        fs::copy(&file, again.path().join("journal").join(file.file_name().unwrap())).unwrap();
-    }
+    let mut connection = rusqlite::Connection::open(again.path().join("meter.sqlite")).unwrap();
+    let (id, applied) = tables::applied(&connection).unwrap();
+    let noted = tables::noted(&connection).unwrap();
+    let left = journal::read(&again.path().join("journal"), &id, applied, &noted).unwrap();
+    tables::insert_left(&mut connection, &left).unwrap();
     again
 }
 

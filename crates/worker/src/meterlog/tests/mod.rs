@@ -9,6 +9,7 @@ mod journal;
 mod kills;
 mod migration;
 mod pages;
+mod returned;
 
 use std::path::Path;
 use std::sync::Arc;

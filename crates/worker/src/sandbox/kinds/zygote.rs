@@ -248,6 +248,13 @@ impl Zygotes {
         self.complaints().insert(runtime.name(), sentence);
     }
 
+    /// Once the next one makes copies, nothing is to be said of those before.
+    fn forget_if(&self, runtime: Runtime, makes_copies: bool) {
+        if makes_copies {
+            self.complaints().remove(runtime.name());
+        }
+    }
+
     fn complaints(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -259,6 +266,7 @@ impl Zygotes {
             for (runtime, state) in &*states {
                 if let State::Started(zygote) = state {
                     self.look_at(*runtime, zygote);
+                    self.forget_if(*runtime, zygote.is_usable());
                 }
             }
         }
@@ -341,4 +349,20 @@ pub(super) async fn launch(
 pub(in crate::sandbox) fn is_zygote_of(name: &str, environment: &[u8]) -> bool {
     let label = format!("{LABEL}={name}/");
     environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(label.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_stays_until_the_next_one_makes_copies() {
+        let zygotes = Zygotes::default();
+        let runtime = Runtime::all()[0];
+        zygotes.complain(runtime, "It has ended.".to_owned());
+        zygotes.forget_if(runtime, false);
+        assert_eq!(zygotes.refusals(), ["It has ended."]);
+        zygotes.forget_if(runtime, true);
+        assert!(zygotes.refusals().is_empty());
+    }
 }

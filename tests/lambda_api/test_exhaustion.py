@@ -2,11 +2,13 @@
 
 import concurrent.futures
 import contextlib
+import io
 import json
 import resource
 import signal
 import socket
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 from botocore.exceptions import ClientError
 from patience import scaled
 
-from .conftest import Serve, instances, package
+from .conftest import Serve, instances, names_below, package
 from .test_serving import wait_for
 
 IDLE = 1000
@@ -203,6 +205,32 @@ def handler(event, context):
         text = file.read()
     return [VERSION, part.VERSION, "VERSION = %d\\n" % VERSION == text, wrong]
 """
+
+
+def test_a_package_that_unpacks_to_more_than_it_may_is_refused_and_leaves_nothing(
+    serve: Serve,
+) -> None:
+    platform = serve()
+    platform.create("f")
+    before = names_below(platform.state / "code")
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"{number}.py", bytes(100 << 20))
+    assert bomb.tell() < 1 << 20
+    attempts = (
+        lambda: platform.create("bomb", Code={"ZipFile": bomb.getvalue()}),
+        lambda: platform.client.update_function_code(FunctionName="f", ZipFile=bomb.getvalue()),
+    )
+    for attempt in attempts:
+        with pytest.raises(ClientError, match="Unzipped size must be smaller") as refusal:
+            attempt()
+        assert refusal.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+        assert list((platform.state / "staging").iterdir()) == []
+        assert names_below(platform.state / "code") == before
+    assert call(platform.address, "f") == {"got": {"n": 1}}
+    names = [it["FunctionName"] for it in platform.client.list_functions()["Functions"]]
+    assert names == ["f"]
 
 
 def test_an_update_while_functions_run_shows_each_of_them_one_package(serve: Serve) -> None:

@@ -168,17 +168,23 @@ KINDS: Final = {
 both_runtimes = pytest.mark.parametrize("runtime", ["python", "node"])
 
 
-def create(platform: Platform, runtime: str, handler: str) -> None:
+def create(
+    platform: Platform,
+    runtime: str,
+    handler: str,
+    source: dict[str, str] | None = None,
+    **settings: Any,
+) -> None:
     if runtime == "node" and shutil.which("node") is None:
         pytest.skip("node is not installed")
+    # 2 vCPU: nothing of this is throttled.
+    settings = {"MemorySize": 3538, "Timeout": 60} | settings
     platform.create(
         "f",
-        SOURCES[runtime],
+        source or SOURCES[runtime],
         Runtime=NAMES[runtime],
         Handler=f"handler.{handler}",
-        # 2 vCPU: nothing of this is throttled.
-        MemorySize=3538,
-        Timeout=60,
+        **settings,
     )
 
 

@@ -21,12 +21,22 @@ _UP_POLL_S = 0.2
 _EVENTS = 0.1
 
 _ECHO = "def handler(event, context):\n    {body}\n    return event['name']\n"
+# Where instances that are copies of another process, or were one that waited, come from.
+COPIED = ("zygote", "function_zygote", "pool")
 # Functions that are there all the time: source, and settings of CreateFunction.
 STEADY: dict[str, tuple[str, dict[str, object]]] = {
     "warm": (_ECHO.format(body="pass"), {}),
     "slow": (_ECHO.format(body="import time; time.sleep(0.03)"), {}),
     # Each request starts an instance.
     "cold": (_ECHO.format(body="pass"), {"Tags": {"uncia:keep-alive-ms": "0"}}),
+    # Each of these too: a copy of a runtime or of a function, or a runtime that was started ahead.
+    **{
+        start: (
+            _ECHO.format(body="pass"),
+            {"Tags": {"uncia:start-from": start, "uncia:keep-alive-ms": "0"}},
+        )
+        for start in COPIED
+    },
     "flaky": (_ECHO.format(body="import random; random.random() < 0.4 and 1 / 0"), {}),
     # Its instances end, some of them right after the answer.
     "exits": (
@@ -143,7 +153,7 @@ class Invoker(Client):
     """Invokes the steady functions, one request or event after the other."""
 
     def step(self, upstream: Upstream) -> None:
-        (function,) = self.random.choices(list(STEADY), [6, 3, 1, 2, 1, 1])
+        (function,) = self.random.choices(list(STEADY), [6, 3, 1, *[1] * len(COPIED), 2, 1, 1])
         entry, answer = self.invoke(upstream, function, self.random.random() < _EVENTS)
         expected = (202,) if entry.is_event else (200,)
         # 429: as many instances run as may; 503: it is stopping.

@@ -11,7 +11,7 @@ from typing import Any
 
 from lambda_api.conftest import cgroups, instances, mounts
 
-from .clients import Client, Deployer, Gate, Invoker, Upstream, deploy_steady
+from .clients import COPIED, Client, Deployer, Gate, Invoker, Upstream, deploy_steady
 from .engine import Connection, Engine
 from .ledger import Ledger, Row, disagreements, is_done
 from .tears import cut
@@ -21,6 +21,7 @@ CONFIG = {
     "keep_alive_ms": 1_000,
     "pause_after_ms": 5,
     "max_instances": 12,
+    "pool": 1,
     "shutdown_grace_ms": 1_000,
 }
 _INVOKERS = 4
@@ -154,6 +155,10 @@ class Soak:
             if _pairs(logged)[: len(before)] != before:
                 result.append("rows that were read before are others now")
         result += disagreements(self.ledger, logged, served)
+        for function in COPIED:
+            starts = [row["start"] for row in logged if row["function"] == function]
+            if starts and "restored" not in starts:
+                result.append(f"no instance of {function} was a copy of another: {starts}")
         return result + self._left_behind()
 
     def _drain(self, engine: Engine) -> list[Any]:

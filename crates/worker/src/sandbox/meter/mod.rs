@@ -317,13 +317,16 @@ impl Meter {
     /// may run.
     async fn settle_end(&self) -> bool {
         let Source::Groups(groups) = &self.source else { return false };
+        if self.lock().last.is_some() {
+            return false;
+        }
         let left = groups.left_of(MAX_ACCESSES);
         if self.others_may_run(groups, left) {
             self.settle().await;
             return true;
         }
         let mut found = Found::Accounted;
-        for look in 0..runtime::LOOKS.min(left - 1) {
+        for look in 0..runtime::LOOKS.min(left.saturating_sub(1)) {
             if look > 0 {
                 // It is about to wait for the next request.
                 tokio::task::yield_now().await;
@@ -346,8 +349,8 @@ impl Meter {
     /// that are left: one for the number of threads, and one for a look at the runtime's at least.
     fn others_may_run(&self, groups: &Groups, left: u32) -> bool {
         let mut state = self.lock();
-        if state.last.is_some() || state.background.is_some() || state.is_parallel || left < 2 {
-            return state.last.is_none();
+        if state.background.is_some() || state.is_parallel || left < 2 {
+            return true;
         }
         let threads = groups.access(Counters::threads);
         let have_changed = threads != state.known_threads;

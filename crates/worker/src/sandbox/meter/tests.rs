@@ -12,7 +12,11 @@ use crate::sandbox::threads::Failure;
 
 /// A meter of a group of version 2 whose files are in `folder`.
 fn meter(folder: &std::path::Path) -> Arc<Meter> {
-    let counters = Counters::open(Version::V2, |_| Some(folder));
+    meter_of(Version::V2, folder)
+}
+
+fn meter_of(version: Version, folder: &std::path::Path) -> Arc<Meter> {
+    let counters = Counters::open(version, |_| Some(folder));
     let failure = Failure::new();
     let enforcer = Arc::new(Enforcer::new(&failure).unwrap());
     let limits =
@@ -199,6 +203,30 @@ async fn a_killed_process_of_an_earlier_invocation_is_not_this_ones() {
     assert!(meter.out_of_memory());
     meter.finish();
     assert!(meter.out_of_memory());
+    meter.sampler.end();
+}
+
+#[tokio::test]
+async fn an_instance_that_ends_in_an_invocation_whose_begin_took_all_it_could_is_metered() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
+    write("cpu.stat", "nr_periods 1\nnr_throttled 0\nthrottled_time 0\n");
+    write("cpuacct.usage", "0\n");
+    write("memory.usage_in_bytes", "4096\n");
+    let meter = meter_of(Version::V1, folder.path());
+    meter.ready();
+    for used in [1, 2] {
+        // In the background.
+        write("cpuacct.usage", &format!("{used}000000000\n"));
+        meter.begin().await;
+        meter.end().await;
+    }
+    write("cpuacct.usage", "3000000000\n");
+    meter.begin().await;
+    write("cpuacct.usage", "3000000007\n");
+    meter.finish();
+    let usage = meter.end().await;
+    assert_eq!(usage.cpu_user_ns.zip(usage.cpu_system_ns), Some((7, 0)));
     meter.sampler.end();
 }
 

@@ -79,7 +79,8 @@ def test_serve_prints_a_line_for_each_invocation(uncia: Uncia, tmp_path: Path) -
         assert words[1] == "hello"
         assert words[2] in starts
         assert words[4] == "ms"
-        assert words[6:9] == ["USD", "a", "million"]
+        assert words[6:10] == ["USD", "a", "million", "on"]
+        assert words[10] in {"aws-lambda-x86", "aws-lambda-arm"}
         assert float(words[5]) > 0.2  # The fee alone is 0.2 USD a million.
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=120) == 0

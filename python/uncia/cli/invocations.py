@@ -71,7 +71,10 @@ class Printer:
                 typer.echo(f"{'':12}  | {shown}")
 
     def line(self, row: Mapping[str, Any]) -> str:
-        """Write a row in a line: its end, function, start, execution, cost, worker and error."""
+        """Write a row in a line: its end, function, start, execution, cost, worker and error.
+
+        The cost stands with its tariff: it need not be the one that the platform was started with.
+        """
         ended = row["ended"] if row["ended"] is not None else row["started"]
         time = "" if ended is None else f"{datetime.fromtimestamp(ended / NS_PER_S):%H:%M:%S.%f}"
         parts = [f"{time[:-3]:12}", f"{row['function']:<16}", f"{row['start'] or '-':<8}"]
@@ -88,7 +91,7 @@ class Printer:
 
     def _price(self, row: Mapping[str, Any]) -> str:
         cost = self._cost(row)
-        return "-" if cost is None else f"{float(cost * 1_000_000):.4g} USD a million"
+        return "-" if cost is None else f"{float(cost * 1_000_000):.4g} USD a million on {self.tariff.id}"
 
     def _entry(self, row: Mapping[str, Any]) -> dict[str, Any]:
         cost = self._cost(row)

@@ -91,7 +91,11 @@ class Printer:
 
     def _price(self, row: Mapping[str, Any]) -> str:
         cost = self._cost(row)
-        return "-" if cost is None else f"{float(cost * 1_000_000):.4g} USD a million on {self.tariff.id}"
+        return (
+            "-"
+            if cost is None
+            else f"{float(cost * 1_000_000):.4g} USD a million on {self.tariff.id}"
+        )
 
     def _entry(self, row: Mapping[str, Any]) -> dict[str, Any]:
         cost = self._cost(row)

@@ -161,17 +161,28 @@ def test_serve_on_what_is_no_folder_is_a_sentence(uncia: Uncia, tmp_path: Path) 
 
 
 def test_serve_on_what_is_damaged_is_a_sentence(uncia: Uncia, tmp_path: Path) -> None:
-    journal = tmp_path / "s" / "journal"
-    journal.mkdir(parents=True)
-    for file, text in [
-        (journal / "00000000000000000001.records", "of another log"),
-        (tmp_path / "s" / "meter.sqlite", "not a database " * 100),
-    ]:
-        file.write_text(text)
-        process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "s")
-        out, err = process.communicate(timeout=120)
-        assert (process.returncode, out) == (1, "")
-        assert err.startswith(f"error: the log cannot be opened: {file} is not")
+    file = tmp_path / "s" / "meter.sqlite"
+    file.parent.mkdir()
+    file.write_text("not a database " * 100)
+    process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "s")
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith(f"error: the log cannot be opened: {file} is not")
+
+
+def test_serve_goes_on_without_a_journal_that_is_none(uncia: Uncia, tmp_path: Path) -> None:
+    file = tmp_path / "s" / "journal" / "00000000000000000001.records"
+    file.parent.mkdir(parents=True)
+    file.write_text("of another log")
+    process = uncia("serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "s")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("Serving AWS Lambda's API")
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert err.count(f"warning: {file} is not of this log's journal") == 1, err
+    assert not file.exists()
+    assert [it.read_text() for it in file.parent.glob("*.set-aside")] == ["of another log"]
 
 
 def test_serve_refuses_a_wrong_unit(uncia: Uncia) -> None:

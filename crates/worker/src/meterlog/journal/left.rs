@@ -188,15 +188,15 @@ impl Left {
         self.warnings.splice(..0, told);
     }
 
-    /// The sentences that are passed on.
+    /// The sentences that are passed on; what is too much is printed.
     pub(in crate::meterlog) fn take_warnings(&mut self) -> Vec<String> {
         let mut warnings = std::mem::take(&mut self.warnings);
-        for warning in &warnings {
-            tracing::warn!("{warning}");
-        }
         if warnings.len() > MAX_WARNINGS {
-            let more = warnings.len() - (MAX_WARNINGS - 1);
-            warnings.truncate(MAX_WARNINGS - 1);
+            let rest = warnings.split_off(MAX_WARNINGS - 1);
+            for warning in &rest {
+                tracing::warn!("{warning}");
+            }
+            let more = rest.len();
             warnings.push(format!(
                 "{more} more sentences on the log's journal are in what the platform has printed"
             ));

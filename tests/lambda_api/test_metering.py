@@ -218,6 +218,20 @@ def too_much_cpu(
     return {which: excesses for which, excesses in over.items() if statistics.median(excesses) > 0}
 
 
+def too_much_in_the_best_round(
+    platform: Platform, events: list[dict[str, Any]]
+) -> dict[tuple[str, float], list[float]]:
+    """What `too_much_cpu` says of the events, sent up to five times.
+
+    On a busy machine what the runtime does before and after the handler takes longer.
+    """
+    for _ in range(5):
+        excesses = too_much_cpu(measure(platform, events), "warm")
+        if not excesses:
+            break
+    return excesses
+
+
 @both_runtimes
 def test_cpu_time_agrees_with_getrusage(serve: Serve, runtime: str) -> None:
     platform = serve({"pause_after_ms": 60_000})
@@ -225,13 +239,8 @@ def test_cpu_time_agrees_with_getrusage(serve: Serve, runtime: str) -> None:
     for kind in KINDS[runtime]:
         measure(platform, [{"kind": kind, "ms": 20}])
         times = [*LONG_MS * REPETITIONS, *SHORT_MS * 5]
-        # On a busy machine what the runtime does before and after the handler takes longer.
-        for _ in range(5):
-            rows = measure(platform, [{"kind": kind, "ms": ms} for ms in times])
-            excesses = too_much_cpu(rows, "warm")
-            if not excesses:
-                break
-        assert not excesses
+        events = [{"kind": kind, "ms": ms} for ms in times]
+        assert not too_much_in_the_best_round(platform, events)
 
 
 @both_runtimes

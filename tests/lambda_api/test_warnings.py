@@ -71,7 +71,7 @@ def test_a_torn_journal_is_said(serve: Serve) -> None:
 def zygotes(state: Path) -> list[int]:
     """The processes of the platform's zygotes."""
     name = "uncia-" + hashlib.sha256(str(state.resolve()).encode()).hexdigest()
-    found = []
+    numbers = []
     for folder in Path("/proc").iterdir():
         try:
             environment = (folder / "environ").read_bytes()
@@ -80,8 +80,8 @@ def zygotes(state: Path) -> list[int]:
         for variable in environment.split(b"\0"):
             label = variable.removeprefix(b"UNCIA_ZYGOTE=").decode(errors="replace")
             if variable.startswith(b"UNCIA_ZYGOTE=") and name.startswith(label.split("/")[0]):
-                found.append(int(folder.name))
-    return found
+                numbers.append(int(folder.name))
+    return numbers
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has zygotes")

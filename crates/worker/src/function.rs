@@ -240,10 +240,10 @@ impl Function {
         let codes = self.versions().flat_map(|it| {
             [Some(&it.code), it.layers.opt()].into_iter().flatten().map(move |code| (it, code))
         });
-        let told = |(version, code): (&Arc<Self>, &Arc<Code>)| {
+        let sentence = |(version, code): (&Arc<Self>, &Arc<Code>)| {
             Some(format!("The function {}: {}.", version.qualified_name, code.passed_over()?))
         };
-        codes.into_iter().find_map(told)
+        codes.into_iter().find_map(sentence)
     }
 
     /// Every package that there must be for it: of its code and of its layers.

@@ -212,12 +212,12 @@ impl Api {
 
 /// The first few of many sentences, and how many more of these `things` there are.
 fn first_of(mut sentences: impl Iterator<Item = String>, things: &str) -> Vec<String> {
-    let mut told: Vec<_> = sentences.by_ref().take(MAX_SENTENCES).collect();
+    let mut shown: Vec<_> = sentences.by_ref().take(MAX_SENTENCES).collect();
     let more = sentences.count();
     if more > 0 {
-        told.push(format!("There are {more} more {things}."));
+        shown.push(format!("There are {more} more {things}."));
     }
-    told
+    shown
 }
 
 /// Answers a request of an instance by `invoke`, which gets the function's name, if it is Invoke. It says
@@ -281,8 +281,8 @@ mod tests {
         let of = |count: usize| first_of((0..count).map(|it| it.to_string()), "functions");
         assert_eq!(of(0), [""; 0]);
         assert_eq!(of(MAX_SENTENCES).len(), MAX_SENTENCES);
-        let told = of(100_000);
-        assert_eq!(told.len(), MAX_SENTENCES + 1);
-        assert_eq!(told[MAX_SENTENCES], "There are 99992 more functions.");
+        let messages = of(100_000);
+        assert_eq!(messages.len(), MAX_SENTENCES + 1);
+        assert_eq!(messages[MAX_SENTENCES], "There are 99992 more functions.");
     }
 }

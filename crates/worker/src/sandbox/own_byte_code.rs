@@ -45,22 +45,22 @@ impl fmt::Display for Flaw {
 }
 
 /// What is wrong with byte code that begins so, where `made` was made from the source, of `length` bytes.
-fn flaw(own: Option<&Head>, made: Option<&Head>, length: u64) -> Option<Flaw> {
+fn flaw(packaged: Option<&Head>, made: Option<&Head>, length: u64) -> Option<Flaw> {
     const BY_TIME: u32 = 0;
     const BY_HASH: u32 = 0b01;
     const BY_CHECKED_HASH: u32 = 0b11;
-    let Some(own) = own else { return Some(Flaw::Damaged) };
-    let flags = u32::from_le_bytes([own[4], own[5], own[6], own[7]]);
+    let Some(packaged) = packaged else { return Some(Flaw::Damaged) };
+    let flags = u32::from_le_bytes([packaged[4], packaged[5], packaged[6], packaged[7]]);
     // By its time it is never of a source that was unpacked.
     let Some(made) = made else { return (flags != BY_TIME).then_some(Flaw::NotCompiled) };
-    if own[..4] != made[..4] {
+    if packaged[..4] != made[..4] {
         // The last two are the same in all versions.
-        return Some(if own[2..4] == made[2..4] { Flaw::OtherVersion } else { Flaw::Damaged });
+        return Some(if packaged[2..4] == made[2..4] { Flaw::OtherVersion } else { Flaw::Damaged });
     }
     let is_of_source = match flags {
         // Packages lose the times of their files when they are unpacked.
-        BY_TIME => own[12..] == (length as u32).to_le_bytes(),
-        BY_HASH | BY_CHECKED_HASH => own[8..] == made[8..],
+        BY_TIME => packaged[12..] == (length as u32).to_le_bytes(),
+        BY_HASH | BY_CHECKED_HASH => packaged[8..] == made[8..],
         _ => return Some(Flaw::Damaged),
     };
     (!is_of_source).then_some(Flaw::OtherSource)
@@ -101,8 +101,8 @@ pub(super) fn passed_over(
             let mut compiled = made.join(source).into_os_string();
             compiled.push("c");
             let compiled = head(Path::new(&compiled)).ok().flatten();
-            let own = head(&package.join(&path))?;
-            if let Some(flaw) = flaw(own.as_ref(), compiled.as_ref(), source_is.len()) {
+            let packaged = head(&package.join(&path))?;
+            if let Some(flaw) = flaw(packaged.as_ref(), compiled.as_ref(), source_is.len()) {
                 count += 1;
                 first.get_or_insert((path, flaw));
             }
@@ -157,7 +157,7 @@ mod tests {
         let made = begins(MAGIC, 0b11, [1; 8]);
         let by_time = |size: u8| begins(MAGIC, 0, [9, 9, 9, 9, size, 0, 0, 0]);
         let older = begins([0x61, 0x0d, 0x0d, 0x0a], 0b11, [1; 8]);
-        for (own, wanted) in [
+        for (packaged, wanted) in [
             (made, None),
             (begins(MAGIC, 0b01, [1; 8]), None),
             (by_time(5), None),
@@ -168,7 +168,7 @@ mod tests {
             (begins(*b"text", 0, [0; 8]), Some(Flaw::Damaged)),
             (older, Some(Flaw::OtherVersion)),
         ] {
-            assert_eq!(flaw(Some(&own), Some(&made), 5), wanted, "{own:?}");
+            assert_eq!(flaw(Some(&packaged), Some(&made), 5), wanted, "{packaged:?}");
         }
         assert_eq!(flaw(None, Some(&made), 5), Some(Flaw::Damaged));
         assert_eq!(flaw(Some(&made), None, 5), Some(Flaw::NotCompiled));
@@ -183,7 +183,7 @@ mod tests {
             fs::write(top.join(path), content).unwrap();
         };
         let good = begins(MAGIC, 0b11, [1; 8]);
-        let told = || passed_over(package.path(), made.path(), "3.11.7").unwrap();
+        let sentences = || passed_over(package.path(), made.path(), "3.11.7").unwrap();
         for name in ["handler", "deep/inner"] {
             write(package.path(), &format!("{name}.py"), b"x = 1");
             write(made.path(), &format!("{name}.pyc"), &good);
@@ -193,14 +193,14 @@ mod tests {
         write(package.path(), "__pycache__/gone.cpython-311.pyc", b"");
         write(package.path(), "__pycache__/handler.cpython-39.pyc", b"");
         write(package.path(), "handler.cpython-311.pyc", b"");
-        assert_eq!(told(), None);
+        assert_eq!(sentences(), None);
         write(package.path(), "__pycache__/handler.cpython-311.opt-1.pyc", b"");
-        let sentence = told().unwrap();
+        let sentence = sentences().unwrap();
         let wanted = "one file of byte code in its package is passed over, and the sources are executed: \
                       __pycache__/handler.cpython-311.opt-1.pyc is damaged";
         assert_eq!(sentence, wanted);
         write(package.path(), "deep/__pycache__/inner.cpython-311.pyc", &[7; 40]);
-        assert!(told().unwrap().starts_with("2 files of byte code"), "{:?}", told());
+        assert!(sentences().unwrap().starts_with("2 files of byte code"), "{:?}", sentences());
         let long = format!("{}/{0}/m", "d".repeat(200));
         write(package.path(), &format!("{long}.py"), b"");
         for number in 0..2_000 {
@@ -208,7 +208,7 @@ mod tests {
             write(package.path(), &path, b"");
             write(package.path(), &format!("{}/{0}/m{number}.py", "d".repeat(200)), b"");
         }
-        let sentence = told().unwrap();
+        let sentence = sentences().unwrap();
         assert!(sentence.starts_with("2002 files") && sentence.len() < 500, "{sentence}");
     }
 }

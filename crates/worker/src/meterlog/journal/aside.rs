@@ -181,8 +181,8 @@ mod tests {
             }
         }
         let sentence = earlier(folder.path()).unwrap().unwrap();
-        let told = "1.records.set-aside and 39 more files were set aside";
-        assert!(sentence.contains(told), "{sentence}");
+        let expected = "1.records.set-aside and 39 more files were set aside";
+        assert!(sentence.contains(expected), "{sentence}");
         for name in ["1.records", "1.records.set-aside-", "x-2", ".set-asid", "2"] {
             assert!(!is_marked(OsStr::new(name)), "{name}");
         }

@@ -183,9 +183,10 @@ impl Left {
 
     /// Sets aside what the journal goes on without. Records that were read from it must be in the database.
     pub(in crate::meterlog) fn set_aside(&mut self) {
-        let told = self.aside.drain(..).map(|(path, problem)| aside::set_aside(&path, &problem));
+        let sentences =
+            self.aside.drain(..).map(|(path, problem)| aside::set_aside(&path, &problem));
         // They come first: they cost most.
-        self.warnings.splice(..0, told);
+        self.warnings.splice(..0, sentences);
     }
 
     /// The sentences that are passed on; what is too much is printed.

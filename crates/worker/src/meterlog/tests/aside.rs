@@ -45,8 +45,8 @@ fn goes_on(log: &MeterLog, state: &Path, name: &str) {
     let again = kill(state);
     let log = open(again.path());
     assert_eq!(names(again.path()).iter().filter(|it| *it == name).count(), 1);
-    let [told] = log.warnings() else { panic!("{:?}", log.warnings()) };
-    assert!(told.contains("set aside at an earlier start"), "{told}");
+    let [message] = log.warnings() else { panic!("{:?}", log.warnings()) };
+    assert!(message.contains("set aside at an earlier start"), "{message}");
 }
 
 #[test]
@@ -63,13 +63,13 @@ fn what_is_around_damage_is_read_and_the_file_is_kept() {
         damaged[byte] ^= 1;
         fs::write(&file, &damaged).unwrap();
         let log = open(state.path());
-        let told = log.warnings().first().unwrap();
-        let known = told.contains("is damaged at byte")
-            || told.contains("is not of this log's journal")
-            || told.contains("written by another version");
-        assert!(known && told.contains("00000000000000000001.records"), "{byte}: {told}");
+        let message = log.warnings().first().unwrap();
+        let known = message.contains("is damaged at byte")
+            || message.contains("is not of this log's journal")
+            || message.contains("written by another version");
+        assert!(known && message.contains("00000000000000000001.records"), "{byte}: {message}");
         let aside = at(state.path(), "00000000000000000001.records.set-aside");
-        assert!(told.contains(&format!("kept as {}", aside.display())), "{told}");
+        assert!(message.contains(&format!("kept as {}", aside.display())), "{message}");
         assert_eq!(fs::read(aside).unwrap(), damaged);
         let names = names(state.path());
         let all = (0..10).map(|row| format!("x{row}")).filter(|row| names.contains(row));
@@ -163,8 +163,11 @@ fn files_before_and_after_a_damaged_one_are_read_once() {
         assert_eq!(names(state.path()).len(), wanted);
         assert_eq!(set_aside(state.path()).len(), usize::from(damaged));
         if damaged {
-            let told = warning(&log);
-            assert!(told.contains("copy.records has other records than an earlier file"), "{told}");
+            let message = warning(&log);
+            assert!(
+                message.contains("copy.records has other records than an earlier file"),
+                "{message}"
+            );
             goes_on(&log, state.path(), "next");
         } else {
             assert_eq!(log.warnings(), &[] as &[String]);
@@ -334,7 +337,7 @@ fn what_cannot_be_renamed_stays_where_it_is() {
         return;
     }
     let log = open(state.path());
-    let told = warning(&log).to_owned();
+    let message = warning(&log).to_owned();
     record(&log, invocation("next")).unwrap();
     log.close();
     drop(log);
@@ -342,7 +345,7 @@ fn what_cannot_be_renamed_stays_where_it_is() {
     let rows = names(state.path());
     let second = warning(&again).to_owned();
     nix::mount::umount2(&path, nix::mount::MntFlags::MNT_DETACH).unwrap();
-    assert!(told.contains("though it cannot be renamed"), "{told}");
+    assert!(message.contains("though it cannot be renamed"), "{message}");
     assert!(second.contains("though it cannot be renamed"), "{second}");
     assert_eq!(rows, ["x0", "x1", "x2", "next"]);
 }

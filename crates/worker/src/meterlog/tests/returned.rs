@@ -46,8 +46,8 @@ fn what_is_moved_back_is_set_aside_again() {
                 fs::write(path, whole).unwrap();
             }
             let log = open(state.path());
-            let told = log.warnings().join("\n");
-            assert!(told.contains("it was moved there since"), "{told}");
+            let message = log.warnings().join("\n");
+            assert!(message.contains("it was moved there since"), "{message}");
             stop(log, 0);
             assert_eq!(names(state.path()), rows);
             let kept = whole.iter().filter(|whole| !whole.is_empty());
@@ -83,12 +83,12 @@ fn no_sentence_advises_to_move_a_file_back() {
     let mut damaged = fs::read(path).unwrap();
     damaged[100] ^= 1;
     fs::write(path, damaged).unwrap();
-    for told in [open(state.path()), open(state.path())].map(|log| log.warnings().join(" ")) {
+    for message in [open(state.path()), open(state.path())].map(|log| log.warnings().join(" ")) {
         assert!(
-            told.contains("do not move it back") && !told.contains("as it was before"),
-            "{told}"
+            message.contains("do not move it back") && !message.contains("as it was before"),
+            "{message}"
         );
-        assert!(told.contains("not in the log"), "{told}");
+        assert!(message.contains("not in the log"), "{message}");
     }
 }
 

@@ -325,19 +325,20 @@ impl Meter {
             self.settle().await;
             return true;
         }
-        let mut found = Found::Accounted;
+        let mut account = Found::Accounted;
         for look in 0..runtime::LOOKS.min(left.saturating_sub(1)) {
             if look > 0 {
                 // It is about to wait for the next request.
                 tokio::task::yield_now().await;
             }
             groups.count(1);
-            found = self.lock().runtime.as_ref().map_or(found, |runtime| runtime.look(look == 0));
-            if found == Found::Accounted {
+            account =
+                self.lock().runtime.as_ref().map_or(account, |runtime| runtime.look(look == 0));
+            if account == Found::Accounted {
                 return false;
             }
         }
-        match found {
+        match account {
             Found::Accounted => {}
             Found::Runs(Some(cpu)) => groups.settle_runtime(cpu).await,
             Found::Runs(None) => self.settle().await,

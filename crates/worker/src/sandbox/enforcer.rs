@@ -8,7 +8,7 @@
 //! [`uncia_policy::Budget`].
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -136,11 +136,16 @@ impl Enforcer {
         let _ = tokio::time::timeout(VISIT_TIMEOUT, wait).await;
     }
 
+    /// Whether the thread goes before every ordinary one.
+    pub(super) fn goes_first(&self) -> bool {
+        self.shared.realtime.load(Ordering::Relaxed)
+    }
+
     pub(super) fn usage(&self) -> EnforcerUse {
         EnforcerUse {
             cpu_ns: self.shared.cpu_ns.load(Ordering::Relaxed),
             looks: self.shared.looks.load(Ordering::Relaxed),
-            realtime: self.shared.realtime.load(Ordering::Relaxed),
+            realtime: self.goes_first(),
         }
     }
 
@@ -179,11 +184,7 @@ impl Shared {
                 thread::park_timeout(Duration::from_nanos(next.saturating_sub(now)));
                 continue;
             }
-            for (find, done) in visits.drain(..) {
-                priority::visit(&find().cpus);
-                // Whoever asked may have given up.
-                let _ = done.send(());
-            }
+            visit(visits.drain(..));
             for watched in due.drain(..) {
                 if watched.is_due(now) {
                     watched.look();
@@ -233,6 +234,23 @@ impl Shared {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Visits the CPUs of all who have asked, and not given up, each once.
+fn visit(visits: impl Iterator<Item = Visit>) {
+    let mut cpus = BTreeSet::new();
+    let asked: Vec<_> = visits
+        .filter(|(_, done)| !done.is_closed())
+        .map(|(find, done)| {
+            cpus.extend(find().cpus);
+            done
+        })
+        .collect();
+    priority::visit(&cpus.into_iter().collect::<Vec<_>>());
+    for done in asked {
+        // Whoever asked may have given up meanwhile.
+        let _ = done.send(());
     }
 }
 

@@ -114,12 +114,14 @@ impl Groups {
     /// helps with one's own threads only.
     pub(super) async fn settle(self: &Arc<Self>) {
         let own = self.clone();
+        // Without precedence it would wait its turn on each CPU: then it visits those alone that need it.
+        let goes_first = self.enforcer.goes_first();
         // What ran there was accounted for when the caller began to, and is again when it goes on; and it should
         // find its CPU free.
         let here = nix::sched::sched_getcpu().ok();
         let find = move || {
             let mut running = Running { threads: 0, cpus: priority::allowed_cpus() };
-            if running.cpus.len() > MAX_VISITED {
+            if running.cpus.len() > MAX_VISITED || !goes_first {
                 running = enforcer::running(&own.counters, &own.threads);
             }
             running.cpus.retain(|cpu| Some(*cpu) != here);

@@ -165,6 +165,8 @@ def main() -> None:
     parser.add_argument("--node", action="store_true", help="functions in Node.js, not Python")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error("--rounds: an interval takes 2 at least")
     if min(options.after) < WARM_UP:
         parser.error(f"--after is {WARM_UP} at least: so many has a fresh instance served")
     ages = {}

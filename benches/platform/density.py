@@ -299,6 +299,8 @@ def main() -> None:
     parser.add_argument("--sampled", type=int, default=100, help="instances that run at once")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error("--rounds: an interval takes 2 at least")
     if unknown := set(options.parts) - parts.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     results = {}

@@ -21,6 +21,7 @@ import traceback
 
 import _signal
 import _socket
+import successor
 from __main__ import _set_environment, _warm
 
 # What copies find loaded, as the client of the Runtime API may need it.
@@ -169,28 +170,6 @@ def serve():
             os._exit(127)
 
 
-def _begin_in(folder, number, flags):
-    """Goes on as a copy of this process that has begun in a control group of version 2.
-
-    To join one it would wait, for 10 ms and more, until no process of the machine forks or ends.
-    Returns False where the kernel cannot do that.
-    """
-    # `struct clone_args`: the flags come first, the signal that tells of its end is the fifth.
-    words = [flags, 0, 0, 0, _signal.SIGCHLD, 0, 0, 0, 0, 0, folder]
-    packed = b"".join(word.to_bytes(8, sys.byteorder) for word in words)
-    child = _libc.syscall(ctypes.c_long(number), packed, ctypes.c_long(len(packed)))
-    if child < 0:
-        return False
-    # The C library does not know that this is another process. Of the next one it does.
-    if child > 0 or os.fork() != 0:
-        _libc._exit(0)
-    # Who looks for the group's process is to find this one.
-    while os.getppid() != 1:
-        os.sched_yield()
-    os.setsid()
-    return True
-
-
 def _report(descriptor, **what):
     os.write(descriptor, json.dumps(what).encode())
 
@@ -236,6 +215,7 @@ def _become_runtime(rules, prepared_filter, descriptors, initial, used):
             # Old kernels cannot.
             _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_POPULATE_WRITE)
         _warm()
+    next_process = successor.Successor(rules["successor"])
     connection = _socket.socket(fileno=_SOCKET)
     _report(_SOCKET, waits=None)
     order, groups = _receive(connection)
@@ -245,8 +225,11 @@ def _become_runtime(rules, prepared_filter, descriptors, initial, used):
         raise OSError("cannot join all control groups: a descriptor is missing")
     _call(rules["setns"], namespaces, rules["namespaces"])
     os.dup2(os.open("/dev/null", os.O_RDWR), 0)
-    if begin_in is not None and _begin_in(begin_in, *rules["clone3"]):
-        # It begins in the group of version 2, the last; those of version 1 beside it are left.
+    before = None if begin_in is None else next_process.begin_in(begin_in)
+    if before is not None or (
+        begin_in is not None and successor.fork_in(begin_in, rules["successor"]["clone3"])
+    ):
+        # It has begun in the group of version 2, the last; those of version 1 beside it are left.
         groups = groups[:-1]
     for group in groups:
         # Whoever writes it: no process number to translate between namespaces.
@@ -259,6 +242,9 @@ def _become_runtime(rules, prepared_filter, descriptors, initial, used):
         # It keeps no function from running.
         pass
     os.chdir(rules["folder"])
+    if before is not None:
+        # It has rights, and the memory that the function will have.
+        successor.wait_for_end(before)
     os.closerange(_SOCKET + 1, _OPEN_FILES)
     _end_if_abandoned(_SOCKET)
     _carry_out(order["calls"])
@@ -267,6 +253,6 @@ def _become_runtime(rules, prepared_filter, descriptors, initial, used):
         _filter(prepared_filter, *rules["seccomp"])
     _carry_out(order["last"])
     # What the zygote alone has use for.
-    del sys.modules[__name__]
+    del sys.modules[__name__], sys.modules[successor.__name__]
     _report(_SOCKET, runs=os.getpid())
     connection.close()

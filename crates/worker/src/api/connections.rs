@@ -103,6 +103,11 @@ impl Api {
                         Ok(accepted) => {
                             let api = self.clone();
                             connections.spawn(api.converse(accepted, arrivals.clone(), stop.clone()));
+                            if self.host.has_host_network() {
+                                // Else a function that connects without end has as many accepted at once as
+                                // there are, before anybody else's turn.
+                                tokio::task::yield_now().await;
+                            }
                         }
                         // Out of descriptors, most likely: others are closed in a moment.
                         Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,

@@ -318,7 +318,7 @@ impl Host {
     /// Without root instances are the worker's own user, and cannot be told apart.
     pub fn peer(&self, stream: &TcpStream) -> Peer {
         // Until the first instance with the host's network, none can connect.
-        if !self.capabilities.root || self.host_network.get().is_none() {
+        if !self.capabilities.root || !self.has_host_network() {
             return Peer::Program;
         }
         match peer_user(stream) {
@@ -332,11 +332,16 @@ impl Host {
     /// closed it already, is no function, and shows credentials.
     pub fn peer_from_anywhere(&self, stream: &TcpStream) -> Peer {
         let is_function = |user| self.users.is_instance(user);
-        let can_tell = self.capabilities.root && self.host_network.get().is_some();
+        let can_tell = self.capabilities.root && self.has_host_network();
         if can_tell && !peer_user(stream).is_some_and(is_function) {
             return Peer::Program;
         }
         self.peer(stream)
+    }
+
+    /// Whether there has been an instance with the host's network, or is about to be.
+    pub(crate) fn has_host_network(&self) -> bool {
+        self.host_network.get().is_some()
     }
 
     /// Makes sure that instances on the host's network are told apart from now on.

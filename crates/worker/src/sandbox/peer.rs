@@ -3,9 +3,10 @@
 //! Functions with the host's network reach everything on its loopback interface, and so the control
 //! API and others' Runtime APIs. What tells them apart from the host's own programs is their user.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
@@ -70,18 +71,31 @@ pub(super) fn is_known() -> bool {
     attempt().is_ok_and(|user| user == Some(nix::unistd::geteuid().as_raw()))
 }
 
+thread_local! {
+    /// Where this thread asks: making a socket for each question takes longer than the question.
+    static KERNEL: RefCell<Option<OwnedFd>> = const { RefCell::new(None) };
+}
+
 /// The user of the TCP socket with these addresses of its own and of its peer.
 fn user_of(source: SocketAddr, destination: SocketAddr) -> io::Result<Option<u32>> {
-    let netlink = socket(
-        AddressFamily::Netlink,
-        SockType::Datagram,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkSockDiag,
-    )?;
-    send(netlink.as_raw_fd(), &question(source, destination), MsgFlags::empty())?;
     let mut answer = [0; 512];
-    // The kernel answers within `send`, so there is nothing to wait for.
-    let length = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT)?;
+    let length = KERNEL.with_borrow_mut(|kernel| {
+        // After an error it is made anew: no answer is taken for that to another question.
+        let netlink = match kernel.take() {
+            Some(netlink) => netlink,
+            None => socket(
+                AddressFamily::Netlink,
+                SockType::Datagram,
+                SockFlag::SOCK_CLOEXEC,
+                SockProtocol::NetlinkSockDiag,
+            )?,
+        };
+        send(netlink.as_raw_fd(), &question(source, destination), MsgFlags::empty())?;
+        // The kernel answers within `send`, so there is nothing to wait for.
+        let length = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT)?;
+        *kernel = Some(netlink);
+        io::Result::Ok(length)
+    })?;
     let answer = &answer[..length];
     let is_error = answer.get(4..6) == Some(&NLMSG_ERROR.to_ne_bytes()[..]);
     if is_error || length < ANSWER_BYTES {

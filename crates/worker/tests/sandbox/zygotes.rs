@@ -30,7 +30,7 @@ pub(crate) fn tests() -> Vec<Trial> {
 }
 
 const LOOK: &str = "
-        import ctypes, os, resource, signal, socket, sys, time
+        import ctypes, os, resource, signal, socket, sys, threading, time
         def read(path):
             try:
                 with open(path) as file:
@@ -56,6 +56,27 @@ const LOOK: &str = "
             while environ[len(names)] is not None:
                 names.append(environ[len(names)].partition(b'=')[0].decode())
             return sorted(names)
+        def c_library():
+            libc = ctypes.CDLL(None)
+            libc.pthread_self.restype = ctypes.c_void_p
+            number, locks = ctypes.c_void_p(), ctypes.c_void_p()
+            size, cpu = ctypes.c_size_t(), ctypes.c_uint()
+            libc.prctl(40, ctypes.byref(number), 0, 0, 0)
+            libc.syscall({'x86_64': 274, 'aarch64': 100}[os.uname().machine], 0, ctypes.byref(locks), ctypes.byref(size))
+            offset = ctypes.c_ssize_t.in_dll(libc, '__rseq_offset').value if hasattr(libc, '__rseq_offset') else None
+            seen = []
+            signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+            libc['raise'](signal.SIGUSR1)
+            thread = threading.Thread(target=lambda: seen.append(threading.get_native_id() != os.getpid()))
+            thread.start()
+            thread.join()
+            return {
+                'number': bool(number) and ctypes.c_int.from_address(number.value).value == os.getpid(),
+                'locks': [bool(locks), size.value],
+                'cpu': offset is None or ctypes.c_int.from_address(libc.pthread_self() + offset + 4).value in os.sched_getaffinity(0),
+                'seen': seen, 'native': threading.main_thread().native_id == os.getpid(),
+                'child': os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn('/proc/self/exe', ['python', '-c', 'exit(3)'], {}), 0)[1]),
+            }
         def handler(event, context):
             print('printed')
             open('/dev/stdout', 'w').write('by name')
@@ -77,7 +98,7 @@ const LOOK: &str = "
                 'processes': [int(it) - os.getpid() for it in os.listdir('/proc') if it.isdigit()],
                 'root': sorted(os.listdir('/')), 'task': sorted(os.listdir('.')),
                 'namespaces': sorted(os.listdir('/proc/self/ns')),
-                'children': read('/proc/thread-self/children'),
+                'children': read('/proc/thread-self/children'), 'c_library': c_library(),
                 'main': sorted(it for it in sys.modules if 'zygote' in it),
             }
         ";
@@ -136,6 +157,10 @@ async fn like_fresh() {
         assert_eq!(status["NoNewPrivs"], "1");
         assert_eq!(status["Seccomp"], "2");
         assert_eq!(status["PPid"], "1");
+        let library = &fresh["c_library"];
+        assert_eq!(library["number"], true);
+        assert_eq!(library["cpu"], true);
+        assert_eq!(library["seen"], json!([10, true]));
     }
 }
 

@@ -29,6 +29,12 @@ use crate::sandbox::wire::{self, InitConfig, ZygoteConfig};
 pub(super) const NAMESPACES: libc::c_int =
     libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
+/// glibc's `RSEQ_SIG`. Where it is another, the kernel refuses it.
+#[cfg(target_arch = "aarch64")]
+const RSEQ_SIGNATURE: u32 = 0xd428_bc00;
+#[cfg(not(target_arch = "aarch64"))]
+const RSEQ_SIGNATURE: u32 = 0x5305_3053;
+
 /// How long, in ms, a copy may take before a first process executes the program instead.
 const PATIENCE_MS: u16 = 5_000;
 
@@ -43,13 +49,56 @@ pub(in crate::sandbox) struct Rules {
     seccomp: (libc::c_long, libc::c_uint, Vec<libc::c_ulong>),
     setns: libc::c_long,
     pidfd_open: libc::c_long,
-    /// Its number, and the flag with which a process begins in a control group.
-    clone3: (libc::c_long, u64),
+    successor: SuccessorNumbers,
     process_namespace: libc::c_int,
     /// All others that a first process has of its own.
     namespaces: libc::c_int,
     folder: &'static str,
     out_of_memory: (&'static str, &'static str),
+}
+
+/// What it takes to go on as a process that has begun in a control group: numbers of system calls.
+#[derive(Serialize)]
+struct SuccessorNumbers {
+    /// With the flag for the group.
+    clone3: (libc::c_long, u64),
+    set_tid_address: libc::c_long,
+    get_robust_list: libc::c_long,
+    set_robust_list: libc::c_long,
+    /// With the signature that the C library gives to the kernel.
+    rseq: (libc::c_long, u32),
+    /// Instructions for this machine: a function of two arguments that are `clone3`'s, which returns in the child, and
+    /// if there is none.
+    code: Option<&'static [u8]>,
+}
+
+/// The parent of what `clone3` makes ends within it, using nothing but registers.
+#[cfg(target_arch = "x86_64")]
+const CLONE_CODE: Option<&[u8]> = Some(&[
+    0xb8, 0xb3, 0x01, 0x00, 0x00, // mov eax, 435: clone3
+    0x0f, 0x05, // syscall
+    0x48, 0x85, 0xc0, // test rax, rax
+    0x7f, 0x01, // jg over the next
+    0xc3, // ret
+    0x31, 0xff, // xor edi, edi
+    0xb8, 0xe7, 0x00, 0x00, 0x00, // mov eax, 231: exit_group
+    0x0f, 0x05, // syscall
+    0x0f, 0x0b, // ud2
+]);
+#[cfg(not(target_arch = "x86_64"))]
+const CLONE_CODE: Option<&[u8]> = None;
+
+impl SuccessorNumbers {
+    fn new() -> Self {
+        Self {
+            clone3: (libc::SYS_clone3, runtime::CLONE_INTO_CGROUP),
+            set_tid_address: libc::SYS_set_tid_address,
+            get_robust_list: libc::SYS_get_robust_list,
+            set_robust_list: libc::SYS_set_robust_list,
+            rseq: (libc::SYS_rseq, RSEQ_SIGNATURE),
+            code: CLONE_CODE,
+        }
+    }
 }
 
 impl Rules {
@@ -70,7 +119,7 @@ impl Rules {
             ),
             setns: libc::SYS_setns,
             pidfd_open: libc::SYS_pidfd_open,
-            clone3: (libc::SYS_clone3, runtime::CLONE_INTO_CGROUP),
+            successor: SuccessorNumbers::new(),
             process_namespace: libc::CLONE_NEWPID,
             namespaces: NAMESPACES,
             folder: TASK,

@@ -22,6 +22,9 @@ const COMPILER: &str = include_str!("../../../runtime/compiler.py");
 /// What the client becomes where instances are copies of it.
 const ZYGOTE: &str = include_str!("../../../runtime/zygote.py");
 
+/// What a zygote's copy goes on as.
+const SUCCESSOR: &str = include_str!("../../../runtime/successor.py");
+
 /// What the client becomes where instances are copies of it once it has run a function's imports.
 const FUNCTION_ZYGOTE: &str = include_str!("../../../runtime/function_zygote.py");
 
@@ -108,6 +111,7 @@ impl RuntimeDefinition for Definition {
                 ("bootstrap.py", CLIENT),
                 ("compiler.py", COMPILER),
                 ("zygote.py", ZYGOTE),
+                ("successor.py", SUCCESSOR),
                 ("function_zygote.py", FUNCTION_ZYGOTE),
             ],
             // -S: there are no site packages; looking for them takes longer than all else.

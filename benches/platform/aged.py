@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from ending import stop_on_sigterm
 from greedy import CALM, FUNCTIONS
 from in_turn import ratio
 
@@ -192,4 +193,5 @@ def show(ages: dict[int, dict[str, list[Quantiles]]]) -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
+from ending import stop_on_sigterm
 from greedy import CALM, FUNCTIONS, RATE_PER_S, create, latencies
 from in_turn import Ratio, ratio
 
@@ -322,4 +323,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

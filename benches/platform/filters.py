@@ -17,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ending import stop_on_sigterm
 from overhead import Figures, measure_uncia
 
 from uncia import engine
@@ -57,4 +58,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

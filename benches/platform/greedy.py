@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from ending import stop_on_sigterm
 
 from uncia import record
 from uncia.platforms import boto
@@ -320,4 +321,5 @@ def compare(
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from ending import stop_on_sigterm
 from greedy import (
     CALM,
     FUNCTIONS,
@@ -243,4 +244,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

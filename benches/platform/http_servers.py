@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import boto3
+from ending import stop_on_sigterm
 from peers import check_hello, free_port, functions_framework, queue_proxy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -316,4 +317,5 @@ def show(figures: Mapping[str, list[dict[str, float]]]) -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

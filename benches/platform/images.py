@@ -17,7 +17,6 @@ import io
 import json
 import random
 import statistics
-import subprocess
 import tempfile
 import time
 import zipfile
@@ -28,6 +27,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from ending import start_program, stop_on_sigterm
 
 from uncia import engine
 from uncia.functions.compiler import compile_c
@@ -84,7 +84,7 @@ class Platform:
         state = str(folder / "state")
         options = ["--listen", "127.0.0.1:0", "--state", state, "--config", str(config)]
         command = [str(engine.binary()), "serve", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self.process = start_program(command)
         assert self.process.stdout is not None
         address = json.loads(self.process.stdout.readline())["address"]
         self.client = boto3.client(
@@ -169,4 +169,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import tempfile
 import time
 from collections import defaultdict
@@ -26,6 +25,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from ending import start_program, stop_on_sigterm
 
 from uncia import engine, functions
 from uncia.errors import UnciaError
@@ -43,7 +43,7 @@ class Platform:
     def __init__(self, state: Path) -> None:
         self.state = state
         command = [str(engine.binary()), "serve", "--listen", "127.0.0.1:0", "--state", str(state)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self.process = start_program(command)
         assert self.process.stdout is not None
         address = json.loads(self.process.stdout.readline())["address"]
         self.client: Any = boto3.client(
@@ -146,4 +146,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

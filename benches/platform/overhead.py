@@ -21,13 +21,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import zipfile
 from fractions import Fraction
 from pathlib import Path
 
+import ending
 import numpy as np
 import pyarrow.compute as pc
 from peers import free_port, functions_framework, server
@@ -92,7 +92,7 @@ def measure_uncia(work: Path) -> Figures:
     """One run of overhead.yaml."""
     out = work / "run"
     command = [sys.executable, "-m", "uncia", "run", str(HERE / "overhead.yaml"), "--out", str(out)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ending.run(command, quiet=True)
     rows = record.read(out, "invocations")
     cold = rows.filter(
         pc.and_(
@@ -167,4 +167,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    ending.stop_on_sigterm()
     main()

@@ -27,6 +27,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ending import stop_on_sigterm
+
 from uncia import functions
 from uncia.platforms import boto
 
@@ -166,4 +168,5 @@ def invocations(address: object) -> int:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

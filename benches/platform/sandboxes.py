@@ -19,6 +19,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from ending import stop_on_sigterm
 from starts import PHASES, Phases, Platform, show
 
 from uncia import engine
@@ -69,4 +70,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

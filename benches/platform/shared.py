@@ -21,7 +21,6 @@ import http.client
 import json
 import os
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +30,7 @@ from typing import Any, Final
 
 import boto3
 from botocore.config import Config
+from ending import start_program, stop_on_sigterm
 
 from uncia import engine, functions
 from uncia.settings import LANGUAGES
@@ -78,7 +78,7 @@ class Platform:
         config.write_text(json.dumps({"runtimes": runtimes, "init_timeout_ms": PATIENCE_S * 1000}))
         command = [str(engine.binary()), "serve", "--listen", "127.0.0.1:0"]
         command += ["--state", str(folder / "state"), "--config", str(config)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self.process = start_program(command)
         assert self.process.stdout is not None
         address = json.loads(self.process.stdout.readline())["address"]
         self.connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
@@ -247,4 +247,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

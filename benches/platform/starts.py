@@ -27,7 +27,6 @@ import os
 import selectors
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -41,9 +40,11 @@ from pathlib import Path
 import numpy as np
 import peers
 import pyarrow.ipc
+from ending import start_program, stop_on_sigterm
 from peers import choice
 
 from uncia import engine
+from uncia.settings import RUNTIMES
 from uncia.stats.quantiles import QUANTILES, quantile
 
 # Of the size of a small function: what compiles it again at each start shows.
@@ -90,6 +91,7 @@ PHASES = (
     "handler",
 )
 NODE = "node:"
+KINDS = (*RUNTIMES["python"].start_from, *(f"{NODE}{it}" for it in RUNTIMES["node"].start_from))
 ROLE = "arn:aws:iam::000000000000:role/bench"
 # For a burst, and for instances of the one before that have not ended yet.
 MAX_INSTANCES = 400
@@ -116,7 +118,7 @@ class Platform:
         config.write_text(json.dumps({"max_instances": MAX_INSTANCES}))
         command = [str(engine.binary()), "serve", "--listen", "127.0.0.1:0", "--state", str(state)]
         command += ["--config", str(config)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self.process = start_program(command)
         assert self.process.stdout is not None
         self.address: str = json.loads(self.process.stdout.readline())["address"]
 
@@ -301,7 +303,12 @@ def main() -> None:
     parser.add_argument("--burst", type=int, default=100, help="starts at once")
     parser.add_argument("--rounds", type=int, default=3, help="bursts; 0: none")
     parser.add_argument(
-        "--from", action="append", dest="kinds", metavar="KIND", help="their start_from"
+        "--from",
+        action="append",
+        dest="kinds",
+        choices=KINDS,
+        metavar="KIND",
+        help=f"their start_from, may be repeated: {', '.join(KINDS)}",
     )
     parser.add_argument(
         "--import",
@@ -373,4 +380,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from ending import stop_on_sigterm
 from greedy import CALM, FUNCTIONS, create
 
 from uncia.platforms import boto
@@ -94,4 +95,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

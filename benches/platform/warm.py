@@ -42,6 +42,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
+from ending import stop_on_sigterm
 from peers import HELLO, Peer, check_hello, choice
 
 from uncia import engine, record
@@ -296,4 +297,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

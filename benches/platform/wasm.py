@@ -33,6 +33,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ending import stop_on_sigterm
 from peers import free_port
 
 import uncia
@@ -251,4 +252,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

@@ -25,6 +25,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ending import stop_on_sigterm
 from peers import HELLO
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,4 +134,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    stop_on_sigterm()
     main()

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 
 from uncia.cli import build
 from uncia.cli.doctor import _running_platform
-from uncia.doctor.checks import _features
+from uncia.doctor.checks import _features, platform_checks
 from uncia.doctor.probe import Probe
 from uncia.doctor.programs import program_checks
 from uncia.doctor.report import Report
+from uncia.platforms.served import Served
+from uncia.platforms.server import Server
 
 
 def test_it_prints_every_check() -> None:
@@ -88,6 +90,38 @@ class _Strange(socketserver.BaseRequestHandler):
             self.request.sendall(self.answer)
             while self.is_endless:
                 self.request.sendall(self.answer)
+
+
+@pytest.mark.parametrize(
+    ("config", "is_on", "sentence"),
+    [
+        ({}, True, None),
+        ({"precedence": False}, False, None),
+        ({"cpu_sharing": "weights", "precedence": False}, False, None),
+        ({"cpu_sharing": "weights"}, False, None),
+        ({"cpu_sharing": "weights", "precedence": True}, False, "precedence has no effect"),
+    ],
+)
+def test_a_running_platform_says_whether_precedence_is_on(
+    config: dict[str, Any],
+    is_on: bool,
+    sentence: str | None,
+    engine_binary: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("UNCIA_ENGINE", str(engine_binary))
+    server = Server(tmp_path / "state", config)
+    try:
+        health = Served(server.address).health()
+        (check,) = platform_checks(server.address, health)
+    finally:
+        server.stop()
+    assert health["precedence"] is is_on
+    assert check.finding.endswith(f"Precedence is {'on' if is_on else 'off'}.")
+    said = [it for it in health["warnings"] if "precedence" in it]
+    assert (sentence is None) == (not said)
+    assert sentence is None or sentence in said[0]
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,11 @@ def test_the_resolved_file_reads_back_as_the_same(tmp_path: Path) -> None:
             "platform.kind: 'lambada' is not known (allowed: docker,",
         ),
         (
+            "kind: embedded",
+            "kind: embedded\n  precedence: maybe",
+            "platform.precedence: 'maybe' is not known (allowed: true, false)",
+        ),
+        (
             "source: pyaes",
             "source: pyase",
             "sample.yaml:11: functions.aes.source: there is no function",

@@ -88,7 +88,7 @@ def test_every_setting_is_a_key_an_option_and_a_tag() -> None:
         ("cpu: 0vCPU", "cpu: must be at least 0.000001vCPU, not 0vCPU"),
         ("max_instances: -1", "max_instances: must be greater than or equal to 0, not -1"),
         ("network: internet", "network: 'internet' is not known (allowed: none, platform, host)"),
-        ("preemptible: 1", "preemptible: must be a valid boolean, not 1"),
+        ("preemptible: 1", "preemptible: 1 is not known (allowed: true, false)"),
     ],
 )
 def test_wrong_settings_of_a_function_are_sentences(text: str, sentence: str) -> None:

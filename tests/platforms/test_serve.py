@@ -1,6 +1,7 @@
 """``uncia serve``: the embedded platform in the foreground."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from uncia import functions
 from uncia.platforms import boto, inquiries, processes
 from uncia.platforms.server import Server
 from uncia.tariffs import bill
+from uncia.tariffs.catalogue import path
 
 Uncia = Callable[..., "subprocess.Popen[str]"]
 
@@ -118,6 +120,51 @@ def test_the_json_of_serve_has_the_costs_of_a_bill(uncia: Uncia, tmp_path: Path)
     while processes.identify(child) is not None and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes.identify(child) is None
+
+
+@pytest.mark.parametrize("form", [(), ("--json", "--quiet")])
+def test_the_end_of_a_platform_that_is_killed_is_said(
+    form: tuple[str, ...], uncia: Uncia, tmp_path: Path
+) -> None:
+    process = uncia("serve", *form, "--listen", "127.0.0.1:0", "--state", tmp_path / "s")
+    assert process.stdout is not None
+    assert "http://127.0.0.1:" in process.stdout.readline()
+    (child,) = children(process.pid)
+    os.kill(child, signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert f"error: the platform's process (uncia-engine, {child}) was killed by SIGKILL" in errors
+    assert "Traceback" not in errors
+
+
+def test_costs_are_shown_by_the_platforms_own_tariff(uncia: Uncia, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        path("spfu").read_text(encoding="utf-8").replace("id: spfu", "id: mine"), encoding="utf-8"
+    )
+    for given, named in (("spfu", "spfu"), (str(file), "mine")):
+        options = ("--listen", "127.0.0.1:0", "--state", tmp_path / "s", "--tariff", given)
+        process = uncia("serve", "--json", *options)
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        if named == "spfu":
+            create(address)
+        for tariff, shown in (((), named), (("--tariff", "slim"), "slim")):
+            answered = uncia("invoke", "hello", "--endpoint", address, *tariff)
+            _, line = answered.communicate(timeout=60)
+            assert f"USD a million on {shown}" in line
+            logs = uncia("logs", "--last", "1", "--endpoint", address, *tariff)
+            assert f"USD a million on {shown}" in logs.communicate(timeout=60)[0]
+        # One who has no such file is told so.
+        if named == "mine":
+            file.rename(tmp_path / "elsewhere.yaml")
+            logs = uncia("logs", "--endpoint", address)
+            _, errors = logs.communicate(timeout=60)
+            assert logs.returncode != 0
+            assert "the tariff that the platform was started with is not known here" in errors
+            assert "--tariff" in errors
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=120)
 
 
 def children(pid: int) -> list[int]:

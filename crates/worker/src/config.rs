@@ -49,6 +49,8 @@ pub struct Config {
     /// Whether the thread that answers goes first while it takes little, and functions that use all the CPU
     /// they may let others go first.
     pub precedence: bool,
+    /// Whether the configuration says so itself: then it is told where that has no effect.
+    pub asks_precedence: bool,
     /// Whether functions may name the CPUs that they run on.
     pub cpusets: bool,
     /// The most bytes of data that a state of a state machine may get or give; 1 or more.
@@ -77,6 +79,9 @@ pub struct Config {
     pub policies: PolicyNames,
     /// What the policies read beside the functions' settings.
     pub parameters: Parameters,
+    /// By which costs of its invocations are shown, where whoever started the platform says so; it bills nothing
+    /// itself.
+    pub tariff: Option<String>,
     /// Where spans of invocations are sent, if at all; no part of the file.
     pub traces: Option<traces::Settings>,
 }
@@ -98,6 +103,7 @@ impl Default for Config {
             pool: 0,
             stay_awake_ms: 0,
             precedence: true,
+            asks_precedence: false,
             cpusets: false,
             data_limit: 0,
             code_cache_bytes: 0,
@@ -112,6 +118,7 @@ impl Default for Config {
             runtimes_cache: None,
             policies: PolicyNames::default(),
             parameters: Parameters::default(),
+            tariff: None,
             traces: None,
         };
         for setting in platform::ALL {
@@ -158,6 +165,7 @@ struct Form {
     runtimes_cache: Option<PathBuf>,
     #[serde(default)]
     policies: UniqueKeys<String>,
+    tariff: Option<String>,
     #[serde(flatten)]
     settings: UniqueKeys<Json>,
 }
@@ -189,12 +197,23 @@ pub enum ConfigError {
 }
 
 /// Keys whose values have parts; those of [`Form`].
-const STRUCTURED: [&str; 7] =
-    ["allowed_hosts", "images", "registries", "services", "runtimes", "runtimes_cache", "policies"];
+const STRUCTURED: [&str; 8] = [
+    "allowed_hosts",
+    "images",
+    "registries",
+    "services",
+    "runtimes",
+    "runtimes_cache",
+    "policies",
+    "tariff",
+];
 
 /// Settings that choose a policy, each with what it chooses.
 const CHOICES_THAT_ARE_SETTINGS: [(&str, &str); 2] =
     [("binding", "binding"), ("cpu_sharing", "cpu")];
+
+/// The setting that is on unless told otherwise, and is asked for where somebody names it.
+const PRECEDENCE: &str = "precedence";
 
 impl Config {
     /// Reads a configuration from JSON text.
@@ -221,6 +240,7 @@ impl Config {
             services: Services::new(form.services.0).map_err(ConfigError::Service)?,
             runtimes: form.runtimes,
             runtimes_cache: form.runtimes_cache,
+            tariff: form.tariff,
             ..Self::default()
         };
         let UniqueKeys(settings) = form.settings;
@@ -230,9 +250,11 @@ impl Config {
                 return Err(ConfigError::ChoiceTwice { setting, choice });
             }
         }
+        let names_precedence = settings.contains_key(PRECEDENCE);
         for (key, value) in settings {
             config.set(key, value)?;
         }
+        config.asks_precedence = names_precedence && config.precedence;
         for (choice, name) in policies {
             match config.policies.get_mut(&choice) {
                 Some(policy) => *policy = name,
@@ -388,6 +410,18 @@ mod tests {
         let text = r#"{"binding": "late", "policies": {"binding": "early"}}"#;
         let error = Config::parse(text).unwrap_err().to_string();
         assert!(error.contains("`binding` and `policies.binding`"), "{error}");
+    }
+
+    #[test]
+    fn precedence_is_asked_for_by_whoever_names_it() {
+        for (text, is_on, asks) in [
+            ("{}", true, false),
+            (r#"{"precedence": true}"#, true, true),
+            (r#"{"precedence": false}"#, false, false),
+        ] {
+            let config = Config::parse(text).unwrap();
+            assert_eq!((config.precedence, config.asks_precedence), (is_on, asks), "{text}");
+        }
     }
 
     #[test]

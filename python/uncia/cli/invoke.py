@@ -43,8 +43,8 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
-            help="The tariff of the cost shown. Default: AWS Lambda's for this machine's"
-            " architecture.",
+            help="The tariff of the cost shown: its id or file. Default: the one that the"
+            " platform was started with.",
             show_default=False,
         ),
         endpoint: Endpoint = "127.0.0.1:9001",
@@ -54,13 +54,12 @@ def register(app: typer.Typer) -> None:
         The answer is written to standard output; to standard error what the function printed, how
         it started, and what it took and cost. A function's error has the exit code 1.
         """
-        from uncia.cli.serve import default_tariff
+        from uncia.cli.serve import served_tariff
         from uncia.platforms.served import Served
-        from uncia.tariffs.catalogue import resolve
 
         payload = _read(event)
-        (billed,) = resolve([tariff or default_tariff(None)])
         served = Served(endpoint)
+        billed = served_tariff(served.tariff, tariff)
         served.require(name)
         if is_asynchronous:
             typer.echo(served.submit(name, payload))

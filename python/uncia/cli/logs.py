@@ -36,8 +36,8 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
-            help="The tariff of the costs shown. Default: AWS Lambda's for this machine's"
-            " architecture.",
+            help="The tariff of the costs shown: its id or file. Default: the one that the"
+            " platform was started with.",
             show_default=False,
         ),
         as_json: bool = typer.Option(False, "--json", help="Print an object a line."),
@@ -45,12 +45,11 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show the newest invocations of a running platform, a line each, as `uncia serve` does."""
         from uncia.cli.invocations import MOST_LINES, Printer
-        from uncia.cli.serve import default_tariff
+        from uncia.cli.serve import served_tariff
         from uncia.platforms.served import Served
-        from uncia.tariffs.catalogue import resolve
 
-        (billed,) = resolve([tariff or default_tariff(None)])
         served = Served(endpoint)
+        billed = served_tariff(served.tariff, tariff)
         if name is not None:
             served.require(name)
 

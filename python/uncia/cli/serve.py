@@ -14,12 +14,13 @@ import typer
 
 from uncia.cli.invocations import Printer, print_functions
 from uncia.cli.pairs import parse_pairs
-from uncia.errors import UnciaError
+from uncia.errors import RunFailedError, UnciaError
 from uncia.settings import FUNCTION_SETTINGS, PLATFORM_SETTINGS, POLICIES, Setting
 
 if TYPE_CHECKING:
     from uncia.platforms.embedded import Options
     from uncia.profiles import Profile
+    from uncia.tariffs import Tariff
 
 _STRING_TYPES: Final = ("duration", "cpu", "size", "choice")
 _SERVICES: Final = ", ".join(FUNCTION_SETTINGS["reach"].choices)
@@ -164,7 +165,8 @@ def register(app: typer.Typer) -> None:
         )
         folder = state_home() / ("worker" if join else "serve") if state is None else state
         profile = options.profile()
-        (billed,) = resolve([tariff or default_tariff(profile)])
+        chosen = tariff or default_tariff(profile)
+        (billed,) = resolve([chosen])
         for warning in [] if profile is None else profile.warnings():
             _warn(warning)
         printer = Printer(billed, as_json)
@@ -179,6 +181,8 @@ def register(app: typer.Typer) -> None:
             if given := [option for option, value in alone.items() if value]:
                 raise UnciaError(f"--join and {given[0]}: a worker that joins does not listen")
             become_worker(join, name, folder, config, credentials, messages)
+        # The platform tells it to whoever shows costs of its invocations.
+        config["tariff"] = billed.id if billed.id == chosen else str(Path(chosen).absolute())
         if name is not None:
             raise UnciaError("--name: it is a worker's, which --join makes of this platform")
         if controller and ("capacity_cpu_micro" in config or "capacity_memory_bytes" in config):
@@ -192,18 +196,25 @@ def register(app: typer.Typer) -> None:
         ):
             listening += [] if file is None else [option, str(file)]
         with Foreground(listen, folder, config, listening, messages, _warn) as server:
-            if server.ready is not None:
-                if as_json:
-                    typer.echo(json.dumps(server.ready))
-                else:
-                    _greet(server.ready, folder, billed.id)
-                    print_functions(list_functions(server.control))
-                with Meter(server.control, server.newest, billed, _warn):
-                    if not quiet:
-                        for rows in server.rows():
-                            printer.print(rows)
-                    server.wait()
+            try:
+                if server.ready is not None:
+                    if as_json:
+                        typer.echo(json.dumps(server.ready))
+                    else:
+                        _greet(server.ready, folder, billed.id)
+                        print_functions(list_functions(server.control))
+                    with Meter(server.control, server.newest, billed, _warn):
+                        if not quiet:
+                            for rows in server.rows():
+                                printer.print(rows)
+                        server.wait()
+            except RunFailedError:
+                # Killed while it was asked: that is why it does not answer.
+                if server.last_words() is None:
+                    raise
             code = server.wait()
+            if words := server.last_words():
+                typer.echo(f"error: {words}", err=True)
         raise typer.Exit(code)
 
     # Typer reads options from the signature, which therefore gets one for each platform setting.
@@ -222,6 +233,31 @@ def default_tariff(profile: Profile | None) -> str:
     tariffs = (None if profile is None else profile.tariff) or profiles.get("aws").tariff
     assert tariffs is not None, "AWS's profile has one"
     return tariffs.aarch64 if platform.machine() == "aarch64" else tariffs.x86_64
+
+
+def served_tariff(own: str | None, given: str | None) -> Tariff:
+    """Return the tariff of the costs shown of a running platform.
+
+    Args:
+        own: the id or file that the platform was started with; None: it names none, and if nobody
+            does, it is AWS Lambda's.
+        given: the id or file that the user has chosen; None: the platform's.
+
+    Raises:
+        UnciaError: there is none of that name, or it cannot bill requests.
+    """
+    from uncia.tariffs.catalogue import resolve
+
+    try:
+        (tariff,) = resolve([given or own or default_tariff(None)])
+    except UnciaError as error:
+        if given is not None or own is None:
+            raise
+        raise UnciaError(
+            f"the tariff that the platform was started with is not known here: {error.message}",
+            "Name another with --tariff.",
+        ) from error
+    return tariff
 
 
 def _greet(ready: dict[str, Any], folder: Path, tariff: str) -> None:

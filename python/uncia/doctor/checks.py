@@ -162,13 +162,17 @@ def platform_checks(address: str, health: Mapping[str, object]) -> list[Check]:
     """Check what the platform that runs at ``address`` says of itself."""
     warnings = health.get("warnings")
     sentences = [str(it).rstrip(".") + "." for it in warnings] if isinstance(warnings, list) else []
+    # One of an earlier version does not say.
+    words = {True: " Precedence is on.", False: " Precedence is off."}
+    precedence = words.get(health.get("precedence"), "")  # type: ignore[call-overload]
     if not sentences:
-        return [Check("platform", "ok", f"The platform at {address} warns of nothing.")]
+        finding = f"The platform at {address} warns of nothing.{precedence}"
+        return [Check("platform", "ok", finding)]
     return [
         Check(
             "platform",
             "warn",
-            f"The platform at {address}: {' '.join(sentences)}",
+            f"The platform at {address}: {' '.join(sentences)}{precedence}",
             "It serves with these restrictions.",
             "Do what the sentences say.",
         )

@@ -151,6 +151,25 @@ class Foreground:
         code = self._process.wait()
         return 128 - code if code < 0 else code
 
+    def last_words(self) -> str | None:
+        """Say what the platform, which has ended, cannot say itself: which signal has killed it.
+
+        None if it ended by itself, or by a signal that was passed on; or if it runs.
+        """
+        assert self._process is not None, "it was started"
+        # It answers no more a moment before its end is seen.
+        number = -(self._process.returncode or 0) if self._ended(_POLL_S) else 0
+        if number <= 0 or number in self._early:
+            return None
+        try:
+            name = signal.Signals(number).name
+        except ValueError:  # a real-time signal has none
+            name = f"signal {number}"
+        return (
+            f"the platform's process (uncia-engine, {self._process.pid}) was killed by {name}: "
+            "requests in flight are lost; start it again, with the same state folder"
+        )
+
     def __enter__(self) -> Self:
         return self
 

@@ -153,6 +153,12 @@ class Served:
         architecture: str | None = self._health.get("architecture")
         return architecture
 
+    @property
+    def tariff(self) -> str | None:
+        """The id or file of the tariff that the platform was started with; None if of none."""
+        tariff: str | None = self._health.get("tariff")
+        return tariff
+
     def health(self) -> dict[str, Any]:
         """What the platform says of itself.
 

@@ -88,6 +88,9 @@ def _explain(
     if kind in ("literal_error", "enum"):
         words = tuple(_quoted(str(context.get("expected", ""))))
         return path, f"{_show(value)} is not known{did_you_mean(str(value), words)}", words
+    if kind in ("bool_parsing", "bool_type"):
+        words = ("true", "false")
+        return path, f"{_show(value)} is not known{did_you_mean(str(value), words)}", words
     if kind == "too_short":
         return path, f"needs at least {context['min_length']}, not {context['actual_length']}", ()
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")

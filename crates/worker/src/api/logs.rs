@@ -162,6 +162,8 @@ async fn health(api: &Arc<Api>) -> Result<Answer, ApiError> {
         },
         "waiting": counts.waiting,
         "policies": api.config.policies.iter().collect::<BTreeMap<_, _>>(),
+        "precedence": api.host.has_precedence(),
+        "tariff": api.config.tariff,
         "enforcer": {
             "cpu_ns": enforcer.cpu_ns,
             "looks": enforcer.looks,

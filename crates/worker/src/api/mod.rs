@@ -200,13 +200,31 @@ impl Api {
     /// What does not hold on this machine, and what the log has lost, a sentence each.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let warnings = self.capabilities().warnings.iter().chain(self.log.warnings());
-        let warnings = warnings.cloned().chain(self.host.refusals());
-        let functions = self.registry.all();
+        let warnings =
+            warnings.cloned().chain(self.host.refusals()).chain(self.precedence_warning());
+        // Health is asked often, and of most platforms no function has such a sentence.
+        let is_any = self.registry.packages().passes_over();
+        let functions = if is_any { self.registry.all() } else { Vec::new() };
         let passed_over = functions.iter().filter_map(Function::passed_over);
         let warnings =
             warnings.chain(first_of(passed_over, "functions whose own byte code is passed over"));
         let warnings = warnings.chain(self.dispatcher.awake().warning());
         warnings.chain(self.triggers.warnings()).collect()
+    }
+}
+
+impl Api {
+    /// Where the platform is to say who goes first, and cannot: a sentence.
+    fn precedence_warning(&self) -> Option<String> {
+        if !self.config.precedence {
+            return None;
+        }
+        if self.members.is_none() {
+            return self.host.precedence_warning(self.config.asks_precedence);
+        }
+        self.config.asks_precedence.then(|| {
+            "precedence has no effect: a controller runs nothing itself; give it to the workers that join".to_owned()
+        })
     }
 }
 

@@ -125,6 +125,8 @@ pub struct Agent {
     ahead: Ahead,
     /// Whether functions may name their CPUs.
     has_cpusets: bool,
+    /// Set where somebody is to go first: whether that was asked for.
+    precedence: Option<bool>,
     /// Whether it wants to leave, and whether it may.
     leaves: watch::Sender<bool>,
     may_go: watch::Sender<bool>,
@@ -190,6 +192,7 @@ impl Agent {
             websockets: Arc::default(),
             ahead: Ahead::default(),
             has_cpusets: config.cpusets,
+            precedence: config.precedence.then_some(config.asks_precedence),
             leaves: watch::Sender::new(false),
             may_go: watch::Sender::new(false),
             grace: config.shutdown_grace(),
@@ -201,7 +204,9 @@ impl Agent {
     /// What does not hold on this machine, a sentence each.
     pub fn warnings(&self) -> Vec<String> {
         let capabilities = self.host.capabilities();
-        capabilities.warnings.iter().cloned().chain(self.host.refusals()).collect()
+        let warnings = capabilities.warnings.iter().cloned().chain(self.host.refusals());
+        let precedence = self.precedence.and_then(|asked| self.host.precedence_warning(asked));
+        warnings.chain(precedence).collect()
     }
 
     /// Resolves with a sentence when the worker cannot go on.

@@ -25,7 +25,7 @@ use super::live::Inner;
 use super::memory_watch::{InUse, MemoryWatch};
 use super::meter::Sampler;
 use super::peer::{self, peer_user};
-use super::precedence::Precedence;
+use super::precedence::{self, Precedence};
 use super::priority::allowed_cpus;
 use super::ready_groups::ReadyGroups;
 use super::rootfs::{ImageRoots, RootError};
@@ -281,6 +281,18 @@ impl Host {
             let refused = self.visitors.refused();
             self.sampler.set_precedence(Precedence::new(self.shares.clone(), thread, refused));
         }
+    }
+
+    /// Whether somebody goes first ([`Self::set_precedence`]).
+    pub(crate) fn has_precedence(&self) -> bool {
+        self.sampler.has_precedence()
+    }
+
+    /// What precedence lacks here, where the platform is to have it: a sentence. `asked`: whether that was said,
+    /// and is not the default.
+    pub(crate) fn precedence_warning(&self, asked: bool) -> Option<String> {
+        let folder = self.layout.as_ref().and_then(|it| it.parents.get(&Controller::Cpu));
+        precedence::warning(asked, self.cores.is_some(), folder.map(PathBuf::as_path))
     }
 
     /// Has `report` told what instances use: from time to time if it `samples`, and when they use more than

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -49,6 +50,28 @@ const FLOOD: u64 = 10;
 /// The worker's thread goes first while it uses at most so many percent of a CPU, and until it uses more
 /// than twice that: who waits for a CPU on which it runs is not let on elsewhere at once.
 const LITTLE_PERCENT: u64 = 5;
+
+/// What precedence lacks: a sentence. `asked`: whether somebody asked for it, and did not just leave it on;
+/// `is_shared`: whether a policy divides the CPU; `folder`: the control group that those of functions are in.
+pub(super) fn warning(asked: bool, is_shared: bool, folder: Option<&Path>) -> Option<String> {
+    if is_shared {
+        let why = "it is not for platforms with cpu_sharing, which divides the CPU by reservations";
+        return asked.then(|| format!("precedence has no effect: {why}"));
+    }
+    let Some(folder) = folder else {
+        return asked.then(|| {
+            "precedence is the platform's thread's alone: there is no control group for CPUs, so that no function \
+             can let others go first"
+                .to_owned()
+        });
+    };
+    // Whatever the kernel's version: distributions take it over to older ones.
+    (!folder.join("cpu.idle").exists()).then(|| {
+        "precedence: this kernel has no cpu.idle (Linux has it since 5.15), so that functions that use all the CPU \
+         they may have the least weight instead, and others wait for them now and then"
+            .to_owned()
+    })
+}
 
 /// What is seen of functions and of the worker's thread, time and again.
 pub(super) struct Precedence {
@@ -393,6 +416,19 @@ mod tests {
         ] {
             assert_eq!(goes_first(was, Duration::from_millis(used), elapsed), is, "{was} {used}");
         }
+    }
+
+    #[test]
+    fn what_is_lacking_is_said_where_it_was_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |asked, is_shared, folder| warning(asked, is_shared, folder).unwrap_or_default();
+        assert!(said(true, true, Some(folder.path())).contains("no effect"));
+        assert!(said(true, false, None).contains("no control group"));
+        assert_eq!(said(false, true, None) + &said(false, false, None), "");
+        // The kernel's fault is everybody's to know.
+        assert!(said(false, false, Some(folder.path())).contains("5.15"));
+        std::fs::write(folder.path().join("cpu.idle"), "0").unwrap();
+        assert_eq!(said(true, false, Some(folder.path())), "");
     }
 
     #[test]

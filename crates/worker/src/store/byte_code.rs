@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::folders;
 use super::packages::Code;
@@ -31,7 +32,7 @@ impl Code {
                 let _ = self.byte_code.set((runtime, folder));
             }
             if let Ok(text) = fs::read_to_string(self.byte_code_folder().join(name + PASSED_OVER)) {
-                let _ = self.passed_over.set(text);
+                self.set_passed_over(text);
             }
         }
     }
@@ -88,6 +89,12 @@ impl Code {
         // What was moved into place is not here any more.
         let left = move || fs::remove_dir_all(staged);
         let _ = tokio::task::spawn_blocking(left).await;
+    }
+
+    pub(super) fn set_passed_over(&self, text: String) {
+        if self.passed_over.set(text).is_ok() {
+            self.store.passed_over.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Moves byte code to its place, or notes there that there is none; that of other versions goes.

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 
@@ -37,7 +37,7 @@ pub(crate) struct Code {
     sha256: String,
     name: String,
     zip_bytes: u64,
-    store: Arc<PackageStore>,
+    pub(super) store: Arc<PackageStore>,
     /// Whether the files go with the value: no function of the registry uses them.
     unused: AtomicBool,
     /// Set if it is an image.
@@ -135,6 +135,9 @@ impl Code {
 
 impl Drop for Code {
     fn drop(&mut self) {
+        if self.passed_over.get().is_some() {
+            self.store.passed_over.fetch_sub(1, Ordering::Relaxed);
+        }
         // Of a zip file that is fetched nothing is kept here.
         let is_kept = !matches!(self.origin, Some(Origin::Store(_)));
         if !is_kept || !self.unused.load(Ordering::Acquire) {
@@ -156,6 +159,8 @@ pub(crate) struct PackageStore {
     /// By name.
     live: Mutex<HashMap<String, Weak<Code>>>,
     services: OnceLock<Services>,
+    /// Of how many packages something is passed over.
+    pub(super) passed_over: AtomicUsize,
 }
 
 impl PackageStore {
@@ -186,11 +191,17 @@ impl PackageStore {
             fetched,
             live: Mutex::default(),
             services: OnceLock::new(),
+            passed_over: AtomicUsize::new(0),
         };
         folders::ensure(&store.zips(), folders::PRIVATE)?;
         folders::ensure(&store.code(), folders::PASSABLE)?;
         folders::ensure(&store.byte_code(), folders::PASSABLE)?;
         Ok(Arc::new(store))
+    }
+
+    /// Whether of any package byte code is passed over that it brings along: seldom.
+    pub(crate) fn passes_over(&self) -> bool {
+        self.passed_over.load(Ordering::Relaxed) > 0
     }
 
     /// Says how packages are fetched that are not kept here: from which services, and how many bytes of them are kept
@@ -526,6 +537,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn whether_anything_is_passed_over_is_known_without_the_functions() {
+        let state = tempfile::tempdir().unwrap();
+        let store = PackageStore::open(state.path()).unwrap();
+        let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
+        zip.start_file("f.py", zip::write::SimpleFileOptions::default()).unwrap();
+        let code = store.store(zip.finish().unwrap().get_ref(), |_| Ok(())).unwrap();
+        assert!(!store.passes_over());
+        for _ in 0..2 {
+            code.set_passed_over("a sentence".to_owned());
+        }
+        assert!(store.passes_over());
+        drop(code);
+        assert!(!store.passes_over(), "the function is gone");
+    }
 
     #[test]
     fn the_last_reference_goes_without_waiting_for_the_store() {

@@ -75,6 +75,11 @@ impl Sampler {
         let _ = self.shared.precedence.set(Mutex::new(precedence));
     }
 
+    /// Whether it does.
+    pub(crate) fn has_precedence(&self) -> bool {
+        self.shared.precedence.get().is_some()
+    }
+
     /// Samples an instance from now on.
     pub(crate) fn add(&self, meter: &Arc<Meter>) {
         self.shared.running().insert(Arc::as_ptr(meter).addr(), Arc::downgrade(meter));

@@ -176,7 +176,7 @@ async fn join(arguments: &Arguments, url: &str, config: Config) -> ExitCode {
         config,
     };
     let name = settings.name.clone();
-    let (agent, joined) = match Agent::start(settings).await {
+    let (agent, joined) = match Box::pin(Agent::start(settings)).await {
         Ok(started) => started,
         Err(error) => {
             let is_input = matches!(

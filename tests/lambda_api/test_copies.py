@@ -39,6 +39,8 @@ own = numpy.random.default_rng()
 # Each has a state now that copies could share.
 drawn = [random.random(), secrets.token_hex(), ssl.RAND_bytes(8), tempfile.mktemp()]
 drawn += [uuid.uuid4(), uuid.uuid1(), numpy.random.random(), numpy.random.bytes(8)]
+# Of each pair of these, the second is kept.
+drawn += [random.gauss(0, 1), numpy.random.normal()]
 stream = os.environ["AWS_LAMBDA_LOG_STREAM_NAME"]
 os.environ["set"] = "at import"
 
@@ -49,6 +51,7 @@ def handler(event, context):
         filtered = [line.split()[1] for line in status if line.startswith("Seccomp:")]
     found = {
         "random": random.random(),
+        "random.gauss": random.gauss(0, 1),
         "secrets": secrets.token_hex(),
         "system": random.SystemRandom().random(),
         "urandom": os.urandom(16).hex(),

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from botocore.config import Config
 from patience import FACTOR, scaled
 
+from . import site_packages
 from .workers import Worker
 
 ROLE = "arn:aws:iam::000000000000:role/any"
@@ -184,6 +186,25 @@ def java(engine_binary: Path, runtimes: Path) -> None:
         )
     finally:
         platform.stop()
+
+
+@pytest.fixture(scope="session")
+def numpy_layer() -> bytes:
+    return site_packages.layer("numpy")
+
+
+@pytest.fixture(scope="session")
+def onnxruntime_layer() -> bytes:
+    """Beside NumPy's."""
+    if not site_packages.is_installed("onnxruntime"):
+        pytest.skip("onnxruntime is not installed: pyproject.toml says for which Pythons it is")
+    return site_packages.layer("onnxruntime", "flatbuffers")
+
+
+@pytest.fixture
+def own_python(serve: "Serve") -> Platform:
+    """A platform whose functions run in the tests' Python, for which its packages are made."""
+    return serve({"runtimes": {"python": sys.executable}})
 
 
 @pytest.fixture

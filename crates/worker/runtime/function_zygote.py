@@ -76,6 +76,10 @@ def _renew_randomness():
     if numpy_random is not None:
         try:
             numpy_random.seed()
+            # Normal numbers are made in pairs, and the second is kept when a generator is seeded
+            # that is not of NumPy's usual kind.
+            state = numpy_random.get_state(legacy=False)
+            numpy_random.set_state(dict(state, has_gauss=0, gauss=0.0))
         except Exception:
             # It has another module of that name, or none that is whole.
             pass

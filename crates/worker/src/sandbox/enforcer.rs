@@ -257,7 +257,7 @@ fn visit(visits: impl Iterator<Item = Visit>) {
 /// Finds out which threads of a group run now; with many threads, says that they run everywhere.
 pub(super) fn running(counters: &Counters, threads: &Mutex<Threads>) -> Running {
     if counters.threads().is_some_and(|count| count > MAX_ASKED) {
-        let cpus = priority::reachable_cpus().to_vec();
+        let cpus = priority::allowed_cpus();
         return Running { threads: u32::try_from(cpus.len()).unwrap_or(u32::MAX), cpus };
     }
     counters.running(&mut threads.lock().unwrap_or_else(PoisonError::into_inner))

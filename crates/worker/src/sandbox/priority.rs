@@ -1,7 +1,6 @@
 //! A thread that runs before all others, where and when it wants to.
 
 use std::io;
-use std::sync::OnceLock;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -42,34 +41,6 @@ fn go(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// All CPUs that a process in this one's control group can come to run on, whatever this process was started on: a
-/// function may ask for any of them. Unlike [`allowed_cpus`], which is where instances begin.
-///
-/// As they were when this was asked first.
-pub(super) fn reachable_cpus() -> &'static [usize] {
-    static CPUS: OnceLock<Vec<usize>> = OnceLock::new();
-    CPUS.get_or_init(find_reachable_cpus)
-}
-
-fn find_reachable_cpus() -> Vec<usize> {
-    // The kernel takes away what is offline, or that the control group does not have.
-    let widen = || {
-        let mut all = CpuSet::new();
-        (0..CpuSet::count()).try_for_each(|cpu| all.set(cpu))?;
-        let own = Pid::from_raw(0);
-        sched_setaffinity(own, &all).and_then(|()| nix::sched::sched_getaffinity(own))
-    };
-    // A thread of its own: the calling one stays where it is.
-    let set = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, widen).ok()?;
-        thread.join().ok()?.ok()
-    });
-    match set {
-        Some(set) => (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect(),
-        None => allowed_cpus(),
-    }
-}
-
 /// The CPUs of this process's first thread; the calling one may have moved ([`visit`]).
 pub(crate) fn allowed_cpus() -> Vec<usize> {
     let set = nix::sched::sched_getaffinity(Pid::from_raw(std::process::id().cast_signed()));
@@ -80,22 +51,6 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn whoever_begins_on_one_cpu_reaches_all() {
-        let allowed = allowed_cpus();
-        std::thread::spawn(move || {
-            let last = *allowed.last().unwrap();
-            go(last).unwrap();
-            let reachable = find_reachable_cpus();
-            assert!(allowed.iter().all(|cpu| reachable.contains(cpu)), "{reachable:?}");
-            // Whoever asks stays where it is.
-            let own = nix::sched::sched_getaffinity(Pid::from_raw(0)).unwrap();
-            assert!((0..CpuSet::count()).all(|cpu| own.is_set(cpu) == Ok(cpu == last)));
-        })
-        .join()
-        .unwrap();
-    }
 
     #[test]
     fn a_visit_ends_where_it_was_asked_to() {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::instance::{Events, Usage};
 use crate::sandbox::cgroup::{Counters, Group, PerfEvents, PerfReading, Wait, Waits};
-use crate::sandbox::priority::reachable_cpus;
+use crate::sandbox::priority::allowed_cpus;
 
 /// `PERF_TYPE_SOFTWARE`: page faults, context switches.
 const SOFTWARE: [(u32, u64); 2] = [(1, 2), (1, 3)];
@@ -58,7 +58,7 @@ impl Counted {
             let folder = folder.as_ref()?;
             let on =
                 |cpu| PerfEvents::open(events, i32::try_from(cpu).ok()?, Some(folder.as_fd())).ok();
-            reachable_cpus().iter().copied().map(on).collect::<Option<Vec<_>>>()
+            allowed_cpus().into_iter().map(on).collect::<Option<Vec<_>>>()
         };
         let software = on_all(&SOFTWARE);
         if software.is_none() {

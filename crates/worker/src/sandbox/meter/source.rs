@@ -120,7 +120,7 @@ impl Groups {
         // find its CPU free.
         let here = nix::sched::sched_getcpu().ok();
         let find = move || {
-            let mut running = Running { threads: 0, cpus: priority::reachable_cpus().to_vec() };
+            let mut running = Running { threads: 0, cpus: priority::allowed_cpus() };
             if running.cpus.len() > MAX_VISITED || !goes_first {
                 running = enforcer::running(&own.counters, &own.threads);
             }

@@ -18,7 +18,7 @@ CODE = bytes.fromhex("b8b3010000 0f05 4885c0 7f01 c3 31ff b8e7000000 0f05 0f0b")
 
 # The process that goes on is a child of nobody but the reaper, and has two ways to say what it is.
 PROGRAM = """
-import ctypes, json, os, signal, sys, threading
+import ctypes, gc, json, os, signal, sys, threading
 sys.path.insert(0, sys.argv[1])
 import successor
 libc = ctypes.CDLL(None)
@@ -27,6 +27,7 @@ numbers = {"clone3": (435, 1 << 33), "set_tid_address": 218, "get_robust_list": 
            "set_robust_list": 273, "rseq": (334, 0x53053053), "code": bytes.fromhex(sys.argv[3])}
 CASES = {
     "none": lambda: None,
+    "garbage": lambda: gc.set_threshold(1),
     "code": lambda: numbers.update(code=None),
     "flag": lambda: numbers.update(clone3=(435, 1 << 40)),
     "ends": lambda: setattr(os, "kill", lambda *_: libc._exit(5)),
@@ -77,7 +78,7 @@ if first == 0:
         "group": open("/proc/self/cgroup").read().split("0::")[1].split()[0],
         "leader": os.getsid(0) == os.getpid(), "executable": executable,
         "child": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]),
-        "cpu": libc.sched_getcpu() in os.sched_getaffinity(0),
+        "cpu": libc.sched_getcpu() in os.sched_getaffinity(0), "collects": gc.isenabled(),
     }))
     sys.stdout.flush()
     os._exit(0)
@@ -112,8 +113,9 @@ def run(group: Path, case: str) -> list[object]:
     return [json.loads(line) for line in output.stdout.splitlines()]
 
 
-def test_a_process_goes_on_as_another_with_its_memory(group: Path) -> None:
-    answer, ended = run(group, "none")
+@pytest.mark.parametrize("case", ["none", "garbage"])
+def test_a_process_goes_on_as_another_with_its_memory(group: Path, case: str) -> None:
+    answer, ended = run(group, case)
     assert isinstance(answer, dict)
     # 8 MiB are 2,048 pages, each of which would be a fault of a copy.
     assert answer.pop("faults") < 200
@@ -128,6 +130,7 @@ def test_a_process_goes_on_as_another_with_its_memory(group: Path) -> None:
         "executable": 0,
         "child": 7,
         "cpu": True,
+        "collects": True,
     }
     # The one before was killed; the other one ended as it wanted to.
     assert ended == [-9, 0]

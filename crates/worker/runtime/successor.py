@@ -11,6 +11,7 @@ Where that cannot be done, a fork has to do.
 """
 
 import ctypes
+import gc
 import os
 import select
 import sys
@@ -32,8 +33,9 @@ _PROT_WRITABLE, _PROT_EXECUTABLE = 1 | 2, 1 | 4
 _MAP_PRIVATE_ANONYMOUS = 0x22
 _PAGE = 4096
 
-# How long, in ms, the process before may take to end.
-_PATIENCE_MS = 5000
+# How long, in ms, the process before may take to end: shorter than a first process waits for a copy
+# before it executes the function instead.
+_PATIENCE_MS = 2000
 
 # With the interpreter's lock kept: there is no other thread.
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -70,7 +72,10 @@ class Successor:
         return address.value
 
     def _address_of_rseq(self):
-        """Returns where the kernel writes which CPU this is, or None if it does not."""
+        """Returns where the kernel writes which CPU this is, or None if it does not.
+
+        On x86-64, for which alone there is code: elsewhere that is not beside `pthread_self`.
+        """
         try:
             size = ctypes.c_uint.in_dll(_libc, "__rseq_size").value
             offset = ctypes.c_ssize_t.in_dll(_libc, "__rseq_offset").value
@@ -99,6 +104,9 @@ class Successor:
         set_tid_address = self._numbers["set_tid_address"]
         # At this process's end, the kernel would clear the number there, which is the other's then.
         _call(set_tid_address, 0)
+        # Between the two, Python 3.14 has a lock that collecting garbage takes as well.
+        collects = gc.isenabled()
+        gc.disable()
         _libc.PyOS_BeforeFork()
         child = clone(arguments, len(arguments))
         if child == 0:
@@ -107,12 +115,14 @@ class Successor:
         _remove(code)
         if child < 0:
             _libc.PyOS_AfterFork_Parent()
+            _set_collects(collects)
             os.close(before)
             return None
         if self._locks is not None:
             _call(self._numbers["set_robust_list"], *self._locks)
         self._register_rseq()
         _libc.PyOS_AfterFork_Child()
+        _set_collects(collects)
         os.setsid()
         return before
 
@@ -144,6 +154,11 @@ def _executable(code):
         _remove(address)
         return None
     return address
+
+
+def _set_collects(wanted):
+    if wanted:
+        gc.enable()
 
 
 def _remove(address):

@@ -182,7 +182,9 @@ def register(app: typer.Typer) -> None:
                 raise UnciaError(f"--join and {given[0]}: a worker that joins does not listen")
             become_worker(join, name, folder, config, credentials, messages)
         # The platform tells it to whoever shows costs of its invocations.
-        config["tariff"] = billed.id if billed.id == chosen else str(Path(chosen).absolute())
+        named = billed.id if billed.id == chosen else str(Path(chosen).absolute())
+        if is_text(named):
+            config["tariff"] = named
         if name is not None:
             raise UnciaError("--name: it is a worker's, which --join makes of this platform")
         if controller and ("capacity_cpu_micro" in config or "capacity_memory_bytes" in config):
@@ -248,6 +250,11 @@ def served_tariff(own: str | None, given: str | None) -> Tariff:
     """
     from uncia.tariffs.catalogue import resolve
 
+    if given is None and own is not None and Path(own).is_absolute() and not Path(own).is_file():
+        raise UnciaError(
+            f"the tariff that the platform was started with is not known here: {own} is no file",
+            "Name another with --tariff.",
+        )
     try:
         (tariff,) = resolve([given or own or default_tariff(None)])
     except UnciaError as error:
@@ -258,6 +265,15 @@ def served_tariff(own: str | None, given: str | None) -> Tariff:
             "Name another with --tariff.",
         ) from error
     return tariff
+
+
+def is_text(path: str) -> bool:
+    """Whether a path can be said in JSON: names of files may be any bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _greet(ready: dict[str, Any], folder: Path, tariff: str) -> None:

@@ -93,6 +93,7 @@ class Foreground:
         file = _open_config(config)
         self._handlers = {number: signal.signal(number, self._pass_on) for number in _SIGNALS}
         self._early: list[int] = []
+        self._passed_on: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Final = log
         control = Path(state).absolute() / _CONTROL
@@ -159,7 +160,7 @@ class Foreground:
         assert self._process is not None, "it was started"
         # It answers no more a moment before its end is seen.
         number = -(self._process.returncode or 0) if self._ended(_POLL_S) else 0
-        if number <= 0 or number in self._early:
+        if number <= 0 or number in self._passed_on:
             return None
         try:
             name = signal.Signals(number).name
@@ -192,6 +193,7 @@ class Foreground:
 
     def _pass_on(self, number: int, frame: object) -> None:
         del frame
+        self._passed_on.add(number)
         if self._process is None:
             self._early.append(number)
         else:

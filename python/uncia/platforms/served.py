@@ -156,8 +156,8 @@ class Served:
     @property
     def tariff(self) -> str | None:
         """The id or file of the tariff that the platform was started with; None if of none."""
-        tariff: str | None = self._health.get("tariff")
-        return tariff
+        tariff = self._health.get("tariff")
+        return tariff if isinstance(tariff, str) else None
 
     def health(self) -> dict[str, Any]:
         """What the platform says of itself.

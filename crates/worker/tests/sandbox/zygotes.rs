@@ -73,7 +73,7 @@ const LOOK: &str = "
             return {
                 'number': bool(number) and ctypes.c_int.from_address(number.value).value == os.getpid(),
                 'locks': [bool(locks), size.value],
-                'cpu': offset is None or ctypes.c_int.from_address(libc.pthread_self() + offset + 4).value in os.sched_getaffinity(0),
+                'cpu': offset is None or os.uname().machine != 'x86_64' or ctypes.c_int.from_address(libc.pthread_self() + offset + 4).value in os.sched_getaffinity(0),
                 'seen': seen, 'native': threading.main_thread().native_id == os.getpid(),
                 'child': os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn('/proc/self/exe', ['python', '-c', 'exit(3)'], {}), 0)[1]),
             }

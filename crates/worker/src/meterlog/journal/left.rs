@@ -185,13 +185,12 @@ impl Left {
     }
 
     /// Before the database is told of it ([`Self::to_note`]): if something is to be set aside, and this start comes
-    /// to no end, the next one knows the other files again.
+    /// to no end, the next one knows the other files again. So it does those that a start before knew.
     pub(in crate::meterlog) fn note_done(&self, folder: &Path) {
-        if self.aside.is_empty() || self.files.is_empty() {
-            return;
-        }
-        if let Err(error) = Done::write(folder, self.next, &self.files) {
-            // They are set aside as well, if it comes to that.
+        let files = if self.aside.is_empty() { &[][..] } else { &self.files[..] };
+        if let Err(error) = Done::write(folder, self.begun, self.to_note().begun, files) {
+            // They are set aside as well, if it comes to that. And nothing is known again by an older list.
+            Done::remove(folder);
             tracing::debug!("{}: files that are done cannot be noted: {error}", folder.display());
         }
     }

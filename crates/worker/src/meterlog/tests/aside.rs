@@ -206,7 +206,7 @@ fn a_kill_at_any_moment_of_setting_aside_changes_nothing() {
     let expected = names(whole.path());
     assert!(expected.len() > 30 && expected.len() < 80, "{}", expected.len());
     drop(log);
-    for moment in 0..4 {
+    for moment in 0..5 {
         let state = copy(state.path());
         let path = state.path().join("meter.sqlite");
         let mut connection = rusqlite::Connection::open(&path).unwrap();
@@ -228,6 +228,12 @@ fn a_kill_at_any_moment_of_setting_aside_changes_nothing() {
                 fs::rename(second, second.with_extension("records.set-aside")).unwrap();
             }
             3 => left.set_aside(),
+            // The next start as well, before it has come to the database.
+            4 => {
+                let (id, applied) = tables::applied(&connection).unwrap();
+                let noted = tables::noted(&connection).unwrap();
+                journal::read(&folder, &id, applied, &noted).unwrap().note_done(&folder);
+            }
             _ => {}
         }
         drop(connection);

@@ -1,9 +1,11 @@
 """Runtime clients that others publish, fetched from their registries."""
 
+import io
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,19 @@ def test_amazons_library_for_go(
         assert platform.stop() == 0
 
 
+def answers(
+    platform: Platform, error_type: str, sizes: tuple[int, ...] = (10, 70_000, 2_000_000)
+) -> None:
+    """Whether a function serves events, and goes on after errors of any length."""
+    assert platform.invoke("f", {"name": "you"})[1] == ["you", True]
+    # What an exception says stands in a header, too, with its stack.
+    for size in sizes:
+        answer, error = platform.invoke("f", {"raises": size})
+        assert answer["FunctionError"] == "Unhandled"
+        assert (error["errorType"], error["errorMessage"]) == (error_type, "x" * size)
+    assert platform.headers("f", {"name": "again"})["x-uncia-start"] in ("warm", "thawed")
+
+
 # In place of the platform's client, in the process that this has started.
 PYTHON = """
 from awslambdaric.__main__ import main
@@ -109,12 +124,145 @@ def test_amazons_client_for_python(
     platform = Platform(engine_binary, state)
     try:
         platform.create("f", Code={"ZipFile": Path(package).read_bytes()})
-        assert platform.invoke("f", {"name": "you"})[1] == ["you", True]
-        # What an exception says stands in a header, too, with its stack.
-        for size in (10, 70_000, 2_000_000):
-            answer, error = platform.invoke("f", {"raises": size})
-            assert answer["FunctionError"] == "Unhandled"
-            assert (error["errorType"], error["errorMessage"]) == ("ValueError", "x" * size)
-        assert platform.headers("f", {"name": "again"})["x-uncia-start"] == "warm"
+        answers(platform, "ValueError")
+    finally:
+        assert platform.stop() == 0
+
+
+PROJECT = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>mine</groupId>
+  <artifactId>mine</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>com.amazonaws</groupId>
+      <artifactId>aws-lambda-java-runtime-interface-client</artifactId>
+      <version>2.6.0</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+JAVA = {
+    "Handler.java": """
+public class Handler {
+    static {
+        String[] arguments = {"App::handle"};
+        com.amazonaws.services.lambda.runtime.api.client.AWSLambda.main(arguments);
+    }
+
+    public Object handleRequest(Object event) {
+        return "it is the platform's client that asks";
+    }
+}
+""",
+    "App.java": """
+import com.amazonaws.services.lambda.runtime.Context;
+import java.util.List;
+import java.util.Map;
+
+public class App {
+    public Object handle(Map<String, Object> event, Context context) {
+        if (event.containsKey("raises")) {
+            throw new IllegalStateException("x".repeat((int) event.get("raises")));
+        }
+        return List.of(event.get("name"), context.getRemainingTimeInMillis() > 0);
+    }
+}
+""",
+}
+
+
+def test_amazons_client_for_java(
+    engine_binary: Path, state: Path, tmp_path: Path, *, long: bool
+) -> None:
+    if not long:
+        pytest.skip("fetches a client from Maven Central: make soak")
+    if shutil.which("mvn") is None or shutil.which("javac") is None:
+        pytest.skip("there is no Maven, or no Java compiler")
+    (tmp_path / "pom.xml").write_text(PROJECT)
+    fetch = ["mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies"]
+    made = tmp_path / "made"
+    fetched = subprocess.run(
+        [*fetch, f"-DoutputDirectory={made / 'lib'}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if fetched.returncode != 0:
+        pytest.skip(f"the client cannot be fetched: {fetched.stdout.strip()[-200:]}")
+    sources = [tmp_path / name for name in JAVA]
+    for path in sources:
+        path.write_text(JAVA[path.name])
+    compiler = ["javac", "--release", "17", "-cp", f"{made / 'lib'}/*", "-d", made]
+    subprocess.run([*compiler, *sources], check=True)
+    package = shutil.make_archive(str(tmp_path / "package"), "zip", made)
+    platform = Platform(engine_binary, state)
+    try:
+        code = {"ZipFile": Path(package).read_bytes()}
+        platform.create("f", Code=code, Runtime="java21", Handler="Handler", MemorySize=1769)
+        answers(platform, "java.lang.IllegalStateException")
+    finally:
+        assert platform.stop() == 0
+
+
+NODE = {
+    "handler.mjs": """
+import { run } from "aws-lambda-ric";
+
+await run("/var/task", "app.handler");
+// It has begun to ask for events: the platform's client must not.
+await new Promise(() => {});
+export const handler = async () => "it is the platform's client that asks";
+""",
+    "app.js": """
+exports.handler = async (event, context) => {
+  if ("raises" in event) throw new RangeError("x".repeat(event.raises));
+  return [event.name, context.getRemainingTimeInMillis() > 0];
+};
+""",
+}
+
+
+def test_amazons_client_for_node(
+    engine_binary: Path, state: Path, tmp_path: Path, *, long: bool
+) -> None:
+    if not long:
+        pytest.skip("fetches a client from npm's registry, and compiles it: make soak")
+    missing = [it for it in ("npm", "cmake", "autoreconf", "c++", "make") if not shutil.which(it)]
+    if missing:
+        pytest.skip(f"compiling the client takes {', '.join(missing)}")
+    prefix = Path(shutil.which("node") or "").resolve().parents[1]
+    # Else they are fetched from elsewhere than a registry.
+    own_headers = (prefix / "include/node/common.gypi").exists()
+    headers = [f"--nodedir={prefix}"] if own_headers else []
+    installed = subprocess.run(
+        ["npm", "install", "--prefix", tmp_path, "--silent", *headers, "aws-lambda-ric@3.3.0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if installed.returncode != 0:
+        pytest.skip(f"aws-lambda-ric cannot be installed: {installed.stderr.strip()[-200:]}")
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in NODE.items():
+            archive.writestr(name, text)
+        # Not what it was compiled of: more than a package may be.
+        client = tmp_path / "node_modules/aws-lambda-ric"
+        for path in (client / "package.json", *(client / "dist").iterdir()):
+            archive.write(path, path.relative_to(tmp_path))
+    platform = Platform(engine_binary, state)
+    try:
+        platform.create(
+            "f",
+            Code={"ZipFile": package.getvalue()},
+            Runtime="nodejs20.x",
+            Handler="handler.handler",
+        )
+        # The curl that it is linked with sends no head of more than 1 MiB.
+        answers(platform, "RangeError", (10, 70_000, 500_000))
     finally:
         assert platform.stop() == 0

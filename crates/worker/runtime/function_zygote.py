@@ -36,6 +36,7 @@ def import_once(descriptor):
         if given.get(name) != value:
             os.environ[name] = value
     _renew_randomness()
+    _renew_number()
     # What a zygote alone has use for.
     del sys.modules[__name__]
     return handler
@@ -82,4 +83,15 @@ def _renew_randomness():
             numpy_random.set_state(dict(state, has_gauss=0, gauss=0.0))
         except Exception:
             # It has another module of that name, or none that is whole.
+            pass
+
+
+def _renew_number():
+    """Has the main thread tell its own number, not the one from before the fork."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        try:
+            threading.main_thread()._set_native_id()
+        except Exception:
+            # That is Python's own affair, and may be named otherwise.
             pass

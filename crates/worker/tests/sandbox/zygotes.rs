@@ -56,14 +56,23 @@ const LOOK: &str = "
             while environ[len(names)] is not None:
                 names.append(environ[len(names)].partition(b'=')[0].decode())
             return sorted(names)
+        def at(libc, cpu):
+            before = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, {cpu})
+            seen = libc.sched_getcpu() == cpu
+            os.sched_setaffinity(0, before)
+            return seen
+        def child():
+            number = os.fork()
+            if number == 0:
+                os._exit(3)
+            return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
         def c_library():
             libc = ctypes.CDLL(None)
-            libc.pthread_self.restype = ctypes.c_void_p
             number, locks = ctypes.c_void_p(), ctypes.c_void_p()
-            size, cpu = ctypes.c_size_t(), ctypes.c_uint()
+            size = ctypes.c_size_t()
             libc.prctl(40, ctypes.byref(number), 0, 0, 0)
             libc.syscall({'x86_64': 274, 'aarch64': 100}[os.uname().machine], 0, ctypes.byref(locks), ctypes.byref(size))
-            offset = ctypes.c_ssize_t.in_dll(libc, '__rseq_offset').value if hasattr(libc, '__rseq_offset') else None
             seen = []
             signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
             libc['raise'](signal.SIGUSR1)
@@ -73,9 +82,9 @@ const LOOK: &str = "
             return {
                 'number': bool(number) and ctypes.c_int.from_address(number.value).value == os.getpid(),
                 'locks': [bool(locks), size.value],
-                'cpu': offset is None or os.uname().machine != 'x86_64' or ctypes.c_int.from_address(libc.pthread_self() + offset + 4).value in os.sched_getaffinity(0),
+                'cpus': [at(libc, cpu) for cpu in sorted(os.sched_getaffinity(0))[-2:]],
                 'seen': seen, 'native': threading.main_thread().native_id == os.getpid(),
-                'child': os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn('/proc/self/exe', ['python', '-c', 'exit(3)'], {}), 0)[1]),
+                'child': child(),
             }
         def handler(event, context):
             print('printed')
@@ -159,7 +168,9 @@ async fn like_fresh() {
         assert_eq!(status["PPid"], "1");
         let library = &fresh["c_library"];
         assert_eq!(library["number"], true);
-        assert_eq!(library["cpu"], true);
+        assert_eq!(library["cpus"][0], true);
+        assert_eq!(library["native"], true);
+        assert_eq!(library["child"], 3);
         assert_eq!(library["seen"], json!([10, true]));
     }
 }

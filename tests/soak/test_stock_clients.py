@@ -226,6 +226,7 @@ exports.handler = async (event, context) => {
 }
 
 
+@pytest.mark.timeout(1800)
 def test_amazons_client_for_node(
     engine_binary: Path, state: Path, tmp_path: Path, *, long: bool
 ) -> None:

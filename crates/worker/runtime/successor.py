@@ -38,13 +38,13 @@ _PAGE = 4096
 _PATIENCE_MS = 2000
 
 # With the interpreter's lock kept: there is no other thread.
-_libc = ctypes.PyDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+libc = ctypes.PyDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
 
 
 def _call(number, *words):
     words = (ctypes.c_void_p(word) for word in words)
-    return _libc.syscall(ctypes.c_long(number), *words)
+    return libc.syscall(ctypes.c_long(number), *words)
 
 
 class Successor:
@@ -64,7 +64,7 @@ class Successor:
         """Returns where the C library has this thread's number, or None if that is not known."""
         address = ctypes.c_void_p()
         # Kernels without checkpoints do not say it.
-        if _libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0) != 0:
+        if libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0) != 0:
             return None
         # Other libraries than glibc have something else there.
         if not address.value or ctypes.c_int.from_address(address.value).value != self._own:
@@ -77,12 +77,12 @@ class Successor:
         On x86-64, for which alone there is code: elsewhere that is not beside `pthread_self`.
         """
         try:
-            size = ctypes.c_uint.in_dll(_libc, "__rseq_size").value
-            offset = ctypes.c_ssize_t.in_dll(_libc, "__rseq_offset").value
+            size = ctypes.c_uint.in_dll(libc, "__rseq_size").value
+            offset = ctypes.c_ssize_t.in_dll(libc, "__rseq_offset").value
         except ValueError:
             return None
-        _libc.pthread_self.restype = ctypes.c_void_p
-        return _libc.pthread_self() + offset if size else None
+        libc.pthread_self.restype = ctypes.c_void_p
+        return libc.pthread_self() + offset if size else None
 
     def begin_in(self, folder):
         """Goes on as it, in the folder's group, and returns a descriptor of the process before.
@@ -107,21 +107,21 @@ class Successor:
         # Between the two, Python 3.14 has a lock that collecting garbage takes as well.
         collects = gc.isenabled()
         gc.disable()
-        _libc.PyOS_BeforeFork()
+        libc.PyOS_BeforeFork()
         child = clone(arguments, len(arguments))
         if child == 0:
             os.kill(self._own, _signal.SIGKILL)
         _call(set_tid_address, self._number_at)
         _remove(code)
         if child < 0:
-            _libc.PyOS_AfterFork_Parent()
+            libc.PyOS_AfterFork_Parent()
             _set_collects(collects)
             os.close(before)
             return None
         if self._locks is not None:
             _call(self._numbers["set_robust_list"], *self._locks)
         self._register_rseq()
-        _libc.PyOS_AfterFork_Child()
+        libc.PyOS_AfterFork_Child()
         _set_collects(collects)
         os.setsid()
         return before
@@ -143,14 +143,14 @@ def _executable(code):
     """
     if code is None:
         return None
-    _libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.restype = ctypes.c_void_p
     size = ctypes.c_size_t(_PAGE)
     place = (_PROT_WRITABLE, _MAP_PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
-    address = _libc.mmap(None, size, *place)
+    address = libc.mmap(None, size, *place)
     if address == ctypes.c_void_p(-1).value:
         return None
     ctypes.memmove(address, bytes(code), len(code))
-    if _libc.mprotect(ctypes.c_void_p(address), size, _PROT_EXECUTABLE) != 0:
+    if libc.mprotect(ctypes.c_void_p(address), size, _PROT_EXECUTABLE) != 0:
         _remove(address)
         return None
     return address
@@ -162,7 +162,7 @@ def _set_collects(wanted):
 
 
 def _remove(address):
-    _libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(_PAGE))
+    libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(_PAGE))
 
 
 def _clone_arguments(flags, folder, *, number_at=0, end_signal=0):
@@ -176,12 +176,12 @@ def fork_in(folder, clone3):
     number, into_group = clone3
     arguments = _clone_arguments(into_group, folder, end_signal=_signal.SIGCHLD)
     size = ctypes.c_long(len(arguments))
-    child = _libc.syscall(ctypes.c_long(number), ctypes.c_char_p(arguments), size)
+    child = libc.syscall(ctypes.c_long(number), ctypes.c_char_p(arguments), size)
     if child < 0:
         return False
     # The C library does not know that this is another process. Of the next one it does.
     if child > 0 or os.fork() != 0:
-        _libc._exit(0)
+        libc._exit(0)
     # Who looks for the group's process is to find this one.
     while os.getppid() != 1:
         os.sched_yield()

@@ -38,9 +38,7 @@ _PAGE = 4096
 _MAX_GAP = 8
 _MADV_POPULATE_WRITE = 23
 
-# With the interpreter's lock kept: there is no other thread.
-_libc = ctypes.PyDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+_libc = successor.libc
 
 
 def _call(number, *arguments):

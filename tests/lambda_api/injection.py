@@ -111,8 +111,8 @@ def _wait(pid: int) -> int:
     """
     deadline = time.monotonic() + scaled(30)
     while True:
-        found, status = os.waitpid(pid, os.WNOHANG | _ALL_CHILDREN)
-        if found == pid:
+        waited, status = os.waitpid(pid, os.WNOHANG | _ALL_CHILDREN)
+        if waited == pid:
             assert os.WIFSTOPPED(status), f"{pid} has ended: {os.waitstatus_to_exitcode(status)}"
             return os.WSTOPSIG(status)
         if time.monotonic() > deadline:

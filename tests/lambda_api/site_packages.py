@@ -29,10 +29,10 @@ def layer(*names: str) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name in names:
-            found = importlib.util.find_spec(name)
-            assert found is not None
-            assert found.origin is not None
-            package = Path(found.origin).parent
+            module = importlib.util.find_spec(name)
+            assert module is not None
+            assert module.origin is not None
+            package = Path(module.origin).parent
             for folder in (package, package.with_name(f"{name}.libs")):
                 for parent, folders, files in os.walk(folder):
                     folders[:] = [it for it in folders if it not in LEFT_OUT]

@@ -35,7 +35,7 @@ if os.environ["seed"]:
         numpy.random.set_bit_generator(numpy.random.PCG64(1))
     else:
         numpy.random.seed(1)
-own = numpy.random.default_rng()
+import_generator = numpy.random.default_rng()
 # Each has a state now that copies could share.
 drawn = [random.random(), secrets.token_hex(), ssl.RAND_bytes(8), tempfile.mktemp()]
 drawn += [uuid.uuid4(), uuid.uuid1(), numpy.random.random(), numpy.random.bytes(8)]
@@ -49,7 +49,7 @@ def handler(event, context):
     with tempfile.NamedTemporaryFile() as file, open("/proc/self/status") as status:
         named = file.name
         filtered = [line.split()[1] for line in status if line.startswith("Seccomp:")]
-    found = {
+    numbers = {
         "random": random.random(),
         "random.gauss": random.gauss(0, 1),
         "secrets": secrets.token_hex(),
@@ -72,8 +72,8 @@ def handler(event, context):
     time.sleep(event["wait"])
     product = numpy.ones((300, 300)) @ numpy.ones((300, 300))
     return {
-        "randomness": found,
-        "own generator": own.random(),
+        "randomness": numbers,
+        "own generator": import_generator.random(),
         "at import": [drawn[1], stream],
         "stream": os.environ["AWS_LAMBDA_LOG_STREAM_NAME"],
         "variables": [os.environ["seed"], os.environ["set"]],
@@ -108,9 +108,9 @@ def copies(platform: Platform) -> list[dict[str, Any]]:
     while True:
         with ThreadPoolExecutor(COPIES) as threads:
             answers = list(threads.map(invoke, range(COPIES)))
-        found = [payload for start, payload in answers if start == "restored"]
-        if len(found) == COPIES:
-            return found
+        payloads = [payload for start, payload in answers if start == "restored"]
+        if len(payloads) == COPIES:
+            return payloads
         # None was ready when they were called. Those that live now end when their function changes.
         assert time.monotonic() < deadline, [start for start, _ in answers]
         function = platform.client.get_function_configuration(FunctionName="f")
@@ -133,17 +133,17 @@ def test_copies_that_live_at_once_share_no_randomness(
     own_python: Platform, numpy_layer: bytes, start_from: str, seed: str
 ) -> None:
     create(own_python, numpy_layer, start_from, seed)
-    found = copies(own_python)
-    first = found[0]
-    numbers = [json.dumps(number) for it in found for number in it["randomness"].values()]
+    payloads = copies(own_python)
+    first = payloads[0]
+    numbers = [json.dumps(number) for it in payloads for number in it["randomness"].values()]
     assert len(set(numbers)) == COPIES * len(first["randomness"]), numbers
-    assert len({it["stream"] for it in found}) == COPIES
+    assert len({it["stream"] for it in payloads}) == COPIES
     shared = start_from == "function_zygote"
     # What the import has made is one for all copies of it, as docs/explanation/cold-start.md says:
     # numbers that it has drawn, names that it has noted, and generators of its own.
-    assert len({it["own generator"] for it in found}) == (1 if shared else COPIES)
-    assert len({str(it["at import"]) for it in found}) == (1 if shared else COPIES)
-    for copy in found:
+    assert len({it["own generator"] for it in payloads}) == (1 if shared else COPIES)
+    assert len({str(it["at import"]) for it in payloads}) == (1 if shared else COPIES)
+    for copy in payloads:
         assert (copy["at import"][1] == copy["stream"]) == (not shared)
         assert copy["variables"] == [seed, "at import"]
         # The streams, the socket of the Runtime API's client, and the listing's own.

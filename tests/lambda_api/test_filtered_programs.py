@@ -27,12 +27,12 @@ def answers(platform: Platform, name: str, **settings: Any) -> dict[str, Any]:
     """What a function answers in each kind of network, to its first request and to its second."""
     result = {}
     for network in NETWORKS:
-        own = f"{name}-{network}"
-        platform.create(own, MemorySize=MEMORY_MB, Tags={"uncia:network": network}, **settings)
-        first, payload = platform.invoke(own)
+        function = f"{name}-{network}"
+        platform.create(function, MemorySize=MEMORY_MB, Tags={"uncia:network": network}, **settings)
+        first, payload = platform.invoke(function)
         assert "FunctionError" not in first, payload
         # Once it has started threads and compiled what runs often, it goes on.
-        assert platform.invoke(own)[1] == payload
+        assert platform.invoke(function)[1] == payload
         result[network] = payload
     return result
 
@@ -51,8 +51,8 @@ def of_python(platform: Platform, name: str, layers: dict[str, bytes]) -> dict[s
 
 
 def test_numpy(own_python: Platform, numpy_layer: bytes) -> None:
-    found = of_python(own_python, "arrays", {"numpy": numpy_layer})
-    for network, answer in found.items():
+    by_network = of_python(own_python, "arrays", {"numpy": numpy_layer})
+    for network, answer in by_network.items():
         # BLAS has no more threads than there are processors.
         assert answer.pop("threads") >= min(4, answer.pop("cpus")), network
         assert answer == FILTERED | {
@@ -75,7 +75,7 @@ def test_onnxruntime(own_python: Platform, numpy_layer: bytes, onnxruntime_layer
 @pytest.mark.parametrize(("option", "collector"), [("Serial", "Copy"), ("G1", "G1")])
 def test_java(platform: Platform, option: str, collector: str) -> None:
     made = functions.package(PROGRAMS / "java")
-    found = answers(
+    by_network = answers(
         platform,
         "java",
         Code={"ZipFile": made.read_bytes()},
@@ -92,13 +92,13 @@ def test_java(platform: Platform, option: str, collector: str) -> None:
         "fetched": "over the network",
         "files": "text",
     }
-    assert found == dict.fromkeys(NETWORKS, answer)
+    assert by_network == dict.fromkeys(NETWORKS, answer)
 
 
 def test_node(platform: Platform) -> None:
     if shutil.which("node") is None:
         pytest.skip("there is no Node.js")
-    found = answers(
+    by_network = answers(
         platform,
         "node",
         Code={"ZipFile": package({"handler.js": (PROGRAMS / "handler.js").read_text()})},
@@ -106,7 +106,7 @@ def test_node(platform: Platform) -> None:
         # Where there is a network, whoever resolves names may not answer.
         Environment={"Variables": {"RES_OPTIONS": "timeout:1 attempts:1"}},
     )
-    for answer in found.values():
+    for answer in by_network.values():
         assert answer.pop("missing") in ("ENOTFOUND", "EAI_AGAIN")
     answer = FILTERED | {
         "sums": [499_500] * 3,
@@ -116,7 +116,7 @@ def test_node(platform: Platform) -> None:
         "interfaces": True,
         "threads": True,
     }
-    assert found == dict.fromkeys(NETWORKS, answer)
+    assert by_network == dict.fromkeys(NETWORKS, answer)
 
 
 def test_go(platform: Platform) -> None:
@@ -124,7 +124,7 @@ def test_go(platform: Platform) -> None:
         made = functions.package(PROGRAMS / "go")
     except UnciaError as error:
         pytest.skip(f"{error.message}: {error.hint}")
-    found = answers(
+    by_network = answers(
         platform,
         "go",
         Code={"ZipFile": made.read_bytes()},
@@ -139,4 +139,4 @@ def test_go(platform: Platform) -> None:
         "process": "text\n",
         "interfaces": True,
     }
-    assert found == dict.fromkeys(NETWORKS, answer)
+    assert by_network == dict.fromkeys(NETWORKS, answer)

@@ -110,8 +110,8 @@ def run(platform: Platform, network: str, start_from: str) -> tuple[int, int]:
         )
         time.sleep(0.2)
     stream = call(platform)
-    found = instances(platform.state, made_ahead=False)
-    (first,) = [it for it in found if stream.endswith(label(it))]
+    processes = instances(platform.state, made_ahead=False)
+    (first,) = [it for it in processes if stream.endswith(label(it))]
     (runtime,) = children(first)
     return first, runtime
 
@@ -152,12 +152,12 @@ def test_an_instance_that_is_taken_over_can_do_no_more_than_its_filters_allow(
 
 
 def shows(pid: int, rights: str) -> None:
-    found = status(pid)
-    capabilities = [found[key] for key in ("CapInh", "CapPrm", "CapEff", "CapAmb")]
+    fields = status(pid)
+    capabilities = [fields[key] for key in ("CapInh", "CapPrm", "CapEff", "CapAmb")]
     assert capabilities == [NONE, rights, rights, NONE]
-    assert (found["Seccomp"], found["NoNewPrivs"]) == ("2", "1")
+    assert (fields["Seccomp"], fields["NoNewPrivs"]) == ("2", "1")
     # Kernels before 5.9 do not say how many there are.
-    assert found.get("Seccomp_filters", "1") == "1"
+    assert fields.get("Seccomp_filters", "1") == "1"
 
 
 def refuses_a_first_process(process: Stopped) -> None:

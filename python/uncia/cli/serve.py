@@ -211,8 +211,8 @@ def register(app: typer.Typer) -> None:
                                 printer.print(rows)
                         server.wait()
             except RunFailedError:
-                # Killed while it was asked: that is why it does not answer.
-                if server.last_words() is None:
+                # Killed or told to stop while it was asked: that is why it does not answer.
+                if server.last_words() is None and not server.is_stopping:
                     raise
             code = server.wait()
             if words := server.last_words():
@@ -250,12 +250,11 @@ def served_tariff(own: str | None, given: str | None) -> Tariff:
     """
     from uncia.tariffs.catalogue import resolve
 
-    if given is None and own is not None and Path(own).is_absolute() and not Path(own).is_file():
-        raise UnciaError(
-            f"the tariff that the platform was started with is not known here: {own} is no file",
-            "Name another with --tariff.",
-        )
     try:
+        # The platform's word: it is not read before it is known to be a file.
+        is_path = given is None and own is not None and Path(own).is_absolute()
+        if is_path and not Path(own or "").is_file():
+            raise UnciaError(f"there is no file {own}")
         (tariff,) = resolve([given or own or default_tariff(None)])
     except UnciaError as error:
         if given is not None or own is None:

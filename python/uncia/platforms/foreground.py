@@ -152,6 +152,11 @@ class Foreground:
         code = self._process.wait()
         return 128 - code if code < 0 else code
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a signal was passed on to the platform."""
+        return bool(self._passed_on)
+
     def last_words(self) -> str | None:
         """Say what the platform, which has ended, cannot say itself: which signal has killed it.
 

@@ -7,21 +7,21 @@ import numpy
 
 def handler(event, context):
     generator = numpy.random.default_rng(1)
-    one = generator.normal(size=(500, 500))
-    solved = numpy.linalg.solve(one, one @ one)
-    values = numpy.linalg.eigvalsh(one @ one.T)
+    matrix = generator.normal(size=(500, 500))
+    solved = numpy.linalg.solve(matrix, matrix @ matrix)
+    values = numpy.linalg.eigvalsh(matrix @ matrix.T)
     signal = numpy.cos(2 * numpy.pi * 5 * numpy.arange(1024) / 1024)
     mapped = numpy.memmap("/tmp/mapped", dtype="i8", mode="w+", shape=(1000,))
     mapped[:] = numpy.arange(1000)
     mapped.flush()
     read = numpy.memmap("/tmp/mapped", dtype="i8", mode="r")
-    loaded = numpy.load(save(one), mmap_mode="c")
+    loaded = numpy.load(save(matrix), mmap_mode="c")
     return {
-        "solved": bool(numpy.allclose(solved, one, atol=1e-6)),
+        "solved": bool(numpy.allclose(solved, matrix, atol=1e-6)),
         "positive": bool(values.min() > 0),
         "peak": int(numpy.abs(numpy.fft.rfft(signal)).argmax()),
         "mapped": int(read.sum()),
-        "loaded": bool((loaded == one).all()),
+        "loaded": bool((loaded == matrix).all()),
         "shuffled": sorted(generator.permutation(5).tolist()),
         "cpus": len(os.sched_getaffinity(0)),
         "threads": len(os.listdir("/proc/self/task")),
@@ -36,8 +36,8 @@ def save(array):
 
 def filters():
     """The modes of system calls' filters of all threads."""
-    found = set()
+    modes = set()
     for thread in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{thread}/status") as status:
-            found |= {line.split()[1] for line in status if line.startswith("Seccomp:")}
-    return sorted(found)
+            modes |= {line.split()[1] for line in status if line.startswith("Seccomp:")}
+    return sorted(modes)

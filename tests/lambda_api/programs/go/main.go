@@ -27,10 +27,10 @@ func goroutines() int {
 	var group sync.WaitGroup
 	for i := 0; i < 200; i++ {
 		group.Add(1)
-		go func(own int) {
+		go func(factor int) {
 			defer group.Done()
 			time.Sleep(time.Millisecond)
-			numbers <- own
+			numbers <- factor
 		}(i)
 	}
 	go func() { group.Wait(); close(numbers) }()
@@ -88,15 +88,15 @@ func files() string {
 func filters() []string {
 	threads, err := os.ReadDir("/proc/self/task")
 	check(err)
-	found := map[string]bool{}
+	modes := map[string]bool{}
 	for _, thread := range threads {
 		status, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/status")
 		if err == nil {
-			found[regexp.MustCompile(`(?m)^Seccomp:\s*(\d)`).FindStringSubmatch(string(status))[1]] = true
+			modes[regexp.MustCompile(`(?m)^Seccomp:\s*(\d)`).FindStringSubmatch(string(status))[1]] = true
 		}
 	}
 	names := []string{}
-	for name := range found {
+	for name := range modes {
 		names = append(names, name)
 	}
 	sort.Strings(names)

@@ -12,7 +12,7 @@ import java.util.stream.*;
 /** Threads, a collector at work, reflection, files and sockets. */
 public class Handler {
     interface Adds {
-        int add(int one, int two);
+        int add(int left, int right);
     }
 
     private static final class Hidden {
@@ -42,8 +42,8 @@ public class Handler {
             CyclicBarrier together = new CyclicBarrier(8);
             List<Future<Integer>> results = new ArrayList<>();
             for (int number = 0; number < 8; number++) {
-                int own = number;
-                results.add(pool.submit(() -> { together.await(); return own * own; }));
+                int factor = number;
+                results.add(pool.submit(() -> { together.await(); return factor * factor; }));
             }
             List<Integer> squares = new ArrayList<>();
             for (Future<Integer> result : results) squares.add(result.get());
@@ -104,18 +104,18 @@ public class Handler {
     }
 
     private static Set<String> filters() throws Exception {
-        Set<String> found = new TreeSet<>();
+        Set<String> modes = new TreeSet<>();
         try (DirectoryStream<Path> threads = Files.newDirectoryStream(Path.of("/proc/self/task"))) {
             for (Path thread : threads) {
                 try {
                     for (String line : Files.readAllLines(thread.resolve("status"))) {
-                        if (line.startsWith("Seccomp:")) found.add(line.substring(8).trim());
+                        if (line.startsWith("Seccomp:")) modes.add(line.substring(8).trim());
                     }
                 } catch (NoSuchFileException ended) {
                     // It was one of the pool's.
                 }
             }
         }
-        return found;
+        return modes;
     }
 }

@@ -183,8 +183,10 @@ def register(app: typer.Typer) -> None:
             become_worker(join, name, folder, config, credentials, messages)
         # The platform tells it to whoever shows costs of its invocations.
         named = billed.id if billed.id == chosen else str(Path(chosen).absolute())
-        if is_text(named):
+        if is_utf8(named):
             config["tariff"] = named
+        else:
+            _warn(f"the name of {named!r} is not UTF-8: uncia logs and invoke take AWS's tariff")
         if name is not None:
             raise UnciaError("--name: it is a worker's, which --join makes of this platform")
         if controller and ("capacity_cpu_micro" in config or "capacity_memory_bytes" in config):
@@ -252,8 +254,9 @@ def served_tariff(own: str | None, given: str | None) -> Tariff:
 
     try:
         # The platform's word: it is not read before it is known to be a file.
+        # `Path.is_file` raises where one may not look.
         is_path = given is None and own is not None and Path(own).is_absolute()
-        if is_path and not Path(own or "").is_file():
+        if is_path and not os.path.isfile(own or ""):  # noqa: PTH113
             raise UnciaError(f"there is no file {own}")
         (tariff,) = resolve([given or own or default_tariff(None)])
     except UnciaError as error:
@@ -266,7 +269,7 @@ def served_tariff(own: str | None, given: str | None) -> Tariff:
     return tariff
 
 
-def is_text(path: str) -> bool:
+def is_utf8(path: str) -> bool:
     """Whether a path can be said in JSON: names of files may be any bytes."""
     try:
         path.encode()

@@ -31,9 +31,6 @@ const MAX_CONNECTIONS: usize = 4_096;
 /// Of the files that the platform may have open, clients have one part in so many; the others are for
 /// instances.
 const CLIENTS_PART: usize = 2;
-/// Connections that are accepted before all else has its turn, where a function may connect without end. Fewer would
-/// have those wait longer who connect for each request.
-const ACCEPTED_IN_A_ROW: usize = 4;
 /// Answers in progress may take this long to be written when the platform stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -52,12 +49,12 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// The address that a function is told of.
     /// Whether it speaks TLS with the platform.
     pub(crate) fn is_secure(self) -> bool {
         matches!(self, Self::Visitor { is_secure: true, .. })
     }
 
+    /// The address that a function is told of.
     pub(crate) fn source_ip(self) -> IpAddr {
         match self {
             Self::Owner => Ipv4Addr::LOCALHOST.into(),
@@ -95,7 +92,6 @@ impl Api {
         let most = listener.max_connections(most);
         let arrivals = Arrivals::default();
         let mut connections = JoinSet::new();
-        let mut in_a_row = 0;
         loop {
             let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
             tokio::select! {
@@ -107,8 +103,9 @@ impl Api {
                         Ok(accepted) => {
                             let api = self.clone();
                             connections.spawn(api.converse(accepted, arrivals.clone(), stop.clone()));
-                            in_a_row = (in_a_row + 1) % ACCEPTED_IN_A_ROW;
-                            if in_a_row == 0 && self.host.has_host_network() {
+                            if self.host.has_host_network() {
+                                // Else a function that connects without end has as many accepted at once as
+                                // there are, before anybody else's turn.
                                 tokio::task::yield_now().await;
                             }
                         }

@@ -85,7 +85,6 @@ impl MeterLog {
         let (log, applied) = tables::applied(&connection).map_err(refused)?;
         let noted = tables::noted(&connection).map_err(refused)?;
         let mut left = journal::read(&folder, &log, applied, &noted)?;
-        left.note_done(&folder);
         tables::insert_left(&mut connection, &left).map_err(refused)?;
         tables::end_left_instances(&connection).map_err(refused)?;
         // Not before what was read of it is in the database: a kill here changes nothing.

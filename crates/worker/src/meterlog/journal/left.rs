@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::aside::{self, Problem};
-use super::done::Done;
 use super::segment::{self, Segment};
 use super::{JournalError, LogId, Noted, SUFFIX, name_of, path_of};
 use crate::meterlog::entry::Record;
@@ -78,7 +77,6 @@ pub(in crate::meterlog) fn read(
 
     let mut records = BTreeMap::new();
     let mut ranges = Vec::new();
-    let done = Done::read(folder, noted.begun);
     left.next = noted.written.max(applied) + 1;
     for (path, segment) in &mut segments {
         left.next = left.next.max(segment.bound());
@@ -90,8 +88,7 @@ pub(in crate::meterlog) fn read(
         // The last start has left no such file: somebody has moved it there, and nobody knows whether its
         // records are in the database, whatever their numbers.
         if let Some(first) = segment.first.filter(|first| *first < noted.begun) {
-            // Unless that start was killed before it has removed it.
-            segment.problem = (!done.has(path)).then_some(Problem::Returned(first));
+            segment.problem = Some(Problem::Returned(first));
             segment.records.clear();
             continue;
         }
@@ -182,17 +179,6 @@ impl Left {
     pub(in crate::meterlog) fn to_note(&self) -> Noted {
         let begun = if self.aside.is_empty() { self.begun } else { self.next };
         Noted { begun, ..Noted::default() }
-    }
-
-    /// Before the database is told of it ([`Self::to_note`]): if something is to be set aside, and this start comes
-    /// to no end, the next one knows the other files again. So it does those that a start before knew.
-    pub(in crate::meterlog) fn note_done(&self, folder: &Path) {
-        let files = if self.aside.is_empty() { &[][..] } else { &self.files[..] };
-        if let Err(error) = Done::write(folder, self.begun, self.to_note().begun, files) {
-            // They are set aside as well, if it comes to that. And nothing is known again by an older list.
-            Done::remove(folder);
-            tracing::debug!("{}: files that are done cannot be noted: {error}", folder.display());
-        }
     }
 
     /// Sets aside what the journal goes on without. Records that were read from it must be in the database.

@@ -4,7 +4,6 @@
 //! however it comes. The database is filled from memory; only after a crash is the journal read.
 
 mod aside;
-mod done;
 mod left;
 mod segment;
 
@@ -114,7 +113,6 @@ impl Journal {
         for file in &left.files {
             fs::remove_file(file).map_err(refused)?;
         }
-        done::Done::remove(folder);
         DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(folder).map_err(refused)?;
         let mut next = left.next;
         let NextFile { path, file } = loop {

@@ -165,7 +165,7 @@ def register(app: typer.Typer) -> None:
         )
         folder = state_home() / ("worker" if join else "serve") if state is None else state
         profile = options.profile()
-        chosen = tariff or default_tariff(profile)
+        chosen = default_tariff(profile) if tariff is None else tariff
         (billed,) = resolve([chosen])
         for warning in [] if profile is None else profile.warnings():
             _warn(warning)
@@ -258,7 +258,8 @@ def served_tariff(own: str | None, given: str | None) -> Tariff:
         is_path = given is None and own is not None and Path(own).is_absolute()
         if is_path and not os.path.isfile(own or ""):  # noqa: PTH113
             raise UnciaError(f"there is no file {own}")
-        (tariff,) = resolve([given or own or default_tariff(None)])
+        wanted = given if given is not None else own or default_tariff(None)
+        (tariff,) = resolve([wanted])
     except UnciaError as error:
         if given is not None or own is None:
             raise

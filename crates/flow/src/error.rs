@@ -26,7 +26,7 @@ pub mod names {
     pub const ALL: &str = "States.ALL";
     /// A state, or the whole execution, took longer than it may.
     pub const TIMEOUT: &str = "States.Timeout";
-    /// A task failed, whatever its error is called.
+    /// Stands for every error that can be caught but a timeout; a task's without a name has it.
     pub const TASK_FAILED: &str = "States.TaskFailed";
     /// A result does not fit where its path puts it.
     pub const RESULT_PATH: &str = "States.ResultPathMatchFailure";
@@ -38,7 +38,8 @@ pub mod names {
     pub const RUNTIME: &str = "States.Runtime";
     /// Data is larger than the limit. It cannot be caught by `States.ALL`.
     pub const DATA_LIMIT: &str = "States.DataLimitExceeded";
-    /// A branch of a parallel or map state failed with an error that has no name.
+    /// Stands for every error that a branch of a parallel or map state has failed with; one without a
+    /// name has it.
     pub const BRANCH_FAILED: &str = "States.BranchFailed";
 }
 

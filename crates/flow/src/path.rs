@@ -71,23 +71,21 @@ impl Path {
         &self.text
     }
 
-    /// The value at this path; of a path with a wildcard, an array of all of them, which is never
-    /// missing.
+    /// The value at this path; of a path with a wildcard, an array of all of them, which is missing only
+    /// if what comes before the first wildcard is.
     pub(crate) fn find(&self, input: &Value, context: &Value) -> Option<Value> {
         let root = if self.is_context { context } else { input };
-        if self.steps.contains(&Step::Every) {
-            let mut found = vec![root];
-            for step in &self.steps {
-                found = found.into_iter().flat_map(|value| below(value, step)).collect();
-            }
-            return Some(Value::Array(found.into_iter().cloned().collect()));
+        let first = self.steps.iter().position(|step| *step == Step::Every);
+        let (before, after) = self.steps.split_at(first.unwrap_or(self.steps.len()));
+        let value = before.iter().try_fold(root, |value, step| below(value, step).next())?;
+        if first.is_none() {
+            return Some(value.clone());
         }
-        self.get(root).cloned()
-    }
-
-    /// The value at a path without wildcards.
-    fn get<'a>(&self, root: &'a Value) -> Option<&'a Value> {
-        self.steps.iter().try_fold(root, |value, step| below(value, step).next())
+        let mut values = vec![value];
+        for step in after {
+            values = values.into_iter().flat_map(|value| below(value, step)).collect();
+        }
+        Some(Value::Array(values.into_iter().cloned().collect()))
     }
 
     /// Puts a value at this path, which is a reference; objects on the way are made.
@@ -138,14 +136,35 @@ fn next(text: &str) -> Option<(Step, &str)> {
     let rest = text.strip_prefix('[')?;
     for quote in ['\'', '"'] {
         if let Some(rest) = rest.strip_prefix(quote) {
-            let end = rest.find(quote)?;
-            let after = rest[end + 1..].strip_prefix(']')?;
-            return Some((Step::Name(rest[..end].to_owned()), after));
+            let (name, after) = quoted(rest, quote)?;
+            return Some((Step::Name(name), after.strip_prefix(']')?));
         }
     }
     let (inside, after) = rest.split_once(']')?;
     let step = if inside == "*" { Step::Every } else { Step::Index(inside.parse().ok()?) };
     Some((step, after))
+}
+
+/// A name up to its closing quote, with escapes as JSON has them, and what follows the quote.
+fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
+    let mut json = String::from("\"");
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '\\' => match characters.next()?.1 {
+                '\'' => json.push('\''),
+                escaped => json.extend(['\\', escaped]),
+            },
+            _ if character == quote => {
+                json.push('"');
+                return Some((serde_json::from_str(&json).ok()?, &text[at + 1..]));
+            }
+            '"' => json.push_str("\\\""),
+            '\0'..' ' => json.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => json.push(character),
+        }
+    }
+    None
 }
 
 /// The values that a step leads to.
@@ -200,7 +219,27 @@ mod tests {
         }
         assert_eq!(find("$.a['b c'][*]", &input), Some(json!([1, {"d": 2}, 3])));
         assert_eq!(find("$.a['b c'][*].d", &input), Some(json!([2])));
-        assert_eq!(find("$.none[*]", &input), Some(json!([])));
+        assert_eq!(find("$.a['b c'][*].none", &input), Some(json!([])));
+        assert_eq!(find("$.a[*][*].none", &input), Some(json!([])));
+        for missing in ["$.none[*]", "$.a.none[*].b", "$.a['b c'][7].*"] {
+            assert_eq!(find(missing, &input), None, "{missing}");
+        }
+    }
+
+    #[test]
+    fn names_in_quotes_have_escapes() {
+        let name = "a'\"\\b\té]";
+        let input = json!({ name: 1 });
+        for path in [
+            r#"$['a\'"\\b\té]']"#.to_owned(),
+            r#"$["a'\"\\b\t\u00e9]"]"#.to_owned(),
+            "$[\"a'\\\"\\\\b\té]\"]".to_owned(),
+        ] {
+            assert_eq!(find(&path, &input), Some(json!(1)), "{path}");
+        }
+        for path in ["$['a\\']", "$['a\\", r"$['\ud800']", r"$['\q']"] {
+            assert!(Path::parse(path).is_err(), "{path}");
+        }
     }
 
     #[test]

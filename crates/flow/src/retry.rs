@@ -44,17 +44,20 @@ pub(crate) struct Catcher {
 
 /// Whether an error is one of those that are named.
 ///
-/// `is_task` says whether a task raised it: then `States.TaskFailed` stands for it, unless it is a
-/// timeout. What is wrong with the definition or the data itself is caught by its own name alone.
-pub(crate) fn matches(errors: &[String], error: &str, is_task: bool) -> bool {
-    let is_caught_by_all = error != names::RUNTIME && error != names::DATA_LIMIT;
+/// `is_branch` says whether a branch of the state has failed with it: then `States.BranchFailed` stands
+/// for it as well. `States.TaskFailed` stands for every error but a timeout. What is wrong with the
+/// definition or the data itself is caught by its own name alone.
+pub(crate) fn matches(errors: &[String], error: &str, is_branch: bool) -> bool {
+    let is_of_wildcards = error != names::RUNTIME && error != names::DATA_LIMIT;
     errors.iter().any(|name| {
         name == error
-            || (name == names::ALL && is_caught_by_all)
-            || (name == names::TASK_FAILED
-                && is_task
-                && error != names::TIMEOUT
-                && is_caught_by_all)
+            || is_of_wildcards
+                && match name.as_str() {
+                    names::ALL => true,
+                    names::TASK_FAILED => error != names::TIMEOUT,
+                    names::BRANCH_FAILED => is_branch,
+                    _ => false,
+                }
     })
 }
 
@@ -84,16 +87,21 @@ mod tests {
 
     #[test]
     fn names_stand_for_errors() {
-        let matches = |name: &str, error, is_task| matches(&[name.to_owned()], error, is_task);
-        assert!(matches("Own", "Own", true));
-        assert!(!matches("Own", "Other", true));
+        let matches = |name: &str, error, is_branch| matches(&[name.to_owned()], error, is_branch);
+        assert!(matches("Own", "Own", false));
+        assert!(!matches("Own", "Other", false));
         assert!(matches(names::ALL, "Own", false));
+        assert!(matches(names::TASK_FAILED, "Own", false));
         assert!(matches(names::TASK_FAILED, "Own", true));
-        assert!(!matches(names::TASK_FAILED, "Own", false));
         assert!(!matches(names::TASK_FAILED, names::TIMEOUT, true));
-        assert!(matches(names::ALL, names::TIMEOUT, true));
+        assert!(!matches(names::TASK_FAILED, names::RUNTIME, true));
+        assert!(matches(names::BRANCH_FAILED, "Own", true));
+        assert!(matches(names::BRANCH_FAILED, names::TIMEOUT, true));
+        assert!(!matches(names::BRANCH_FAILED, "Own", false));
+        assert!(!matches(names::BRANCH_FAILED, names::DATA_LIMIT, true));
+        assert!(matches(names::ALL, names::TIMEOUT, false));
         assert!(!matches(names::ALL, names::RUNTIME, false));
         assert!(!matches(names::ALL, names::DATA_LIMIT, true));
-        assert!(matches(names::DATA_LIMIT, names::DATA_LIMIT, true));
+        assert!(matches(names::DATA_LIMIT, names::DATA_LIMIT, false));
     }
 }

@@ -127,6 +127,9 @@ impl StateMachine {
         reader.ignore(&["Comment", "Version"]);
         reader.language()?;
         let timeout_s = reader.whole_number("TimeoutSeconds")?;
+        if timeout_s == Some(0) {
+            return Err(reader.invalid("TimeoutSeconds", "is 0"));
+        }
         let mut parser = Parser::default();
         // Its own place comes first, before those of the machines in it.
         parser.machines.push(None);

@@ -163,6 +163,8 @@ fn what_is_wrong_is_refused_by_state_and_key() {
     assert!(error.starts_with("the definition is no JSON: "), "{error}");
     let error = StateMachine::parse(r#"{"StartAt": "S"}"#).unwrap_err().to_string();
     assert_eq!(error, "the definition: States is missing");
+    let error = StateMachine::parse(r#"{"TimeoutSeconds": 0}"#).unwrap_err().to_string();
+    assert_eq!(error, "the definition: TimeoutSeconds is 0");
 }
 
 #[test]

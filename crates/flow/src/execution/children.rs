@@ -145,7 +145,7 @@ impl Execution {
         });
         if let Err(failure) = begun {
             self.remove_children(turn, parent);
-            turn.steps.push_back(Step::Fail { branch: parent, failure, is_task: false });
+            turn.steps.push_back(Step::Fail { branch: parent, failure, is_branch: false });
             return;
         }
         if !is_done {
@@ -186,7 +186,7 @@ impl Execution {
         } else {
             failure
         };
-        turn.steps.push_back(Step::Fail { branch: parent, failure, is_task: false });
+        turn.steps.push_back(Step::Fail { branch: parent, failure, is_branch: true });
     }
 
     /// Removes the branches that a state waits for.

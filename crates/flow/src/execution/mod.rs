@@ -299,7 +299,7 @@ impl Execution {
         let result = match self.check_size(&output, "the function's answer") {
             Ok(()) => output,
             Err(failure) => {
-                turn.steps.push_back(Step::Fail { branch: name, failure, is_task: true });
+                turn.steps.push_back(Step::Fail { branch: name, failure, is_branch: false });
                 return;
             }
         };
@@ -309,7 +309,7 @@ impl Execution {
     fn failed(&mut self, turn: &mut Turn<'_>, task: TaskId, failure: Failure) {
         let Some(name) = self.take_task(turn, task) else { return };
         self.record_of(turn, name, History::new("LambdaFunctionFailed").failure(&failure));
-        turn.steps.push_back(Step::Fail { branch: name, failure, is_task: true });
+        turn.steps.push_back(Step::Fail { branch: name, failure, is_branch: false });
     }
 
     /// Forgets a task and its timer; returns the branch that waited for it, if it still does.
@@ -345,7 +345,7 @@ impl Execution {
                     name,
                     History::new("LambdaFunctionTimedOut").failure(&failure),
                 );
-                turn.steps.push_back(Step::Fail { branch: name, failure, is_task: true });
+                turn.steps.push_back(Step::Fail { branch: name, failure, is_branch: false });
             }
             Purpose::Wait(name) => {
                 // It is its state's input that goes on.

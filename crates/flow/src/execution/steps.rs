@@ -26,7 +26,7 @@ pub(super) enum Step {
     /// Its state has a result.
     Finish { branch: u64, result: Arc<Value> },
     /// Its state has failed.
-    Fail { branch: u64, failure: Failure, is_task: bool },
+    Fail { branch: u64, failure: Failure, is_branch: bool },
     /// It goes on at another state, with this input, or ends if there is none.
     Leave { branch: u64, next: Option<usize>, output: Value },
 }
@@ -56,16 +56,18 @@ impl Execution {
             Step::Enter { branch } => self.enter(turn, branch),
             Step::Run { branch } => {
                 if let Err(failure) = self.run(turn, branch) {
-                    turn.steps.push_back(Step::Fail { branch, failure, is_task: false });
+                    turn.steps.push_back(Step::Fail { branch, failure, is_branch: false });
                 }
             }
             Step::Answer { branch, result } => self.answer(turn, branch, result),
             Step::Finish { branch, result } => {
                 if let Err(failure) = self.finish(turn, branch, result) {
-                    turn.steps.push_back(Step::Fail { branch, failure, is_task: false });
+                    turn.steps.push_back(Step::Fail { branch, failure, is_branch: false });
                 }
             }
-            Step::Fail { branch, failure, is_task } => self.fail(turn, branch, failure, is_task),
+            Step::Fail { branch, failure, is_branch } => {
+                self.fail(turn, branch, failure, is_branch);
+            }
             Step::Leave { branch, next, output } => self.leave(turn, branch, next, output),
         }
     }
@@ -94,7 +96,7 @@ impl Execution {
             turn.steps.push_back(Step::Fail {
                 branch: name,
                 failure: Failure { error, cause },
-                is_task: false,
+                is_branch: false,
             });
             return Ok(());
         }
@@ -278,7 +280,7 @@ impl Execution {
     }
 
     /// Tries a state again, goes where its catchers lead, or ends its branch.
-    fn fail(&mut self, turn: &mut Turn<'_>, name: u64, failure: Failure, is_task: bool) {
+    fn fail(&mut self, turn: &mut Turn<'_>, name: u64, failure: Failure, is_branch: bool) {
         let Some(branch) = self.branches.get_mut(&name) else { return };
         branch.pending = Pending::Nothing;
         let (machines, machine, position) = machine_of(&self.machine, branch);
@@ -292,7 +294,7 @@ impl Execution {
             self.record_of(turn, name, History::new(kind).failure(&failure));
         }
         let Some(branch) = self.branches.get_mut(&name) else { return };
-        let matching = |errors: &[String]| retry::matches(errors, &failure.error, is_task);
+        let matching = |errors: &[String]| retry::matches(errors, &failure.error, is_branch);
         // Only the first that names the error counts; once it has no more tries, catchers do.
         if let Some(index) = state.retry.iter().position(|retrier| matching(&retrier.errors)) {
             let (retrier, retries) = (&state.retry[index], branch.retries[index]);

@@ -26,6 +26,12 @@ fn branches_run_at_once_and_their_results_are_in_order() {
 
 #[test]
 fn a_branch_that_fails_ends_the_others() {
+    for caught in ["Oops", "States.TaskFailed", "States.BranchFailed", "States.ALL"] {
+        fail_a_branch(caught);
+    }
+}
+
+fn fail_a_branch(caught: &str) {
     let branch = |name: &str, state: Value| json!({"StartAt": name, "States": {name: state}});
     let wait = json!({"Type": "Wait", "Seconds": 1000, "End": true});
     let inner =
@@ -33,7 +39,7 @@ fn a_branch_that_fails_ends_the_others() {
     let parallel = json!({
         "Type": "Parallel",
         "Branches": [branch("W", wait), branch("I", inner), branch("bad", task("bad"))],
-        "Catch": [{"ErrorEquals": ["Oops"], "Next": "Caught"}],
+        "Catch": [{"ErrorEquals": [caught], "Next": "Caught"}],
         "End": true
     });
     let definition =

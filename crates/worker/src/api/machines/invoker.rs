@@ -66,7 +66,7 @@ async fn invoke_function(
             ),
         });
     }
-    serde_json::from_slice(&body).map_err(|error| Failure {
+    serde_json::from_slice(&crate::json::well_formed(&body)).map_err(|error| Failure {
         error: uncia_flow::names::TASK_FAILED.to_owned(),
         cause: format!("the function's answer is no JSON: {error}"),
     })

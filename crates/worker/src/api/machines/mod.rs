@@ -207,10 +207,11 @@ fn update(machines: &Machines, request: Update) -> Result<Value, Refusal> {
     Ok(json!({ "updateDate": epoch_seconds(unix_ns().into()) }))
 }
 
-/// The input of an execution, which is JSON and within the limit of data: what is not is neither stored
-/// nor begun.
+/// The input of an execution, which is JSON that can be read and within the limit of data: what is not is
+/// neither stored nor begun. Surrogates that stand alone are replaced, as in events.
 fn input(machines: &Machines, request: &StartRequest) -> Result<String, Refusal> {
-    let input = request.input.clone().unwrap_or_else(|| "{}".to_owned());
+    let input = request.input.as_deref().unwrap_or("{}");
+    let input = String::from_utf8_lossy(&crate::json::well_formed(input.as_bytes())).into_owned();
     let limit = machines.data_limit();
     if input.len() > limit {
         return Err(Refusal(
@@ -218,11 +219,12 @@ fn input(machines: &Machines, request: &StartRequest) -> Result<String, Refusal>
             format!("The input has {} bytes, and the limit is {limit}", input.len()),
         ));
     }
-    match crate::json::check(input.as_bytes()) {
-        Ok(()) => Ok(input),
-        Err(error) => {
-            Err(Refusal("InvalidExecutionInput", format!("The input is no JSON: {error}")))
-        }
+    match serde_json::from_str::<Value>(&input) {
+        Ok(_) => Ok(input),
+        Err(error) => Err(Refusal(
+            "InvalidExecutionInput",
+            format!("The input is no JSON that can be read: {error}"),
+        )),
     }
 }
 

@@ -52,7 +52,7 @@ pub use parameters::Parameters;
 pub use policies::{Choice, Policies, PolicyNames, UnknownPolicy};
 pub use scheduler::Scheduler;
 pub use settings::{Capacity, CpuSet, FunctionSettings, Pause, Qos, Resources, Usage};
-pub use state::{Counts, Phase, most_kept};
+pub use state::{Counts, Phase, Volume, most_kept};
 pub use view::{FunctionView, InstanceView, View, WorkerView};
 
 /// The stream from which policies draw, seeded by [`Scheduler::new`].

@@ -1,19 +1,20 @@
 //! Idle instances first, by `greedy-dual`; then the active one whose loss costs least revenue:
 //!
-//! `lost revenue = time served x (price of CPU x CPU in use + price of memory x memory in use)`
+//! `lost revenue = price of CPU x CPU time used + price of memory x memory used over time`
 //!
 //! What is preempted is not billed. The prices' ratio is 9.6 per vCPU to one per GB, as in the paper; what
-//! is in use is the last sample, or the allocation of an instance that was never sampled. Among equals
-//! the one that began last goes.
+//! was used since it began to serve is summed over its samples, with its allocation until the first. Among
+//! equals the one that began last goes.
 //!
 //! Leopard, section 4.3.2: the preemptible sandbox with the shortest runtime and the fewest resources.
 
 use super::greedy_dual::GreedyDual;
 use super::{Eviction, Victims};
-use crate::{InstanceId, InstanceView, Random, Resources, View, WorkerId};
+use crate::{InstanceId, InstanceView, Random, View, WorkerId};
 
-/// The price of a micro-vCPU in that of a byte: 9.6 x 10^9 bytes a vCPU.
-const BYTES_PER_MICRO_VCPU: u128 = 9_600;
+/// The prices of a micro-vCPU and of a byte: 9.6 x 10^-6 to 2^-30, in whole numbers.
+const CPU_PRICE: u128 = 48 << 30;
+const MEMORY_PRICE: u128 = 5_000_000;
 
 /// Preempts what costs least.
 #[derive(Debug, Default)]
@@ -26,11 +27,10 @@ pub fn policy() -> Box<dyn Eviction> {
     Box::new(LeastLostRevenue::default())
 }
 
-fn lost_revenue(view: View<'_>, instance: &InstanceView<'_>) -> u128 {
-    let sample = instance.used();
-    let used = if sample == Resources::ZERO { instance.allocation() } else { sample };
-    let time = u128::from(view.now().saturating_sub(instance.since()));
-    time * (u128::from(used.cpu) * BYTES_PER_MICRO_VCPU + u128::from(used.memory))
+fn lost_revenue(instance: &InstanceView<'_>) -> u128 {
+    let used = instance.volume();
+    let (cpu, memory) = (used.cpu.saturating_mul(CPU_PRICE), used.memory.saturating_mul(MEMORY_PRICE));
+    cpu.saturating_add(memory)
 }
 
 impl Eviction for LeastLostRevenue {
@@ -54,7 +54,7 @@ impl Eviction for LeastLostRevenue {
             return None;
         }
         let active = view.worker(worker)?.active();
-        let cheapest = active.rev().min_by_key(|instance| lost_revenue(view, instance));
+        let cheapest = active.rev().min_by_key(lost_revenue);
         cheapest.map(|instance| instance.id())
     }
 

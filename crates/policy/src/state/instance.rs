@@ -71,11 +71,42 @@ pub(crate) struct Extra {
     pub(crate) bound: SmallVec<[Key; 1]>,
     /// What it uses, by the last sample.
     pub(crate) used: Resources,
+    /// When that was taken, and what was used until then since it began to serve.
+    pub(crate) sampled: Nanos,
+    pub(crate) volume: Volume,
     /// Positions in the lists of members of its function and worker.
     pub(crate) function_index: u32,
     pub(crate) worker_index: u32,
     /// Its size, if its function's instances have another by now.
     pub(crate) size: Option<Box<Size>>,
+}
+
+/// Resources in use, summed over time.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Volume {
+    /// micro-vCPU x ns.
+    pub cpu: u128,
+    /// Bytes x ns.
+    pub memory: u128,
+}
+
+impl Volume {
+    /// Adds what is used for so long.
+    pub(crate) fn add(&mut self, used: Resources, time: Nanos) {
+        self.cpu += u128::from(used.cpu) * u128::from(time);
+        self.memory += u128::from(used.memory) * u128::from(time);
+    }
+}
+
+impl Extra {
+    /// What an instance has used from `since` to `now`: until the first sample `unsampled`, then what each
+    /// sample says until the next.
+    pub(crate) fn volume(&self, unsampled: Resources, since: Nanos, now: Nanos) -> Volume {
+        let mut volume = if self.sampled < since { Volume::default() } else { self.volume };
+        let used = if self.used == Resources::ZERO { unsampled } else { self.used };
+        volume.add(used, now.saturating_sub(self.sampled.max(since)));
+        volume
+    }
 }
 
 /// What an instance takes up, by its function's settings when it was started.

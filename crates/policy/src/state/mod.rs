@@ -21,8 +21,8 @@ use std::hint::black_box;
 
 pub(crate) use function::{Function, Key, Request};
 use index::Index;
-pub use instance::Phase;
 pub(crate) use instance::{Extra, Instance, Size};
+pub use instance::{Phase, Volume};
 use rooms::Rooms;
 use slots::Slots;
 pub(crate) use transitions::count_phase;

@@ -199,7 +199,11 @@ impl State {
         let instance = &self.instances[slot];
         let (function, worker_slot) = (instance.function(), instance.worker());
         let serves = self.expects && serves(instance);
-        let before = std::mem::replace(&mut self.extras[slot].used, used);
+        let (since, allocation) = (instance.since, self.size(slot).allocation);
+        let extra = &mut self.extras[slot];
+        extra.volume = extra.volume(allocation, since, self.now);
+        extra.sampled = self.now;
+        let before = std::mem::replace(&mut extra.used, used);
         let worker = &mut self.workers[worker_slot];
         worker.used -= before;
         worker.used += used;

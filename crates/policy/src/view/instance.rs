@@ -1,7 +1,7 @@
 //! An instance as policies see it.
 
 use super::{FunctionView, View, WorkerView};
-use crate::state::{Instance, Phase, State};
+use crate::state::{Instance, Phase, State, Volume};
 use crate::{InstanceId, Nanos, Pause, Resources};
 
 /// An instance.
@@ -85,6 +85,12 @@ impl<'a> InstanceView<'a> {
     /// Whether it may be stopped while it serves.
     pub fn is_preemptible(&self) -> bool {
         self.instance.preemptible
+    }
+
+    /// What it has used since [`Self::since`], by its samples: until the first, its allocation.
+    pub fn volume(&self) -> Volume {
+        let extra = &self.state.extras[self.slot];
+        extra.volume(self.allocation(), self.since(), self.state.now)
     }
 
     /// What it uses, by the last sample; zero if it was never sampled.

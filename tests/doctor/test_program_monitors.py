@@ -329,13 +329,31 @@ def test_bpftrace_ends_with_an_engine_that_is_killed(tmp_path: Path) -> None:
     monitor = {"monitor": "bpftrace", "program": "interval:ms:10 { @n = count(); }"}
     process = _watching(tmp_path / "rows.arrows", monitor)
     tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
-    (tracer,) = {int(word) for path in tasks for word in path.read_text().split()}
-    assert (
-        Path(f"/proc/{tracer}/comm").read_text().strip()
-        == Path(shutil.which("bpftrace") or "").name
-    )
+    children = [int(word) for path in tasks for word in path.read_text().split()]
+    names = [Path(f"/proc/{child}/comm").read_text().strip() for child in children]
+    assert Path(shutil.which("bpftrace") or "").name in names
     _kill(process)
+    _wait_for_end(children)
+
+
+def test_what_a_program_started_ends_with_an_engine_that_is_killed(tmp_path: Path) -> None:
+    script, started = tmp_path / "endless.sh", tmp_path / "started"
+    # The shell alone is the engine's child.
+    script.write_text(f"sleep 600 & echo $! >> {started}; wait\n")
+    monitor = {"monitor": "command", "start": ["sh", str(script)], "command": ["sh", str(script)]}
+    process = _watching(tmp_path / "rows.arrows", monitor)
     deadline = time.monotonic() + scaled(10)
-    while Path(f"/proc/{tracer}").exists():
+    while not started.exists() or len(started.read_text().splitlines()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+    children = [int(word) for path in tasks for word in path.read_text().split()]
+    _kill(process)
+    _wait_for_end([*children, *map(int, started.read_text().split())])
+
+
+def _wait_for_end(processes: list[int]) -> None:
+    deadline = time.monotonic() + scaled(10)
+    while any(Path(f"/proc/{process}").exists() for process in processes):
         assert time.monotonic() < deadline
         time.sleep(0.05)

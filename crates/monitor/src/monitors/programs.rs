@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command as Program};
+use std::process::{Child, Command as Program, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,15 @@ use uncia_clock::NS_PER_S;
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(5);
 
+/// Kills a process group when its standard input ends: with whoever holds the other end of the pipe.
+const GUARD: &str = "read -r _; kill -KILL -- -\"$1\"";
+
 /// A program in a process group of its own.
 pub(super) struct Running {
     pub name: String,
     pub child: Child,
+    /// The kernel kills the program with these monitors, but not what the program has started.
+    guard: Child,
     /// CPU time in ns that was reported so far.
     reported: i64,
     is_over: bool,
@@ -35,8 +40,19 @@ impl Running {
         // the kernel the parent; it watches until the end.
         // SAFETY: it makes one system call, and allocates nothing.
         unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
-        let child = program.spawn().map_err(|error| format!("{name} cannot be run: {error}"))?;
-        Ok(Self { name, child, reported: 0, is_over: false })
+        let mut child =
+            program.spawn().map_err(|error| format!("{name} cannot be run: {error}"))?;
+        let group = child.id().to_string();
+        let mut guard = Program::new("/bin/sh");
+        guard.args(["-c", GUARD, "guard", &group]).process_group(0);
+        match guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+            Ok(guard) => Ok(Self { name, child, guard, reported: 0, is_over: false }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(format!("{name} cannot be guarded by /bin/sh: {error}"))
+            }
+        }
     }
 
     fn id(&self) -> Pid {
@@ -85,6 +101,9 @@ impl Running {
         more += self.cpu();
         // What it started may live on in its group, whose number is nobody else's until it is waited for.
         let _ = killpg(self.id(), Signal::SIGKILL);
+        // Before that number may be another's.
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
         let _ = self.child.wait();
         self.is_over = true;
         more

@@ -194,17 +194,15 @@ fn set_run(
     to.execution.set(row, time(execution));
     to.cpu_user.set(row, cpu_time(meter.cpu()));
     to.cpu_system.set(row, 0);
-    if let Some(average) = quotient(meter.memory, execution) {
-        to.memory_avg.set(row, average);
-    }
+    // The average of what takes no time is what was held at that moment, and nothing was lent.
+    let average = quotient(meter.memory, execution).unwrap_or(time(meter.memory_peak));
+    to.memory_avg.set(row, average);
     to.memory_peak.set(row, time(meter.memory_peak));
     let reserved = Integral::from(function.reserved_cpu) * Integral::from(execution);
     to.reserved_cpu_time.set(row, cpu_time(reserved));
     to.borrowed_cpu_time.set(row, cpu_time(meter.cpu_borrowed));
     to.lent_cpu_time.set(row, cpu_time(meter.cpu_lent));
-    if let Some(average) = quotient(meter.memory_lent, execution) {
-        to.lent_memory_avg.set(row, average);
-    }
+    to.lent_memory_avg.set(row, quotient(meter.memory_lent, execution).unwrap_or(0));
 }
 
 impl Sink for Rows<'_> {

@@ -125,6 +125,15 @@ def test_a_doctored_table_flips_what_it_is_about(
     assert {name for name, (verdict, _) in result.items() if verdict == DIFFERS} == flipped
 
 
+@pytest.mark.parametrize(("ratio", "verdict"), [(2, REPRODUCED), (4, REPRODUCED), (7, DIFFERS)])
+def test_bursts_that_find_instances_take_five_times_as_long_at_most(
+    ratio: int, verdict: str, tmp_path: Path
+) -> None:
+    shapes = {**FIG8, "short-100": (44 * ratio, 546, 0), "bursty-long": (1598, 1865, 1)}
+    found, why = verdicts(tmp_path, "table1", {"only": shapes})["bursty-warm-median"]
+    assert found == verdict, why
+
+
 def test_long_intervals_and_what_is_kept_shrink_by_the_factor_that_is_printed() -> None:
     suite = catalogue.find("stellar")
     for entry in suite.entries.values():

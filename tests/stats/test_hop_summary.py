@@ -178,6 +178,56 @@ def test_a_caller_waits_once_for_those_that_it_waits_for_together() -> None:
         assert hops.waiting(rows, spans, alone).to_pylist() == [0, 0, 0]
 
 
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("call", "waited"),
+    [
+        # It began its call before the hop came, and had the answer after its end.
+        ((3, 13), 10),
+        # Longer than it ran, an hour off, before it ran, and shorter than what it waited for.
+        ((3, HOUR), 8),
+        ((HOUR + 3, HOUR + 13), 8),
+        ((-HOUR, 13), 8),
+        ((5, 6), 8),
+        ((13, 3), 8),
+    ],
+)
+def test_the_platforms_times_bound_the_calls_that_functions_report(
+    call: tuple[int, int], waited: int
+) -> None:
+    rows = table([root(0, 1_000), hop("x", "run-1:e-0-0", 4, 12)])
+    chain = described("nested", a=ONE, b=ONE)
+    start, end = call
+    span = {"invocation": "x", "instance": "i", "name": "call", "clock": "function"}
+    spans = table([span | {"start": start * MS, "end": end * MS}], "spans")
+    assert hops.waiting(rows, spans, chain).to_pylist() == [waited * MS, 0]
+
+
+def test_calls_stand_alone_where_the_platform_has_no_times() -> None:
+    nothing = dict.fromkeys(("started", "ended", "execution", "queued"))
+    span = {"invocation": "x", "instance": "i", "name": "call", "clock": "function"}
+    spans = table([span | {"start": 3 * MS, "end": 13 * MS}], "spans")
+    chain = described("nested", a=ONE, b=ONE)
+    for of_root, of_hop, waited in (
+        (nothing, nothing, 10),
+        (nothing, {}, 10),
+        # The caller's run is known, and the call lies within it, or does not.
+        ({}, nothing, 10),
+        ({"ended": 8 * MS}, nothing, 0),
+    ):
+        rows = table([root(0, 1_000) | of_root, hop("x", "run-1:e-0-0", 4, 12) | of_hop])
+        assert hops.waiting(rows, spans, chain).to_pylist() == [waited * MS, 0]
+
+
+def test_nobody_waits_longer_than_he_runs() -> None:
+    # The caller met its timeout while it waited.
+    rows = table([root(0, 11), hop("x", "run-1:e-0-0", 4, 30)])
+    chain = described("nested", a=ONE, b=ONE)
+    assert hops.waiting(rows, None, chain).to_pylist() == [6 * MS, 0]
+
+
 def test_events_end_with_their_last_stage_and_sequences_have_gaps() -> None:
     rows = table([root(0, 5), hop("x", "run-1:e-0-0", 9, 12), hop("y", "x", 13, 40, stage="c")])
     (chain,) = hops.summarise(rows, None, described("asynchronous", a=ONE, b=ONE, c=ONE))

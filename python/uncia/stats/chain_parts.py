@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from uncia.stats import chains, columns, hops
+from uncia.stats import chains, clocks, columns, hops
 from uncia.stats.columns import pc
 from uncia.stats.hops import Call, Chain, Row
 from uncia.stats.summary import quantiles
@@ -39,8 +39,7 @@ _FEWEST_STAGES: Final = 2
 
 PARTS: Final = ("startup", "communication", "execution")
 
-SLACK_NS: Final = NS_PER_MS
-"""Stamps of one machine are read one after the other; those that are farther off are of another."""
+SLACK_NS: Final = clocks.SLACK_NS
 
 NO_TIMES: Final = "the platform reports no times of an invocation"
 CLOCKS_DIFFER: Final = "an invocation lies outside of what caused it: clocks differ"

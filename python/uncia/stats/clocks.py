@@ -18,10 +18,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from uncia.units import NS_PER_S
+from uncia.units import NS_PER_MS, NS_PER_S
 
 KERNEL: Final = "kernel-"
 """What the names of clocks of functions begin with whose kernel is known."""
+
+SLACK_NS: Final = NS_PER_MS
+"""Stamps of one machine are read one after the other; those that are farther off are of another."""
 
 LONGEST_NS: Final = 365 * 24 * 3600 * NS_PER_S
 """What functions report of calls that took longer is no time."""

@@ -140,17 +140,22 @@ def waiting(
 
     Returns:
         A number for each row, 0 of those that waited for nothing: by the caller's clock where it
-        reported its calls, else by the platform's.
+        reported its calls and the platform's times allow them, else by the platform's.
     """
     described = columns.chains_of(experiment)
     calls = calls_of(spans, table) if described else {}
     intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for stream, chains in by_stream(table, described).items():
         for chain in chains:
+            # Of several attempts the one that went well.
+            rows = sorted((chain.root, *chain.hops), key=_success)
+            callers = {it["invocation"]: it for it in rows}
             ends = {it["invocation"]: it["ended"] for it in (chain.root, *chain.hops)}
             for hop in chain.hops:
                 is_waited = is_waited_for(hop, described[stream])
                 interval = _interval(hop, calls.get(hop["invocation"]))
+                if is_waited is not False:
+                    interval = _bounded(interval, hop, callers.get(hop["parent"]), bool(is_waited))
                 if interval is None or is_waited is False:
                     continue
                 end = ends.get(hop["parent"])
@@ -181,6 +186,40 @@ def _interval(hop: Row, call: Call | None) -> tuple[int, int] | None:
         return None
     took = sum(hop[name] or 0 for name in ("queued", "initialization", "execution"))
     return hop["ended"] - took, hop["ended"]
+
+
+def _bounded(
+    interval: tuple[int, int] | None, hop: Row, caller: Row | None, is_waited: bool
+) -> tuple[int, int] | None:
+    """When a caller waited for a hop, as far as the platform's times of both allow it.
+
+    A call lies within the caller's run, and what is waited for within the call. A function that
+    reports another call has a clock that is off, or lies: the platform's times stand instead.
+
+    Args:
+        interval: the call as the caller reported it, or the platform's times of the hop.
+        hop: what was called.
+        caller: its parent's row, if there is one.
+        is_waited: whether the caller waits for the hop; else it may have.
+    """
+    if caller is None or caller["started"] is None or caller["ended"] is None:
+        return interval
+    run = caller["started"], caller["ended"]
+    by_platform = _interval(hop, None)
+    inner = by_platform if is_waited else None
+    if interval is None or not _is_within(interval, run) or not _is_within(inner, interval):
+        interval = by_platform
+    if interval is None or not is_waited:
+        return interval
+    start, end = (min(max(moment, run[0]), run[1]) for moment in interval)
+    return start, end
+
+
+def _is_within(interval: tuple[int, int] | None, outer: tuple[int, int]) -> bool:
+    """Whether an interval lies within another, as far as clocks of one machine agree."""
+    if interval is None:
+        return True
+    return outer[0] - clocks.SLACK_NS <= interval[0] and interval[1] <= outer[1] + clocks.SLACK_NS
 
 
 def _length(intervals: Iterable[tuple[int, int]]) -> int:

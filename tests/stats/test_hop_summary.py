@@ -247,6 +247,52 @@ def test_events_end_with_their_last_stage_and_sequences_have_gaps() -> None:
     assert hops.executions(rows, twice).to_pylist() == [True, False, False]
 
 
+def test_a_stage_of_a_sequence_follows_on_what_leads_to_it_and_not_on_what_stands_beside_it() -> (
+    None
+):
+    first = "run-1:e-0-0"
+    sequence = described(
+        "sequence",
+        a={**ONE, "next": ["b", "c"]},
+        b={**ONE, "next": ["d"]},
+        c={**ONE, "repeat": 2, "next": ["d"]},
+        d=ONE,
+    )
+    rows = table(
+        [
+            root(0, 700, function="c", stage=None),
+            hop("a", first, 3, 100, stage="a"),
+            # What a calls on its own is no stage, and no stage follows on it.
+            hop("own", "a", 20, 350, stage=None),
+            hop("b", first, 101, 399, stage="b"),
+            hop("c1", first, 400, 410, stage="c-1"),
+            hop("c2", first, 415, 420, stage="c-2"),
+            hop("d", first, 427, 500, stage="d"),
+        ]
+    )
+    (chain,) = hops.by_stream(rows, columns.chains_of(sequence))[0]
+    between = hops.times_between([chain])
+    assert between == {"b": MS, "c1": 300 * MS, "c2": 5 * MS, "d": 7 * MS}
+    (of_chain,) = hops.summarise(rows, None, sequence)
+    stages = {it["stage"]: it["between_ms"]["max"] for it in of_chain["stages"]}
+    assert stages == {"a": None, "b": 1, "c": 300, "d": 7, "(not known)": None}
+
+
+def test_a_stage_that_was_preempted_began_with_its_first_attempt() -> None:
+    first = "run-1:e-0-0"
+    sequence = described("sequence", a={**ONE, "next": ["b"]}, b=ONE)
+    rows = table(
+        [
+            root(0, 90, function="c", stage=None),
+            hop("a", first, 3, 10, stage="a"),
+            hop("b", first, 12, 40, outcome="preempted"),
+            hop("b", first, 60, 80, attempt=2),
+        ]
+    )
+    (chain,) = hops.by_stream(rows, columns.chains_of(sequence))[0]
+    assert hops.times_between([chain]) == {"b": 2 * MS}
+
+
 @pytest.mark.parametrize(
     ("clock", "time", "bound", "withheld"), [("kernel-1", 1, 0, 0), ("function", None, None, 1)]
 )

@@ -25,7 +25,8 @@ REQUESTS = 20
 
 
 def described(kind: str) -> dict[str, Any]:
-    chain = {"name": "c", "kind": kind, "hops": 2, "stages": {"a": STAGE, "b": STAGE}}
+    stages = {"a": {**STAGE, "next": ["b"]}, "b": STAGE}
+    chain = {"name": "c", "kind": kind, "hops": 2, "stages": stages}
     return {"functions": ["f"], "streams": [{"function": "f", "stage": "a", "hops": chain}]}
 
 

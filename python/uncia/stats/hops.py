@@ -7,11 +7,11 @@ client's only of the platform on the client's own machine, whose clock is the sa
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -39,11 +39,18 @@ Row = dict[str, Any]
 
 @dataclass
 class Chain:
-    """One chain: the row that began it, other attempts of that, and its hops."""
+    """One chain: the row that began it, other attempts of that, and its hops.
+
+    Attributes:
+        root, hops, attempts: these rows.
+        before: of each turn of a stage the turns that it follows on; nothing of the first, and in
+            chains that the client carries on.
+    """
 
     root: Row
     hops: list[Row] = field(default_factory=list)
     attempts: list[Row] = field(default_factory=list)
+    before: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -258,10 +265,12 @@ def by_stream(
         return {}
     is_hop = columns.is_hop(table)
     chains: dict[int, list[Chain]] = {stream: [] for stream in described}
+    before = {stream: _before(chain) for stream, chain in described.items()}
     owner = begun(rows_of(table.filter(pc.invert(is_hop))))
     for name, chain in owner.items():
         stream = stream_of(name)
         if stream is not None and stream in described:
+            chain.before = before[stream]
             chains[stream].append(chain)
     hops = rows_of(table.filter(is_hop))
     parents = {hop["invocation"]: hop["parent"] for hop in hops}
@@ -270,6 +279,20 @@ def by_stream(
         if of_hop is not None:
             of_hop.hops.append(hop)
     return chains
+
+
+def _before(described: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The turns that each turn of a chain's stages follows on."""
+    stages = described["stages"]
+    named = {name: turns(name, stage["repeat"]) for name, stage in stages.items()}
+    before: dict[str, list[str]] = defaultdict(list)
+    for name, of_stage in named.items():
+        for earlier, later in pairwise(of_stage):
+            before[later].append(earlier)
+        for follower in stages[name].get("next", ()):
+            if follower in named:
+                before[named[follower][0]].append(of_stage[-1])
+    return dict(before)
 
 
 def roots_of(table: pa.Table) -> list[str | None]:
@@ -470,15 +493,22 @@ def _took(chain: Chain, kind: str) -> int | None:
 
 
 def times_between(chains: Iterable[Chain]) -> dict[str, int]:
-    """From the end of a stage to the start of the next, by the platform's clock."""
-    between = {}
+    """From the last end of what a stage follows on to its start, by the platform's clock.
+
+    What stands beside it in a fan-out, and what functions invoke on their own, is none of that.
+    """
+    between: dict[str, int] = {}
     for chain in chains:
-        timed = [hop for hop in chain.hops if hop["started"] is not None]
-        ends = sorted(hop["ended"] for hop in timed if hop["ended"] is not None)
-        for hop in timed:
-            before = bisect.bisect_right(ends, hop["started"])
-            if before:
-                between[hop["invocation"]] = hop["started"] - ends[before - 1]
+        ends = {hop["stage"]: hop["ended"] for hop in chain.hops if hop["outcome"] == "ok"}
+        for hop in chain.hops:
+            before = chain.before.get(hop["stage"], ())
+            known = [ends[turn] for turn in before if ends.get(turn) is not None]
+            if hop["started"] is None or not known or len(known) < len(before):
+                continue
+            gap, name = hop["started"] - max(known), hop["invocation"]
+            if gap >= 0:
+                # An attempt that was preempted was the start of it.
+                between[name] = min(gap, between.get(name, gap))
     return between
 
 

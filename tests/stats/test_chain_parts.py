@@ -243,7 +243,12 @@ def test_a_chain_by_hand() -> None:
 )
 def test_parts_without_comparable_clocks_are_withheld(changes: dict[str, Any], why: str) -> None:
     parts = only(*chain(**changes))
-    assert parts == ChainParts("run-1:e-0-0", withheld=why)
+    # The client's clock says how long it took.
+    assert parts == ChainParts("run-1:e-0-0", 100_000, withheld=why)
+    rows, spans, experiment = chain(**changes)
+    # Of asynchronous chains it does not.
+    experiment["streams"][0]["hops"]["kind"] = "asynchronous"
+    assert only(rows, spans, experiment).latency is None or why == CLOCKS_DIFFER
     (summary,) = chain_parts.summarise(*chain(**changes))
     assert (summary["complete"], summary["withheld"], summary["groups"]) == (1, {why: 1}, [])
 

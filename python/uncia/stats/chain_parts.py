@@ -54,7 +54,7 @@ class ChainParts:
 
     Attributes:
         invocation: of its root.
-        latency: of the chain.
+        latency: of the chain; None if that is not known either.
         startup, communication, execution: disjoint parts, whose sum is the latency.
         startup_overlapping, execution_overlapping: as ServerlessBench has them.
         self_time: the sum over its invocations of their execution without their waiting for others.
@@ -67,7 +67,7 @@ class ChainParts:
     """
 
     invocation: str
-    latency: int = 0
+    latency: int | None = None
     startup: int = 0
     communication: int = 0
     execution: int = 0
@@ -94,11 +94,13 @@ class ChainKind:
         chain: its name in the file, or its stages where the client carries it on.
         kind: who carries it on.
         parts: of each complete chain.
+        begun: how many were begun, be it that they were completed.
     """
 
     chain: str
     kind: str
     parts: list[ChainParts] = field(default_factory=list)
+    begun: int = 0
 
 
 class _WithheldError(Exception):
@@ -135,7 +137,7 @@ def of_experiment(
             _parts(hops.without_followers(it, about), about["kind"], calls, waited_for)
             for it in complete
         ]
-        result.append(ChainKind(about["name"], about["kind"], parts))
+        result.append(ChainKind(about["name"], about["kind"], parts, len(of_stream)))
     return [*result, *_of_client(table, experiment)]
 
 
@@ -219,17 +221,24 @@ def _of_client(table: pa.Table, experiment: Mapping[str, object] | None) -> list
         chain = hops.owner_of(row["parent"], parents, owner)
         if chain is not None:
             chain.hops.append(row)
-    result: dict[str, ChainKind] = {}
+    begun: dict[str, list[Chain]] = {}
     for chain in roots:
         stream = str(hops.stream_of(chain.root["invocation"]))
-        stages = declared.get(stream, set())
-        reached = {it["stage"] for it in (chain.root, *chain.hops) if it["outcome"] == "ok"}
-        if len(stages) < _FEWEST_STAGES or not stages <= reached:
-            continue
-        name = " > ".join(dict.fromkeys(it["stage"] for it in (chain.root, *chain.hops)))
-        kind = result.setdefault(stream, ChainKind(name, "client"))
-        kind.parts.append(_parts(chain, "client", {}))
-    return list(result.values())
+        if len(declared.get(stream, set())) >= _FEWEST_STAGES:
+            begun.setdefault(stream, []).append(chain)
+    return [_kind_of_client(of_stream, declared[stream]) for stream, of_stream in begun.items()]
+
+
+def _kind_of_client(begun: Sequence[Chain], stages: set[str]) -> ChainKind:
+    complete = [
+        chain
+        for chain in begun
+        if stages <= {it["stage"] for it in (chain.root, *chain.hops) if it["outcome"] == "ok"}
+    ]
+    rows = [row for chain in complete[:1] for row in (chain.root, *chain.hops)]
+    name = " > ".join(dict.fromkeys(row["stage"] for row in rows))
+    parts = [_parts(chain, "client", {}) for chain in complete]
+    return ChainKind(name, "client", parts, len(begun))
 
 
 def _parts(
@@ -240,16 +249,21 @@ def _parts(
 ) -> ChainParts:
     """The parts of a complete chain, or why they are withheld."""
     name = str(chain.root["invocation"])
+    latency = None
     try:
-        return _known_parts(name, chain, kind, calls, waited_for)
+        window = _window(chain, kind)
+        # Asynchronous chains end with an invocation, by the clock that places all of them.
+        latency = None if kind == "asynchronous" else window[1] - window[0]
+        return _known_parts(name, chain, kind, window, calls, waited_for)
     except _WithheldError as error:
-        return ChainParts(name, withheld=str(error))
+        return ChainParts(name, latency, withheld=str(error))
 
 
 def _known_parts(
     name: str,
     chain: Chain,
     kind: str,
+    window: Interval,
     calls: Mapping[str, Call],
     waited_for: Callable[[Row], bool | None],
 ) -> ChainParts:
@@ -258,7 +272,6 @@ def _known_parts(
     ran = [row for row in invoked if row["outcome"] == "ok" or row["started"] is not None]
     if any(row["started"] is None or row["ended"] is None for row in ran):
         raise _WithheldError(NO_TIMES)
-    window = _window(chain, kind)
     runs = {id(row): _within((row["started"], row["ended"]), window) for row in ran}
     starts = [_within((row["started"] - _waited(row), row["started"]), window) for row in ran]
     waits = _waits(ran, runs, calls, waited_for)

@@ -21,6 +21,7 @@ from uncia.suites.expressions import Comparison, Term, parse_value
 from uncia.suites.forms import Claim
 from uncia.suites.left_out import lacks_by_experiment
 from uncia.suites.locality import Line, lines
+from uncia.suites.metrics import Population, chains
 from uncia.suites.perform import (
     RunState,
     State,
@@ -284,25 +285,34 @@ class EntryResults:
         for term in self._terms(comparison):
             if term.metric.kind == "share" or term.metric.counts_all:
                 continue
-            sent, ok, what = self._counts(term.subject)
+            sent, ok, what = self._counts(term.subject, term.metric.of)
             if sent - ok > _MOST_FAILED * sent:
-                lost = f"{sent - ok:,} of {sent:,} requests of {term.subject} {what}"
-                return f"{lost}, and are in no figure"
+                return f"{sent - ok:,} of {sent:,} {what}, and are in no figure"
         return ""
 
-    def _counts(self, subject: str) -> tuple[int, int, str]:
-        """How many requests of a subject were sent and served, and what became of the others."""
+    def _counts(self, subject: str, of: Population) -> tuple[int, int, str]:
+        """How many of what a figure is of were sent and served, and what became of the others."""
         if (seeds := self._simulated_subjects.get(subject)) is not None:
             arrived, served = (
                 sum(int(values[name]) for values in seeds.values) for name in ("arrived", "served")
             )
-            return arrived, served, "were lost, rejected or unfinished"
+            return arrived, served, f"requests of {subject} were lost, rejected or unfinished"
         rows = self.subject(subject)
         if rows is None:
             return 0, 0, ""
+        failed = f"requests of {subject} failed"
+        if of == "complete" and (kinds := rows.once(chains.kinds)):
+            begun, complete = sum(it.begun for it in kinds), sum(len(it.parts) for it in kinds)
+            return begun, complete, f"chains of {subject} failed"
+        if of != "rows":
+            # Hops that went well do not make up for a request that did not.
+            is_ok = columns.is_word(rows.requests, "outcome", "ok")
+            if of == "chains":
+                is_ok = pc.invert(rows.once(chains.failures))
+            return rows.requests.num_rows, int(pc.sum(is_ok).as_py() or 0), failed
         # What became of a request whose attempt was preempted, the next attempt's row says.
         sent = rows.invocations.filter(pc.invert(columns.is_preempted(rows.invocations)))
-        return sent.num_rows, rows.ok.num_rows, "failed"
+        return sent.num_rows, rows.ok.num_rows, failed
 
 
 @dataclass(frozen=True)

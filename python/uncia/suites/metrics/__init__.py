@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from uncia.suites.traced import TracedGroup
 
 Kind = Literal["time", "share", "ratio", "number", "cost"]
+Population = Literal["rows", "requests", "chains", "complete"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Metric:
         is_geometric: whether its mean over seeds is the geometric one, as of rates, times and
             ratios; of parts of a whole it is the arithmetic one.
         counts_all: whether what failed is in the figure as well.
+        of: what must not have failed much, or its figure is one of the survivors: invocations,
+            clients' requests, the chains that these began, or chains to their last stage.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Metric:
     is_of_fits: bool = False
     is_geometric: bool = True
     counts_all: bool = False
+    of: Population = "rows"
 
 
 @cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from uncia.stats.quantiles import QUANTILES, Ints, minimum_rows, quantile
 from uncia.suites.metrics import Metric
 
 if TYPE_CHECKING:
-    from uncia.stats.chain_parts import ChainParts
+    from uncia.stats.chain_parts import ChainKind, ChainParts
     from uncia.suites.rows import SubjectRows
 
 _NS_PER_MS: Final = 1e6
@@ -24,27 +25,53 @@ _BYTE_NS_PER_GB_S: Final = 2**30 * 10**9
 _GROUPS: Final = 150
 """Random groups in which chains are billed, as rows are elsewhere (`uncia.report.costs`)."""
 
+_MOST_WITHHELD: Final = 0.1
+"""If more than this part of the complete chains is withheld, the others are no sample of them."""
+
 _FEWEST: Final = minimum_rows(QUANTILES["p50"])
 """Chains that an interval needs."""
 
 
+def kinds(subject: SubjectRows) -> list[ChainKind]:
+    """Its chains by their kind, with the parts of those that are complete."""
+    return chain_parts.of_experiment(subject.invocations, subject.run.spans, subject.meta)
+
+
+def _complete(subject: SubjectRows) -> list[ChainParts]:
+    return [it for kind in subject.once(kinds) for it in kind.parts]
+
+
 def _known(subject: SubjectRows) -> tuple[list[ChainParts], str]:
     """The parts of its complete chains, and why there are none."""
-    kinds = chain_parts.of_experiment(subject.invocations, subject.run.spans, subject.meta)
-    parts = [it for kind in kinds for it in kind.parts]
-    known = [it for it in parts if not it.withheld]
-    if known:
+    parts = _complete(subject)
+    return _sample(parts, [it for it in parts if not it.withheld])
+
+
+def _timed(subject: SubjectRows) -> tuple[list[ChainParts], str]:
+    """Its complete chains whose latency is known, and why there are none."""
+    parts = _complete(subject)
+    return _sample(parts, [it for it in parts if it.latency is not None])
+
+
+def _sample(parts: Sequence[ChainParts], known: list[ChainParts]) -> tuple[list[ChainParts], str]:
+    """Those that are known, or none and why: a clock that lies must not choose among them."""
+    if not parts:
+        return [], "no chain was complete"
+    lost = len(parts) - len(known)
+    if lost <= _MOST_WITHHELD * len(parts):
         return known, ""
-    return [], parts[0].withheld if parts else "no chain was complete"
+    ((why, _),) = Counter(it.withheld for it in parts if it.withheld).most_common(1)
+    return [], f"{lost:,} of {len(parts):,} complete chains are withheld: {why}"
 
 
-def _mean(value: Callable[[ChainParts], float], subject: SubjectRows, tariff: str) -> Figure:
-    """The mean over chains."""
+def _mean(name: str, subject: SubjectRows, tariff: str) -> Figure:
+    """The mean of a part, or of the latency, over chains."""
     del tariff
-    parts, why = subject.once(_known)
+    # The client's clock is enough for that of chains whose end it sees.
+    parts, why = subject.once(_timed if name == "latency" else _known)
     if not parts:
         return Figure(None, why=why)
-    values = np.array([value(it) for it in parts], dtype=np.float64)
+    values = np.array([getattr(it, name) for it in parts], dtype=np.float64) / _NS_PER_MS
     mean, n = float(values.mean()), len(parts)
     if n < _FEWEST:
         return Figure(mean, rows=n, needed=_FEWEST)
@@ -155,26 +182,38 @@ def _gap(name: str, subject: SubjectRows, tariff: str) -> Figure:
     return Figure(value / _NS_PER_MS, draws[list(QUANTILES).index(name)], n)
 
 
-def _roots(subject: SubjectRows) -> list[bool]:
-    """Whether each request that began a chain ended ok, in their order."""
-    table = subject.invocations
-    roots = table.filter(columns.is_request(table))
-    flags: list[bool] = columns.is_word(roots, "outcome", "ok").to_pylist()
-    return flags
+def failures(subject: SubjectRows) -> Any:
+    """Whether the chain of each request failed, in their order.
+
+    Of an asynchronous chain the client's answer says no more than that it was begun.
+    """
+    described = columns.chains_of(subject.meta)
+    alone = {n: it for n, it in described.items() if it["kind"] == "asynchronous"}
+    unfinished = [
+        chain.root["invocation"]
+        for stream, chains in hops.by_stream(subject.invocations, alone).items()
+        for chain in chains
+        if not hops.is_complete(chain, alone[stream])
+    ]
+    roots = subject.requests
+    is_unfinished = pc.is_in(
+        columns.words(roots, "invocation"), value_set=pa.array(unfinished, pa.utf8())
+    )
+    return pc.or_(pc.invert(columns.is_word(roots, "outcome", "ok")), is_unfinished)
 
 
 def _failed(subject: SubjectRows, tariff: str) -> Figure:
-    """The share of chains whose client had no answer that is ok."""
+    """The share of chains that failed."""
     del tariff
-    flags = _roots(subject)
+    flags = subject.once(failures).to_pylist()
     if not flags:
         return Figure(None, why="no chain was begun")
-    count = len(flags) - sum(flags)
+    count = sum(flags)
     return Figure(100.0 * count / len(flags), rows=len(flags), count=count)
 
 
 def _timed_out(subject: SubjectRows, tariff: str) -> Figure:
-    """The share of chains whose client had no good answer, and of which an invocation timed out."""
+    """The share of chains that failed, and of which an invocation timed out."""
     del tariff
     table = subject.invocations
     rows = table.append_column("root", pa.array(hops.roots_of(table), pa.utf8()))
@@ -182,7 +221,7 @@ def _timed_out(subject: SubjectRows, tariff: str) -> Figure:
     roots = rows.filter(columns.is_request(rows))
     if not roots.num_rows:
         return Figure(None, why="no chain was begun")
-    failed = roots.filter(pc.invert(columns.is_word(roots, "outcome", "ok")))
+    failed = roots.filter(subject.once(failures))
     of_late = pc.unique(columns.words(late, "root"))
     count = int(pc.sum(pc.is_in(columns.words(failed, "root"), value_set=of_late)).as_py() or 0)
     share = 100.0 * count / roots.num_rows
@@ -192,42 +231,46 @@ def _timed_out(subject: SubjectRows, tariff: str) -> Figure:
 def _first_success(subject: SubjectRows, tariff: str) -> Figure:
     """The number of the first request that succeeded, from 1: a single observation."""
     del tariff
-    flags = _roots(subject)
+    flags = columns.is_word(subject.requests, "outcome", "ok").to_pylist()
     if True not in flags:
         return Figure(None, why="no request succeeded")
     return Figure(float(flags.index(True) + 1), rows=1)
 
 
-def _part(name: str) -> Callable[[SubjectRows, str], Figure]:
-    def value(parts: Any) -> float:
-        return float(getattr(parts, name)) / _NS_PER_MS
-
-    return partial(_mean, value)
-
+_of_complete: Final = partial(Metric, of="complete")
 
 METRICS: Final = (
     *(
-        Metric(f"chain_{name}", "time", "ms", f"Mean {name} of complete chains.", _part(name))
+        _of_complete(
+            f"chain_{name}", "time", "ms", f"Mean {name} of complete chains.", partial(_mean, name)
+        )
         for name in (*chain_parts.PARTS, "latency")
     ),
-    Metric(
+    _of_complete(
         "billed_over_self",
         "ratio",
         "x",
         "What is billed for over the time of own work, of complete chains.",
         partial(_over_self, "billed"),
     ),
-    Metric(
+    _of_complete(
         "executed_over_self",
         "ratio",
         "x",
         "Executions over the time of own work, of complete chains.",
         partial(_over_self, "executed"),
     ),
-    Metric("chain_cost", "cost", "USD", "Of a million chains under a tariff.", _cost),
-    Metric("memory_time", "number", "GBs", "Memory times billed time of a chain.", _memory_time),
+    Metric("chain_cost", "cost", "USD", "Of a million chains under a tariff.", _cost, of="chains"),
+    Metric(
+        "memory_time",
+        "number",
+        "GBs",
+        "Memory times billed time of a chain.",
+        _memory_time,
+        of="chains",
+    ),
     *(
-        Metric(
+        _of_complete(
             f"gap_{name}",
             "time",
             "ms",
@@ -240,7 +283,7 @@ METRICS: Final = (
         "chain_failed",
         "share",
         "%",
-        "Share of chains whose client had no good answer.",
+        "Share of chains whose client had no good answer, or that did not come to their end.",
         _failed,
         counts_all=True,
     ),

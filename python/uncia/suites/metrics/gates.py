@@ -40,11 +40,25 @@ def _cost(subject: SubjectRows, tariff: str) -> Figure:
 
 METRICS: Final = (
     *(
-        Metric(name, "time", "ms", f"Latency at the client, {name}.", partial(_figure, name))
+        Metric(
+            name,
+            "time",
+            "ms",
+            f"Latency at the client, {name}.",
+            partial(_figure, name),
+            of="requests",
+        )
         for name in LATENCIES
     ),
     *(
-        Metric(name, "ratio", "x", f"{name.upper()} as STeLLAR defines it.", partial(_figure, name))
+        Metric(
+            name,
+            "ratio",
+            "x",
+            f"{name.upper()} as STeLLAR defines it.",
+            partial(_figure, name),
+            of="requests",
+        )
         for name in RATIOS
     ),
     *(
@@ -57,6 +71,7 @@ METRICS: Final = (
         "ms",
         "How late requests were sent, 99th percentile.",
         partial(_figure, "lag"),
+        of="requests",
     ),
     Metric("cost", "cost", "USD", "Of a million requests under a tariff.", _cost),
 )

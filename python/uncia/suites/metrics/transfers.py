@@ -87,9 +87,24 @@ METRICS: Final = (
             "ms",
             f"From before a payload was sent until the next function had it, {name}.",
             partial(_quantile, name),
+            of="complete",
         )
         for name in QUANTILES
     ),
-    Metric("transfer_tmr", "ratio", "x", "The 99th percentile of that over its median.", _tail),
-    Metric("bandwidth", "number", "Mb/s", "A payload's size over the median of that.", _bandwidth),
+    Metric(
+        "transfer_tmr",
+        "ratio",
+        "x",
+        "The 99th percentile of that over its median.",
+        _tail,
+        of="complete",
+    ),
+    Metric(
+        "bandwidth",
+        "number",
+        "Mb/s",
+        "A payload's size over the median of that.",
+        _bandwidth,
+        of="complete",
+    ),
 )

@@ -455,6 +455,11 @@ def test_mistakes_in_triggers_are_named(tmp_path: Path) -> None:
         ("prefix: orders/, changes: [put]", "changes: []", "needs at least 1"),
         ("chain: two, kind: sequence", "chain: three, kind: sequence", "no chain 'three'"),
         ("services: {documents: {}}", "services: {store: {}}", "service documents"),
+        (
+            "function: write, closed",
+            "chain: two, kind: nested, closed",
+            "the nested chain two both have a stage second, which rows could not tell apart",
+        ),
     ):
         path.write_text(FILE)
         names_its_place(path, old, new, message)

@@ -349,3 +349,108 @@ def test_attempts_that_were_preempted_take_time_and_are_neither_billed_nor_own_w
     alone = only(table([root, of_root, callee]), spans, experiment)
     assert alone.execution == before.execution + 2_000
     assert (alone.self_time, alone.billed) == (before.self_time, before.billed)
+
+
+MS = 1_000_000
+
+
+def begun_by_a_trigger(
+    kind: str, *followers: dict[str, Any], last: str = "ok"
+) -> tuple[pa.Table, None, dict[str, Any]]:
+    """A chain whose stage `last` writes at 30 ms, and what that began."""
+    stages = {
+        "first": {"function": "f", "repeat": 1, "next": ["last"]},
+        "last": {"function": "f", "repeat": 1, "next": []},
+    }
+    rows = []
+    if kind == "sequence":
+        rows.append(hop_row("f", "run-1:e-0-0", "first", 5, 8))
+    whole = hop_row("run-1:e-0-0", None, "first", 5, 45)
+    whole |= {"open_loop": True, "scheduled": 0, "sent": 0, "received": 50 * MS}
+    if kind == "sequence":
+        whole |= {"started": None, "ended": None, "execution": None, "billed": None}
+    rows += [whole, hop_row("h", "run-1:e-0-0", "last", 10, 40) | {"outcome": last}]
+    return table([*rows, *followers]), None, described(kind, stages)
+
+
+def hop_row(name: str, parent: str | None, stage: str | None, start: int, end: int) -> Any:
+    return Node(start * MS, 0, 0, end * MS, (0, 0)).row(name, parent, stage or "") | {
+        "stage": stage
+    }
+
+
+@pytest.mark.parametrize("kind", ["nested", "asynchronous", "sequence"])
+@pytest.mark.parametrize(
+    "followers",
+    [
+        # A function, or the first stage of a chain that functions carry on, and what it invokes.
+        [
+            hop_row("t:1", "h", "first", 60, 90),
+            hop_row("u", "t:1", "last", 95, 99),
+            hop_row("v", "u", None, 96, 97),
+        ],
+        # The second time that it follows on itself.
+        [hop_row("t:2.2", "h", "last", 60, 90)],
+        # The states of a sequence.
+        [hop_row("w", "h", "first", 60, 90), hop_row("x", "h", "other", 91, 99)],
+        # Within the time of who wrote.
+        [hop_row("t:1", "h", "first", 20, 35)],
+    ],
+)
+def test_what_triggers_begin_is_told_by_lineage(kind: str, followers: list[Any]) -> None:
+    alone = begun_by_a_trigger(kind)
+    whole = begun_by_a_trigger(kind, *followers)
+    assert only(*whole) == only(*alone)
+    before, after = (hops.summarise(*it)[0] for it in (alone, whole))
+    assert after["latency_ms"] == before["latency_ms"]
+    assert after["hops"] == before["hops"] + len(followers)
+    of_stages = {it["stage"]: it["hops"] for it in before["stages"]}
+    assert of_stages.items() <= {it["stage"]: it["hops"] for it in after["stages"]}.items()
+    between = [
+        [it["between_ms"] for it in each["stages"] if it["stage"] == "last"]
+        for each in (before, after)
+    ]
+    assert between[0] == between[1]
+    # Nobody waited for what a trigger began.
+    waited = dict(
+        zip(
+            whole[0]["invocation"].to_pylist(),
+            hops.waiting(whole[0], None, whole[2]).to_pylist(),
+            strict=True,
+        )
+    )
+    assert waited["h"] == 0
+
+
+def test_what_a_trigger_began_stands_for_no_stage_of_the_chain() -> None:
+    for follower in (hop_row("t:1", "h", "last", 60, 90), hop_row("w", "h", "last", 60, 90)):
+        rows, spans, experiment = begun_by_a_trigger("nested", follower, last="function_error")
+        (kind,) = chain_parts.of_experiment(rows, spans, experiment)
+        assert kind.parts == []
+        assert hops.summarise(rows, None, experiment)[0]["complete"] == 0
+
+
+def test_a_hop_of_which_no_platform_tells_is_where_functions_say() -> None:
+    """Functions that do not know their own request's name report their hops as the root's."""
+    stages = {
+        name: {"function": "f", "repeat": 1, "next": follows}
+        for name, follows in (("a", ["b"]), ("b", ["c"]), ("c", []))
+    }
+    root = hop_row("run-1:e-0-0", None, "a", 5, 45)
+    root |= {"open_loop": True, "scheduled": 0, "sent": 0, "received": 50 * MS}
+    hops_of = [hop_row(name, "run-1:e-0-0", name, 10, 20) for name in "bc"]
+    for row in hops_of:
+        row |= {"started": None, "ended": None}
+    (summary,) = hops.summarise(table([root, *hops_of]), None, described("nested", stages))
+    assert (summary["complete"], summary["hops"]) == (1, 2)
+
+
+def test_a_trigger_that_is_called_like_a_turn_is_none() -> None:
+    stages = {"hop": {"function": "f", "repeat": 2, "next": []}}
+    root = hop_row("run-1:e-0-0", None, "hop-1", 5, 45)
+    root |= {"open_loop": True, "scheduled": 0, "sent": 0, "received": 50 * MS}
+    turn = hop_row("h", "run-1:e-0-0", "hop-2", 10, 40)
+    alone = only(table([root, turn]), None, described("nested", stages))
+    for name, stage in (("hop-2:1", "hop-2"), ("hop-3:1", "hop-3"), ("w", "hop-3")):
+        rows = table([root, turn, hop_row(name, "h", stage, 60, 90)])
+        assert only(rows, None, described("nested", stages)) == alone

@@ -110,7 +110,8 @@ def _check_trigger(
             raise document.error(
                 (*at, "chain"), f"there is no chain {trigger.chain!r}", tuple(file.chains)
             )
-        return _check_kind(document, file, at, sender)
+        _check_kind(document, file, at, sender)
+        return _check_told_apart(document, file, at, sender)
     function = file.functions.get(trigger.function)
     if function is None:
         raise document.error(
@@ -124,6 +125,37 @@ def _check_trigger(
             f"{trigger.function} has replicas, which only a client visits in turn",
         )
     return None
+
+
+def _check_told_apart(
+    document: yamlio.Document, file: ExperimentFile, at: yamlio.KeyPath, begun: Sender
+) -> None:
+    """That rows tell the states of a sequence that a trigger begins from stages of other chains.
+
+    What else a trigger begins is named by it. States have the writer as their parent, as the stages
+    have that functions invoke.
+    """
+    if begun.kind != "sequence" or begun.chain is None:
+        return
+    states = {
+        turn
+        for name, stage in file.chains[begun.chain].stages.items()
+        for turn in turns(name, stage.repeat)
+    }
+    for experiment in file.experiments.values():
+        for stream in experiment.streams():
+            chain = file.chains.get(stream.chain or "")
+            if chain is None or stream.kind not in ("nested", "asynchronous"):
+                continue
+            invoked = [
+                turn for name, it in chain.stages.items() for turn in turns(name, it.repeat)
+            ][1:]
+            if shared := [turn for turn in invoked if turn in states]:
+                raise document.error(
+                    (*at, "chain"),
+                    f"its chain {begun.chain} and the {stream.kind} chain {stream.chain} both have"
+                    f" a stage {shared[0]}, which rows could not tell apart: call one otherwise",
+                )
 
 
 def _check_reach(

@@ -24,7 +24,9 @@ from uncia.stats.summary import quantiles
 from uncia.stats.turns import turns
 
 _NS_PER_MS: Final = 1e6
-_TURN: Final = re.compile(r"-[0-9]+$")
+_TURN: Final = re.compile(r"-(?P<turn>[1-9][0-9]*)$")
+_BY_TRIGGER: Final = re.compile(r".+:[0-9]+(\.[0-9]+)?$")
+"""What the platform calls what a trigger begins itself: the trigger, and the change's position."""
 _STREAM: Final = re.compile(r"-(?P<stream>[0-9]+)-[0-9]+$")
 _COLUMNS: Final = (
     *("invocation", "parent", "stage", "function", "outcome", "start", "instance"),
@@ -158,8 +160,12 @@ def waiting(
             rows = sorted((chain.root, *chain.hops), key=_success)
             callers = {it["invocation"]: it for it in rows}
             ends = {it["invocation"]: it["ended"] for it in (chain.root, *chain.hops)}
+            others = followers(chain, described[stream])
             for hop in chain.hops:
                 is_waited = is_waited_for(hop, described[stream])
+                if hop["invocation"] in others:
+                    # Nobody waits for what a trigger began; what that invokes may be waited for.
+                    is_waited = None if hop["parent"] in others else False
                 interval = _interval(hop, calls.get(hop["invocation"]))
                 if is_waited is not False:
                     interval = _bounded(interval, hop, callers.get(hop["parent"]), bool(is_waited))
@@ -396,8 +402,10 @@ def _stamps(call: Call, *, hands_payload: bool) -> Stamps | None:
 def _summarise(
     described: Mapping[str, Any], chains: list[Chain], calls: Mapping[str, Call]
 ) -> dict[str, Any]:
-    complete = [chain for chain in chains if is_complete(chain, described)]
+    own = {id(chain): without_followers(chain, described) for chain in chains}
+    complete = [own[id(chain)] for chain in chains if is_complete(chain, described)]
     hops = [hop for chain in chains for hop in chain.hops]
+    of_chain = {id(hop) for chain in own.values() for hop in chain.hops}
     stamps = {}
     for hop in hops:
         stage = described["stages"].get(_stage(hop["stage"], described), {})
@@ -405,13 +413,16 @@ def _summarise(
         if call and (it := _stamps(call, hands_payload="payload" in stage)):
             stamps[hop["invocation"]] = it
     times = dict(zip(stamps, clocks.transfers(stamps.values()), strict=True))
-    between = times_between(chains) if described["kind"] == "sequence" else {}
+    between = times_between(own.values()) if described["kind"] == "sequence" else {}
     latencies = [
         took for chain in complete if (took := _took(chain, described["kind"])) is not None
     ]
     by_stage: dict[str, list[Row]] = {name: [] for name in described["stages"]}
     for hop in hops:
-        by_stage.setdefault(_stage(hop["stage"], described), []).append(hop)
+        name = _stage(hop["stage"], described)
+        if id(hop) not in of_chain and name in described["stages"]:
+            name = f"{name} (by a trigger)"
+        by_stage.setdefault(name, []).append(hop)
     return {
         "chain": described["name"],
         "kind": described["kind"],
@@ -432,43 +443,78 @@ def _stage(name: str | None, described: Mapping[str, Any]) -> str:
     """The stage of the file that a row's is a turn of."""
     if name is None:
         return "(not known)"
-    base = _TURN.sub("", name)
-    repeated = name not in described["stages"] and base in described["stages"]
-    return base if repeated else name
+    match = None if name in described["stages"] else _TURN.search(name)
+    if match is None:
+        return name
+    base = name[: match.start()]
+    repeat = described["stages"].get(base, {}).get("repeat", 1)
+    return base if 1 < repeat >= int(match["turn"]) else name
 
 
 def is_complete(chain: Chain, described: Mapping[str, Any]) -> bool:
     """Whether the root and a hop of each stage ended ok."""
     # By their stages: functions may invoke others on their own, which are no stages of the chain.
-    good = {hop["stage"] for hop in chain.hops if hop["outcome"] == "ok"}
+    own = without_followers(chain, described).hops
+    good = {hop["stage"] for hop in own if hop["outcome"] == "ok"}
     return bool(chain.root["outcome"] == "ok" and _expected(described) <= good)
 
 
 def without_followers(chain: Chain, described: Mapping[str, Any]) -> Chain:
     """The chain without what triggers began when it had changed documents.
 
-    Nobody waits for that, and the client may have had its answer long before. It is what has a
-    stage, and none of the chain's, with all behind it; functions' own calls have none.
+    Nobody waits for that, and the client may have had its answer long before.
     """
-    left = {
-        hop["invocation"]
-        for hop in chain.hops
-        if hop["stage"] is not None and _stage(hop["stage"], described) not in described["stages"]
-    }
+    left = followers(chain, described)
     if not left:
         return chain
-    parents = {hop["invocation"]: hop["parent"] for hop in chain.hops}
+    return replace(chain, hops=[hop for hop in chain.hops if hop["invocation"] not in left])
 
-    def is_left(name: str | None) -> bool:
-        seen: set[str] = set()
-        while name is not None and name not in seen:
-            if name in left:
-                return True
-            seen.add(name)
-            name = parents.get(name)
+
+def followers(chain: Chain, described: Mapping[str, Any]) -> set[str]:
+    """The invocations that triggers began when documents had changed, with all behind them.
+
+    By lineage, as stages of other chains may have the same names: an invocation is the chain's own
+    if its parents lead to the root, and each has a stage that follows there, or none, as what
+    functions invoke on their own.
+    """
+    rows = {hop["invocation"]: hop for hop in chain.hops}
+    is_left = {chain.root["invocation"]: False}
+    for name in rows:
+        passed: list[str] = []
+        at = name
+        while at in rows and at not in is_left and len(passed) <= len(rows):
+            passed.append(at)
+            at = rows[at]["parent"]
+        for each in reversed(passed):
+            parent = rows[each]["parent"]
+            is_left[each] = is_left.get(parent, False) or _is_by_trigger(
+                rows[each], rows.get(parent), described
+            )
+    return {name for name, left in is_left.items() if left}
+
+
+def _is_by_trigger(hop: Row, parent: Row | None, described: Mapping[str, Any]) -> bool:
+    """Whether a trigger began a hop, whose parent is of the chain itself; of the root it is None.
+
+    What a trigger begins is named by it, but for the states of a sequence: those are known by what
+    they follow on.
+    """
+    if hop["stage"] is None:
         return False
-
-    return replace(chain, hops=[hop for hop in chain.hops if not is_left(hop["invocation"])])
+    stages, name = described["stages"], _stage(hop["stage"], described)
+    if name not in stages or _BY_TRIGGER.fullmatch(hop["invocation"]):
+        return True
+    if hop["started"] is None:
+        # Without a platform's log, which alone has triggers, a parent is what functions reported.
+        return False
+    if described["kind"] == "sequence":
+        # All of its states follow on the client's request.
+        return parent is not None
+    before = next(iter(stages)) if parent is None else _stage(parent["stage"], described)
+    if before not in stages or not any(it.get("next") for it in stages.values()):
+        return False
+    repeats = name == before and stages[name]["repeat"] > 1
+    return not repeats and name not in stages[before].get("next", ())
 
 
 def _expected(described: Mapping[str, Any]) -> set[str]:

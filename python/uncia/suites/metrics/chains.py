@@ -162,7 +162,9 @@ def _gaps(subject: SubjectRows) -> Ints:
         time
         for stream, chains in hops.by_stream(subject.invocations, described).items()
         if described[stream]["kind"] == "sequence"
-        for time in hops.times_between(chains).values()
+        for time in hops.times_between(
+            hops.without_followers(chain, described[stream]) for chain in chains
+        ).values()
     ]
     return np.sort(np.array(times, dtype=np.int64))
 

@@ -120,7 +120,8 @@ def outstanding(client: pa.Table, platform: pa.Table, chain: ChainPlan, stream: 
         *((name, stage) for name, stage in stages.items() if name in good),
     ]
     parents = dict(zip(invocations, columns.words(hops, "parent").to_pylist(), strict=True))
-    present = Counter(parents.values())
+    # What functions invoke on their own, and what triggers begin, stands for no stage.
+    present = Counter(parents[name] for name, stage in stages.items() if stage in followers)
     return sum(
         max(0, followers.get(str(stage), 0) - present[invocation]) for invocation, stage in waited
     )

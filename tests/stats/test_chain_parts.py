@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_rows import table
 
+from uncia.report.sections import chain_parts as section
 from uncia.stats import chain_parts, hops
 from uncia.stats.chain_parts import CLOCKS_DIFFER, NO_TIMES, SLACK_NS, ChainParts
 
@@ -328,7 +329,36 @@ def test_who_invokes_another_within_a_stage_waits_unless_it_ends_before(
     assert not parts.withheld
     waited = 20 * us if ended < 100 else 0
     assert parts.executed - parts.self_time == waited
+    # That it waited is a guess.
+    assert parts.guessed == waited
     assert hops.waiting(rows, None, experiment).to_pylist() == [0, waited, 0]
+    call = {"run": "run-1", "invocation": "h1", "instance": "i", "clock": KERNEL, "name": "call"}
+    sent = table([call | {"start": 20 * us, "end": 21 * us}], "spans")
+    reported = only(rows, sent, experiment)
+    assert (reported.executed - reported.self_time, reported.guessed) == (
+        1 * us,
+        0,
+    )
+
+
+def test_an_event_that_nobody_waits_for_makes_the_factor_an_upper_bound() -> None:
+    stages = {
+        "first": {"function": "f", "repeat": 1, "next": ["last"]},
+        "last": {"function": "f", "repeat": 1, "next": []},
+    }
+    root = hop_row("run-1:e-0-0", None, "first", 5, 105)
+    root |= {"open_loop": True, "scheduled": 0, "sent": 0, "received": 110 * MS}
+    rows = [root, hop_row("h", "run-1:e-0-0", "last", 90, 100)]
+    rows.append(hop_row("e", "run-1:e-0-0", None, 10, 60))
+    parts = only(table(rows), None, described("nested", stages))
+    assert (parts.billed, parts.self_time, parts.guessed) == (160 * MS, 100 * MS, 50 * MS)
+    (summary,) = chain_parts.summarise(table(rows), None, described("nested", stages))
+    assert summary["groups"][0]["guessed_ns"] == 50 * MS
+    note = section._bound({**summary["groups"][0], "name": "e"})
+    assert "upper bounds" in note
+    assert "is 1.07." in note
+    # Of stages it is known.
+    assert only(table(rows[:2]), None, described("nested", stages)).guessed == 0
 
 
 def test_attempts_that_were_preempted_take_time_and_are_neither_billed_nor_own_work() -> None:

@@ -59,6 +59,8 @@ class ChainParts:
         startup_overlapping, execution_overlapping: as ServerlessBench has them.
         self_time: the sum over its invocations of their execution without their waiting for others.
             Attempts that were preempted are in the parts of the latency, and in no other sum.
+        guessed: how much longer that is if nobody waited for what functions invoked on their own
+            and reported no call of: rows do not tell whether they did, or sent an event.
         executed: the sum of their executions.
         billed: the sum of what the platform bills for; None if it does not say.
         invocations: of functions.
@@ -74,6 +76,7 @@ class ChainParts:
     startup_overlapping: int = 0
     execution_overlapping: int = 0
     self_time: int = 0
+    guessed: int = 0
     executed: int = 0
     billed: int | None = None
     invocations: int = 0
@@ -82,7 +85,10 @@ class ChainParts:
 
     @property
     def billed_over_self(self) -> float | None:
-        """The double-billing factor: what is billed over the time of own work."""
+        """The double-billing factor: what is billed over the time of own work.
+
+        With `guessed` an upper bound.
+        """
         return None if self.billed is None else ratio(self.billed, self.self_time)
 
 
@@ -194,6 +200,7 @@ def _group(parts: Sequence[ChainParts], started: bool) -> dict[str, Any]:
             "execution_ns": total("execution_overlapping"),
         },
         "self_ns": total("self_time"),
+        "guessed_ns": total("guessed"),
         "executed_ns": total("executed"),
         "billed_ns": all_billed,
         "billed_over_self": None if all_billed is None else ratio(all_billed, total("self_time")),
@@ -274,7 +281,7 @@ def _known_parts(
         raise _WithheldError(NO_TIMES)
     runs = {id(row): _within((row["started"], row["ended"]), window) for row in ran}
     starts = [_within((row["started"] - _waited(row), row["started"]), window) for row in ran]
-    waits = _waits(ran, runs, calls, waited_for)
+    waits, known = _waits(ran, runs, calls, waited_for)
     pieces = {id(row): _without(runs[id(row)], waits.get(id(row), [])) for row in ran}
     working = [piece for of_row in pieces.values() for piece in of_row]
     execution, both = _length(working), _length([*working, *starts])
@@ -282,6 +289,8 @@ def _known_parts(
     # What was preempted takes its time of the chain; it is run again, and nobody pays for it.
     kept = [row for row in ran if not hops.is_preempted(row)]
     billed = [row["billed"] for row in kept]
+    self_time = sum(_length(pieces[id(row)]) for row in kept)
+    most = sum(_length(_without(runs[id(row)], known.get(id(row), []))) for row in kept)
     return ChainParts(
         invocation=name,
         latency=latency,
@@ -290,7 +299,8 @@ def _known_parts(
         execution=execution,
         startup_overlapping=_length(starts),
         execution_overlapping=_length(runs.values()),
-        self_time=sum(_length(pieces[id(row)]) for row in kept),
+        self_time=self_time,
+        guessed=most - self_time,
         executed=sum(end - start for start, end in (runs[id(row)] for row in kept)),
         billed=None if None in billed else sum(billed),
         invocations=len(kept),
@@ -321,12 +331,16 @@ def _waits(
     runs: Mapping[int, Interval],
     calls: Mapping[str, Call],
     waited_for: Callable[[Row], bool | None],
-) -> dict[int, list[Interval]]:
-    """When each caller waited for those that it invoked, by the identity of its row."""
+) -> tuple[dict[int, list[Interval]], dict[int, list[Interval]]]:
+    """When each caller waited for those that it invoked, by the identity of its row.
+
+    All of it, and what is no guess.
+    """
     attempts: dict[str, list[Row]] = {}
     for row in ran:
         attempts.setdefault(row["invocation"], []).append(row)
     waits: dict[int, list[Interval]] = {}
+    known: dict[int, list[Interval]] = {}
     for row in ran:
         is_waited_for = waited_for(row)
         if row["parent"] not in attempts or is_waited_for is False:
@@ -346,8 +360,11 @@ def _waits(
         if hops.is_preempted(caller):
             # What it had called goes on without it.
             there = (min(there[0], end), min(there[1], end))
-        waits.setdefault(id(caller), []).append(_within(there, (start, end)))
-    return waits
+        waited = _within(there, (start, end))
+        waits.setdefault(id(caller), []).append(waited)
+        if is_waited_for or call is not None:
+            known.setdefault(id(caller), []).append(waited)
+    return waits, known
 
 
 def _caller(attempts: Sequence[Row], moment: int) -> Row:

@@ -47,6 +47,7 @@ def section(run: RunData, rows: pa.Table) -> Section | None:
     blocks: list[Block] = []
     if groups:
         blocks += [_chart(groups), _table(groups)]
+        blocks += [Note(_bound(group)) for group in groups if group["guessed_ns"]]
     for it in summaries:
         blocks += [
             Note(
@@ -70,6 +71,17 @@ def _label(summary: dict[str, Any], summaries: list[dict[str, Any]]) -> str:
     shared = sum(it["experiment"] == summary["experiment"] for it in summaries) > 1
     name = str(summary["experiment"])
     return f"{name}: {summary['chain']}" if shared else name
+
+
+def _bound(group: dict[str, Any]) -> str:
+    """What is not known of waiting for what functions invoke on their own."""
+    most = group["self_ns"] + group["guessed_ns"]
+    factor = chain_parts.ratio(group["executed_ns"], most)
+    return (
+        f"{group['name']}: executed / own work and billed / own work are upper bounds. Nothing says"
+        " whether functions waited for what they invoked on their own, or sent events and went on;"
+        f" if none waited, executed / own work is {figure(factor)}."
+    )
 
 
 def _mean(group: dict[str, Any], part: str) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 import yaml
-from run_helpers import Uncia, finish
+from run_helpers import Uncia, finish, function
 
 from uncia import functions
 from uncia.errors import UnciaError
@@ -132,7 +132,11 @@ def test_image_processing_leaves_what_was_seeded_and_refuses_bad_photographs(
 ) -> None:
     forms = ["whole", "plain", *BAD_IMAGES]
     # Of another shape and other discs than the experiments'.
-    rows = carry_out(uncia, tmp_path, images(forms, {"width": 1000, "height": 700}))
+    content = images(forms, {"width": 1000, "height": 700})
+    follow = function(tmp_path / "follow", "def handler(event, context):\n    return {}\n")
+    content["functions"]["follow"] = {"source": str(follow)}
+    content["triggers"] = {"seeded": {"prefix": "expected/", "function": "follow"}}
+    rows = carry_out(uncia, tmp_path, content)
     for form in ("whole", "plain"):
         assert outcomes(rows, form, parent=None) == ["ok"] * 4
         assert outcomes(rows, f"verify-{form}") == ["ok"]
@@ -142,6 +146,10 @@ def test_image_processing_leaves_what_was_seeded_and_refuses_bad_photographs(
         # Nothing behind it ran, and nothing was recorded.
         assert outcomes(rows, form, stage="thumbnail") == []
         assert f"there is no record of {form}" in errors(rows, f"verify-{form}")
+    # Changes tell who made them, by which a trigger that leads to itself is known.
+    seeds = {row["invocation"] for row in rows if row["experiment"] in map("seed-{}".format, forms)}
+    seeds -= {row["invocation"] for row in rows if row["stage"] == "seeded"}
+    assert {row["parent"] for row in rows if row["stage"] == "seeded"} == seeds
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ final class Records {
 
     /** Notes what verify is to find, and forgets what was found before. */
     static void expect(String name, JsonObject expected) {
-        documents().put("expected/" + name, expected, null, "");
-        documents().delete("images/" + name, null, "");
+        documents().put("expected/" + name, expected, null, null);
+        documents().delete("images/" + name, null, null);
         for (Documents.Entry entry : documents().list("done/" + name + "/")) {
-            documents().delete(entry.key(), null, "");
+            documents().delete(entry.key(), null, null);
         }
     }
 

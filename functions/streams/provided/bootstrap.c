@@ -126,7 +126,7 @@ static bool answer(const Invocation *invocation, Text *to)
         if (kind == 0 && !prepare(&streams[i], size / 8))
             return refuse(to, "array: there is not so much memory");
     }
-    int64_t begin = read_clock(CLOCK_MONOTONIC);
+    int64_t began = read_clock(CLOCK_REALTIME), begin = read_clock(CLOCK_MONOTONIC);
     for (; started < count - 1; started++)
         if (pthread_create(&threads[started], NULL, work, &streams[started + 1]) != 0)
             break;
@@ -141,6 +141,7 @@ static bool answer(const Invocation *invocation, Text *to)
     add(to, "{\"steps\": %" PRId64 ", \"wall_ns\": %" PRId64 ", \"bytes_per_s\": %.0f", steps, took, moved);
     add(to, ", \"parameters\": {\"threads\": %" PRId64 ", \"kind\": \"%s\"", count, KINDS[kind]);
     add(to, ", \"traffic\": %" PRId64 ", \"array\": %" PRId64 "}, \"uncia\": {", traffic, size);
+    add(to, "\"spans\": [[\"%s\", %" PRId64 ", %" PRId64 "]], ", KINDS[kind], began, began + took);
     add_envelope(to, invocation, valid);
     return true;
 }

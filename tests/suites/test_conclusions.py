@@ -1,5 +1,7 @@
 """A paper's conclusions: judged by the claims behind them, in reports and in pages."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ from suite_rows import HEADER, claim, judged, suite, times, write_run
 from uncia.errors import UnciaError
 from uncia.report import page as pages
 from uncia.suites import catalogue, conclusions, page
-from uncia.suites.claims import as_json
+from uncia.suites.claims import DIFFERS, REPRODUCED, UNCHECKED, as_json
+
+VERDICTS = (REPRODUCED, DIFFERS, UNCHECKED, conclusions.NOT_RUN)
 
 CLAIMS = {
     "slower": claim("slow.execution_mean > fast.execution_mean"),
@@ -84,7 +88,15 @@ def test_a_page_has_them_from_the_claims_of_a_run(
     conclusions.main(["mine", str(claims), str(path)])
     assert path.read_text() == again
     conclusions.main(["mine", "-", str(path)])
-    assert "| I | Slow is slow (page 1) | **not run** | `fig1.slower` |" in path.read_text()
+    assert "| I | Slow is slow (page 1) | **not run** | fig1.slower (not run) |" in path.read_text()
+    # What was judged before some claims were there, and by one that is gone.
+    (first,) = [it for it in judged(folder, out).findings if it.id == "fig1.slower"]
+    claims.write_text(as_json([first, replace(first, id="fig1.slowest")]))
+    conclusions.main(["mine", str(claims), str(path)])
+    (line,) = [it for it in path.read_text().splitlines() if it.startswith("| II |")]
+    assert "(1 reproduced, 1 not run)" in line
+    assert line.endswith("; fig1.by-half (not run) |")
+    assert "slowest" not in line
     for wrong in ("{}", "[{}]", "x"):
         claims.write_text(wrong)
         with pytest.raises(UnciaError, match=r"claims\.json"):
@@ -97,8 +109,20 @@ def test_the_page_has_what_the_suite_says_now() -> None:
     form = catalogue.find("serverlessbench").form
     numerals = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"]
     assert list(form.conclusions) == numerals
+    entries = catalogue.find("serverlessbench").entries
+    claims = [claim for entry in entries.values() for claim in entry.claims]
     for name, conclusion in form.conclusions.items():
-        assert f"| {name} | {conclusion.paper} ({conclusion.place}) | **" in text
+        start = f"| {name} | {conclusion.paper} ({conclusion.place}) | **"
+        (line,) = [it for it in text.splitlines() if it.startswith(start)]
+        named = re.findall(rf"([\w.-]+) \((?:{'|'.join(VERDICTS)})\)", line)
+        assert sorted(named) == sorted(conclusions.judged_by(conclusion, claims)), name
+
+
+def test_the_page_names_every_entry() -> None:
+    path = Path(__file__).parents[2] / "docs" / "reproduce" / "serverlessbench.md"
+    named = re.findall(r"^uncia suite run .* --only (\S+)", path.read_text(), re.MULTILINE)
+    entries = catalogue.find("serverlessbench").entries
+    assert sorted(it for names in named for it in names.split(",")) == sorted(entries)
 
 
 @pytest.mark.parametrize(

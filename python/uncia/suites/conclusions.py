@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Final
 
 from uncia.errors import UnciaError
 from uncia.suites import catalogue
+from uncia.suites.catalogue import Suite
 from uncia.suites.claims import DIFFERS, REPRODUCED, UNCHECKED, Finding
 from uncia.suites.forms import Conclusion
 from uncia.suites.forms import Suite as SuiteForm
@@ -98,18 +99,29 @@ def read_findings(path: Path) -> list[Finding]:
         raise UnciaError(f"{path} is no claims.json of a suite: {error}") from error
 
 
-def table(form: SuiteForm, findings: Sequence[Finding]) -> str:
-    """The conclusions as a table of Markdown."""
+def judged_by(form: Conclusion, claims: Iterable[str]) -> list[str]:
+    """Those of a suite's claims by which a conclusion is judged."""
+    return [it for it in claims if any(fnmatchcase(it, pattern) for pattern in form.claims)]
+
+
+def table(suite: Suite, findings: Sequence[Finding]) -> str:
+    """The conclusions as a table of Markdown, with claims of the suite that were not run yet."""
+    every = [claim for entry in suite.entries.values() for claim in entry.claims]
+    known = {item.id for item in findings}
     lines = ["| | the paper | here | by |", "|---|---|---|---|"]
-    for item in conclude(form, findings):
+    for item in conclude(suite.form, [it for it in findings if it.id in every]):
+        unknown = [it for it in judged_by(item.form, every) if it not in known]
         counts = [
             f"{count} {word}"
             for word in (REPRODUCED, DIFFERS, UNCHECKED)
             if (count := sum(found.verdict == word for found in item.findings))
         ]
+        if counts and unknown:
+            counts.append(f"{len(unknown)} {NOT_RUN}")
         here = f"**{item.verdict}**"
         here += f" ({', '.join(counts)})" if len(counts) > 1 or len(item.findings) > 1 else ""
-        by = "; ".join(item.ours) or item.why or ", ".join(f"`{it}`" for it in item.form.claims)
+        ours = [*item.ours, *(f"{it} ({NOT_RUN})" for it in unknown)]
+        by = "; ".join(ours) or item.why
         claim = f"{item.form.paper} ({item.form.place})"
         lines.append(f"| {item.name} | {_cell(claim)} | {here} | {_cell(by)} |")
     return "\n".join(lines) + "\n"
@@ -121,7 +133,7 @@ def _cell(text: str) -> str:
 
 def update(page: str, suite: str, findings: Sequence[Finding]) -> str:
     """The page with the table of a suite made anew."""
-    made = table(catalogue.find(suite).form, findings)
+    made = table(catalogue.find(suite), findings)
 
     def replaced(match: re.Match[str]) -> str:
         if match["suite"] != suite:

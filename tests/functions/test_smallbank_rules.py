@@ -1,6 +1,7 @@
 """SmallBank's rules, without documents: what is conserved, and what is drawn."""
 
 import importlib.util
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -68,6 +69,14 @@ def test_accounts_that_are_drawn_are_two(seed: str, accounts: int, hot: int, few
     assert 0 <= min(account, other) <= max(account, other) < accounts
     if hot == 100:
         assert max(account, other) < few
+
+
+def test_with_none_that_is_hot_all_accounts_are_drawn_alike() -> None:
+    drawn = Counter(
+        bank.draw("balance", "balance 1", 12, 0, 10, -1, -1, f"{seed}")[1] for seed in range(1_200)
+    )
+    assert set(drawn) == set(range(12))
+    assert max(drawn.values()) < 2 * min(drawn.values())
 
 
 def test_a_mix_that_is_none_is_told() -> None:

@@ -100,7 +100,8 @@ def draw(transaction, mix, accounts, hot, hot_accounts, account, other, seed):
     chance = random.Random(seed)
     if transaction == "mix":
         (transaction,) = chance.choices(TRANSACTIONS, weights(mix))
-    hot_accounts = min(hot_accounts, accounts)
+    # With none that is hot, all are drawn alike.
+    hot_accounts = min(hot_accounts, accounts) if hot else accounts
 
     def drawn(but=None):
         """An account of the hot ones or of the others, by chance, and another than `but`."""

@@ -204,6 +204,19 @@ def test_only_keys_below_the_prefix_are_removed(
         assert connection.call("KEYS", "*") == ["uncia:r1x:documents"]
 
 
+def test_a_transaction_that_names_a_document_twice_is_refused(
+    server: redis_server.Server, endpoint: ServiceEndpoint
+) -> None:
+    documents.seed(endpoint, {"b": 1})
+    names = documents.keys(PREFIX)
+    steps = ("put", "a", "0", "1", "put", "c", "0", "1", "put", "a", "0", "2")
+    with documents.connection(server.address, endpoint.environment) as connection:
+        script = endpoint.environment[documents.SCRIPT]
+        with pytest.raises(resp.RefusedError, match="a is named twice in one transaction"):
+            connection.call("EVALSHA", script, len(names), *names, "transact", "", *steps)
+    assert list(documents.below(endpoint)) == [("b", 1, 1)]
+
+
 def test_a_full_server_takes_nothing_of_a_transaction(endpoint: ServiceEndpoint) -> None:
     half = "x" * (1 << 20)
     pairs = [{f"{number}/a": half, f"{number}/b": half} for number in range(20)]

@@ -89,8 +89,8 @@ class Documents:
         """Carry out all steps at once, or none: the revision of each.
 
         A step is `("put", key, revision, value)`, `("delete", key, revision)` or
-        `("check", key, revision)`, with None for a revision that may be any. Raises ConflictError
-        if a document has another one.
+        `("check", key, revision)`, with None for a revision that may be any. Each document is named
+        once. Raises ConflictError if a document has another revision.
         """
         writer = request_id() if writer is None else writer
         words = []

@@ -11,12 +11,17 @@ local function revision_of(key)
 end
 
 -- transact WRITER (put|delete|check KEY REVISION|"" JSON|"")...: all of it, if every document that
--- is named with a revision still has it (0: there is none), else nothing.
+-- is named with a revision still has it (0: there is none), else nothing. Each document is named
+-- once: a second step would be checked against what was there before the first.
 -- Returns {"ok", the revision of each}, or {"conflict", key, its revision}.
 local function transact()
-  local writer, steps = ARGV[2], {}
+  local writer, steps, named = ARGV[2], {}, {}
   for at = 3, #ARGV, 4 do
     local step = {kind = ARGV[at], key = ARGV[at + 1], json = ARGV[at + 3]}
+    if named[step.key] then
+      return redis.error_reply('ERR ' .. step.key .. ' is named twice in one transaction')
+    end
+    named[step.key] = true
     local expected, is_now = ARGV[at + 2], revision_of(step.key)
     if expected ~= '' and expected ~= is_now then
       return {'conflict', step.key, is_now}

@@ -4,15 +4,16 @@
 
 It needs boto3, and finds the platform as AWS's SDK does, by AWS_ENDPOINT_URL_LAMBDA for instance.
 The function must reach a store. Every file that ends in .c is compiled, so many at once as there
-are jobs; all other files may be included. With --check it builds the same here, and compares every
-byte.
+are jobs; all other files may be included, whatever they hold. Folders whose names begin with a dot
+are left out, and PROGRAM, where it is in the folder. With --check it builds the same here, and
+compares every byte. The program is not run.
 """
 
 import argparse
 import json
 import sys
 import tempfile
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,13 +40,13 @@ def main(arguments=None):
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args(arguments)
     try:
-        texts = read(given.folder)
-        answer = coordinate(client(given.jobs), given.function, texts, given.jobs, given.flags)
+        files = read(given.folder, given.out)
+        answer = coordinate(client(given.jobs), given.function, files, given.jobs, given.flags)
         program = b64decode(answer["content"])
-        if given.check and program != local(texts, given.flags):
+        if given.check and program != local(files, given.flags):
             raise FailedError(
-                f"the program differs from one built here by {toolchain.version()}: compilers of"
-                " other versions make others"
+                f"the program differs from one built here by {toolchain.version()}: compilers and"
+                " libraries of other versions make others"
             )
     except (FailedError, toolchain.CompileError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -56,13 +57,25 @@ def main(arguments=None):
     return 0
 
 
-def read(folder):
-    """The project's files, path -> text."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    texts = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}
-    if not any(path.endswith(".c") for path in texts):
+def read(folder, out):
+    """The project's files, path -> bytes."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        is_hidden = any(part.startswith(".") for part in name.parent.parts)
+        if path.is_file() and not is_hidden and path.resolve() != out.resolve():
+            files[str(name)] = path.read_bytes()
+    if not any(path.endswith(".c") for path in files):
         raise ValueError(f"there is no C file in {folder}")
-    return texts
+    return files
+
+
+def sent(content):
+    """A file as the stage put takes it."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(content).decode()}
 
 
 def client(jobs):
@@ -88,7 +101,7 @@ def as_failures():
         raise FailedError(error) from None
 
 
-def coordinate(api, function, texts, jobs, flags):
+def coordinate(api, function, files, jobs, flags):
     """Have a project compiled and linked; what link answers, with the program."""
 
     def invoke(**event):
@@ -99,7 +112,8 @@ def coordinate(api, function, texts, jobs, flags):
             raise FailedError(content.get("errorMessage", content))
         return content
 
-    project = invoke(stage="put", contents=texts)
+    contents = {path: sent(content) for path, content in files.items()}
+    project = invoke(stage="put", contents=contents)
 
     def compile_one(source):
         headers = project["headers"]
@@ -108,18 +122,18 @@ def coordinate(api, function, texts, jobs, flags):
 
     with ThreadPoolExecutor(jobs) as pool:
         made = list(pool.map(compile_one, project["sources"]))
-    return invoke(stage="link", sources=made, fetch=True)
+    return invoke(stage="link", sources=made, flags=flags, run=False, fetch=True)
 
 
-def local(texts, flags):
+def local(files, flags):
     """The program, built here by the same commands."""
-    with tempfile.TemporaryDirectory() as name:
+    options = toolchain.checked_flags(flags)
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as linked:
         folder = Path(name)
-        toolchain.write(folder, {path: text.encode() for path, text in texts.items()})
-        options = toolchain.checked_flags(flags)
-        sources = [path for path in texts if path.endswith(".c")]
+        toolchain.write(folder, files)
+        sources = [path for path in files if path.endswith(".c")]
         made = [toolchain.compile_file(folder, path, options) for path in sources]
-        return toolchain.link(folder, made)
+        return toolchain.link(Path(linked), made, options)
 
 
 if __name__ == "__main__":

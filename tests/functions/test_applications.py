@@ -4,6 +4,7 @@ Their stages need both; `tests/services/test_applications.py` runs them whole.
 """
 
 import importlib
+import io
 import json
 import os
 import shutil
@@ -20,28 +21,53 @@ from uncia.functions import package
 from uncia.paths import data
 from uncia.services import switches
 
-PARTS = ("project", "toolchain")
+PARTS = ("uncia_envelope", "objects", "project", "toolchain", "handler", "coordinate")
+FOLDERS = ("compile", "compile/python", "_shared/python")
 
 
 @pytest.fixture(scope="module")
 def compiling() -> Iterator[dict[str, Any]]:
-    """The modules of the function `compile`."""
-    folder = str(data("functions") / "compile" / "python")
-    sys.path.insert(0, folder)
+    """The modules of the function `compile`, and its coordinator."""
+    before = list(sys.path)
+    sys.path[:0] = [str(data("functions") / folder) for folder in FOLDERS]
     try:
         yield {name: importlib.import_module(name) for name in PARTS}
     finally:
-        sys.path.remove(folder)
+        sys.path[:] = before
         for name in PARTS:
             sys.modules.pop(name, None)
 
 
-def build(toolchain: Any, folder: Path, sources: dict[str, str], headers: dict[str, str]) -> bytes:
+@pytest.fixture
+def stored(compiling: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """What the function `compile` has left in its store, by SHA-256."""
+    objects, contents = compiling["objects"], {}
+
+    def put(content: bytes) -> str:
+        name: str = objects.digest(content)
+        contents[name] = content
+        return name
+
+    monkeypatch.setattr(objects, "put", put)
+    monkeypatch.setattr(objects, "get", contents.__getitem__)
+    monkeypatch.setattr(objects, "made", lambda action: None)
+    monkeypatch.setattr(objects, "note", lambda action, result: None)
+    return contents
+
+
+def build(
+    toolchain: Any,
+    folder: Path,
+    sources: dict[str, str],
+    headers: dict[str, str],
+    flags: str = "-O2",
+) -> bytes:
     folder.mkdir()
     files = {path: text.encode() for path, text in {**sources, **headers}.items()}
     toolchain.write(folder, files)
-    made = [toolchain.compile_file(folder, path, ["-O2"]) for path in sources]
-    program: bytes = toolchain.link(folder, made)
+    options = toolchain.checked_flags(flags)
+    made = [toolchain.compile_file(folder, path, options) for path in sources]
+    program: bytes = toolchain.link(folder, made, options)
     return program
 
 
@@ -52,7 +78,7 @@ def test_a_generated_project_prints_what_was_computed_and_is_the_same_from_any_f
     sources, headers, output = project.generate(2, 2, 11)
     assert list(sources) == ["part_0.c", "part_1.c", "main.c"]
     program = build(toolchain, tmp_path / "here", sources, headers)
-    assert toolchain.run(tmp_path / "here") == output.encode()
+    assert toolchain.run(tmp_path / "here") == (output.encode(), 0)
     assert build(toolchain, tmp_path / "another", sources, headers) == program
     other, _, printed = project.generate(2, 2, 12)
     assert (other["part_0.c"], printed) != (sources["part_0.c"], output)
@@ -73,13 +99,100 @@ def test_paths_stay_in_the_project(compiling: dict[str, Any], path: str) -> None
         compiling["toolchain"].checked_path(path)
 
 
-@pytest.mark.parametrize("flags", ["-O2 file.c", "-fplugin=x.so", "-o /tmp/x", "@file", "-wrapper"])
+PARALLEL = """\
+#include <stdio.h>
+int main(void) {
+    int sum = 0;
+    #pragma omp parallel for reduction(+:sum)
+    for (int i = 0; i < 9; i++) sum += i;
+    printf("%d\\n", sum);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("flags", ["-O2 -g", "-g3 -fopenmp", "-flto -g", "-fprofile-arcs"])
+def test_flags_are_of_linking_too_and_name_no_folder(
+    compiling: dict[str, Any], flags: str, tmp_path: Path
+) -> None:
+    toolchain, sources = compiling["toolchain"], {"main.c": PARALLEL}
+    program = build(toolchain, tmp_path / "here", sources, {}, flags)
+    assert toolchain.run(tmp_path / "here") == (b"36\n", 0)
+    assert build(toolchain, tmp_path / "another", sources, {}, flags) == program
+    assert str(tmp_path).encode() not in program
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *("-O2 file.c", "-fplugin=x.so", "-o /tmp/x", "@file", "-wrapper", "--output=x", "-c"),
+        *("--specs=/dev/null", "--prefix=/tmp", "-MD", "-Wa,-a=x", "-fdump-tree-all=/tmp/x", "--"),
+    ],
+)
 def test_flags_that_run_or_write_other_things_are_refused(
     compiling: dict[str, Any], flags: str
 ) -> None:
     assert compiling["toolchain"].checked_flags(" -O3  -DX=1 ") == ["-O3", "-DX=1"]
+    assert compiling["toolchain"].checked_flags("--std=c11 -m64") == ["--std=c11", "-m64"]
     with pytest.raises(ValueError, match="is not taken"):
         compiling["toolchain"].checked_flags(flags)
+
+
+USAGE = r"""
+#include <signal.h>
+#include <stdio.h>
+int main(int count, char **words) {
+    puts("usage: program FILE");
+    fflush(stdout);
+    return SIGNAL ? raise(SIGNAL) : count < 2 ? 2 : 0;
+}
+"""
+
+
+@pytest.mark.usefixtures("stored")
+def test_a_program_is_built_whatever_its_exit_code_is(compiling: dict[str, Any]) -> None:
+    handler, digest = compiling["handler"].handler, compiling["objects"].digest
+    expected = digest(b"usage: program FILE\n")
+    kept = handler({"stage": "put", "contents": {"main.c": USAGE}})
+    asked = {"stage": "build", "sources": kept["sources"], "expected": expected}
+    made = handler({**asked, "flags": "-DSIGNAL=0"})
+    assert (made["exit_code"], made["printed"]) == (2, expected)
+    killed = {**asked, "flags": "-DSIGNAL=SIGTERM"}
+    with pytest.raises(ValueError, match="was ended by signal 15"):
+        handler(killed)
+    assert handler({**killed, "expected": ""})["exit_code"] == -15
+    with pytest.raises(ValueError, match="the program is not run"):
+        handler({**killed, "run": False})
+    assert not {"exit_code", "printed"} & set(handler({**killed, "expected": "", "run": False}))
+
+
+def test_the_coordinator_takes_files_that_are_no_text_and_its_own_program(
+    compiling: dict[str, Any], stored: dict[str, bytes], tmp_path: Path
+) -> None:
+    coordinate, handler = compiling["coordinate"], compiling["handler"].handler
+    picture, main = b"\x89PNG\r\n\x1a\n\0\xff", "// Gr\u00fc\u00dfe\nint main(void) { return 3; }\n"
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "index").write_bytes(b"DIRC\xff")
+    (tmp_path / "picture.png").write_bytes(picture)
+    (tmp_path / "main.c").write_text(main, encoding="latin-1")
+    out = tmp_path / "program"
+
+    class Platform:
+        def invoke(self, *, FunctionName: str, Payload: str) -> dict[str, Any]:
+            assert FunctionName == "compile"
+            answer = handler(json.loads(Payload))
+            return {"Payload": io.BytesIO(json.dumps(answer).encode())}
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(coordinate, "client", lambda jobs: Platform())
+        for _ in range(2):
+            assert coordinate.main([str(tmp_path), "--out", str(out), "--check"]) == 0
+    assert subprocess.run([out], check=False).returncode == 3
+    given = [content for content in stored.values() if not content.startswith(b"\x7fELF")]
+    assert sorted(given) == sorted([picture, main.encode("latin-1")])
+    put = {"stage": "put", "contents": {"a.c": {"base64": "no"}, "b.c": 1}}
+    with pytest.raises(ValueError, match=r"'a\.c' is neither a text nor bytes in base64"):
+        handler(put)
 
 
 @pytest.mark.parametrize(
@@ -143,18 +256,25 @@ UTTERANCES = {
 }
 
 
-def test_alexa_answers_whatever_is_said_and_tells_no_password(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def alexa(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the packaged function `alexa`."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("Node.js or npm is not installed")
+    folder = tmp_path_factory.mktemp("alexa")
     with zipfile.ZipFile(package("alexa").path) as archive:
-        archive.extractall(tmp_path)
+        archive.extractall(folder)
+    return folder
+
+
+def test_alexa_answers_whatever_is_said_and_tells_no_password(alexa: Path) -> None:
     service = switches.Switches()
     address = service.start().address
     try:
         environment = {**os.environ, "UNCIA_SWITCHES_URL": f"http://{address}"}
         command = ["node", "-e", TALK, json.dumps([it[:2_000] for it in UTTERANCES])]
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+            command, cwd=alexa, env=environment, capture_output=True, text=True, check=True
         )
     finally:
         service.close()

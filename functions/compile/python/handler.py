@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from pathlib import Path
 
 import objects
@@ -30,7 +30,7 @@ class Given:
                 value = None
         if type(value) is not self.kind:
             what = "a list" if self.kind is list else "an object"
-            raise ValueError(f"{name}: {str(given)[:50]!r} is not {what}")
+            raise ValueError(f"{name}: it is not {what}")
         return value
 
 
@@ -46,6 +46,7 @@ class Given:
         "headers": Given(list),
         "flags": Choice("-O2"),
         "reuse": Choice(False, (True, False)),
+        "run": Choice(True, (True, False)),
         "fetch": Choice(False, (True, False)),
         "expected": Choice(""),
         "program": Choice(""),
@@ -62,6 +63,7 @@ def handler(
     headers,
     flags,
     reuse,
+    run,
     fetch,
     expected,
     program,
@@ -77,25 +79,39 @@ def handler(
         parts = sources or []
         if stage == "build":
             parts = [compile_one(it, headers or [], flags, False)["object"] for it in parts]
-        result = link(parts, fetch)
+        result = link(parts, flags, run, fetch)
+        # A program may end with any code of its own.
+        if expected and result.get("exit_code", 0) < 0:
+            raise ValueError(f"the program was ended by signal {-result['exit_code']}")
         for name, wanted in (("program", program), ("printed", expected)):
+            if wanted and name not in result:
+                raise ValueError("expected: the program is not run, so that it prints nothing")
             if wanted and result[name] != wanted:
                 raise ValueError(f"{name} has the SHA-256 {result[name]}, not {wanted}")
     return {"stage": stage, **result}, True
 
 
-def keep(texts):
+def keep(files):
     """Leave a project's files in the store: its C files, and what they may include."""
-    if not texts:
+    if not files:
         raise ValueError("contents: there is no file")
     kept = {"sources": [], "headers": []}
-    for path, text in texts.items():
+    for path, given in files.items():
         toolchain.checked_path(path)
-        if not isinstance(text, str):
-            raise ValueError(f"contents: {path!r} is no text")
         kind = "sources" if path.endswith(".c") else "headers"
-        kept[kind].append({"path": path, "sha256": objects.put(text.encode())})
+        kept[kind].append({"path": path, "sha256": objects.put(content_of(path, given))})
     return kept
+
+
+def content_of(path, given):
+    """The bytes of a file of a project, which is given as a text or, under base64, as bytes."""
+    if isinstance(given, str):
+        return given.encode()
+    encoded = given.get("base64") if isinstance(given, dict) and len(given) == 1 else None
+    try:
+        return b64decode(encoded, validate=True)
+    except (TypeError, ValueError):
+        raise ValueError(f"contents: {path!r} is neither a text nor bytes in base64") from None
 
 
 def compile_one(source, headers, flags, reuse):
@@ -114,18 +130,17 @@ def compile_one(source, headers, flags, reuse):
     return {"object": made, "reused": False}
 
 
-def link(parts, fetch):
+def link(parts, flags, run, fetch):
     if not parts:
         raise ValueError("sources: there is nothing to link")
+    options = toolchain.checked_flags(flags)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        content = toolchain.link(folder, [objects.get(part) for part in parts])
-        printed = toolchain.run(folder)
-    result = {
-        "program": objects.put(content),
-        "bytes": len(content),
-        "printed": objects.digest(printed),
-    }
+        content = toolchain.link(folder, [objects.get(part) for part in parts], options)
+        result = {"program": objects.put(content), "bytes": len(content)}
+        if run:
+            printed, exit_code = toolchain.run(folder)
+            result |= {"printed": objects.digest(printed), "exit_code": exit_code}
     if fetch:
         result["content"] = b64encode(content).decode()
     return result

@@ -1,7 +1,8 @@
 """Runs the C compiler so that the same files always give the same bytes.
 
 Commands run in a folder of their own, in which paths are relative, so that its name is in nothing
-that they make. `coordinate.py` builds locally by the same commands.
+that they make; what needs an absolute path, as debuggers do, has one by which any process finds the
+folder that it works in. `coordinate.py` builds locally by the same commands.
 """
 
 import functools
@@ -10,15 +11,30 @@ import subprocess
 from pathlib import Path, PurePosixPath
 
 # Whatever the machine's own settings say.
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LC_ALL": "C",
+    "SOURCE_DATE_EPOCH": "0",
+    # The compiler writes this name of its folder, as it is one, in what it makes for debuggers.
+    "PWD": "/proc/self/cwd",
+}
 TIMEOUT_S = 60
 MOST_ERROR = 4_000
-# What runs programs or writes files beside the ones that are asked for.
-REFUSED = ("-fplugin", "-wrapper", "-specs", "-o", "-save-temps", "-B", "@", "-Wl", "-Xlinker")
+# What runs programs, what writes files beside the ones that are asked for, and what makes something
+# else than objects and programs: options that begin so. Each of gcc's that begins with two hyphens
+# is another's long name, but for those that are taken.
+REFUSED = (
+    *("-fplugin", "-wrapper", "-specs", "-B", "@", "-o", "-save-temps", "-time"),
+    *("-Wa,", "-Wl,", "-Wp,", "-X", "-aux-info", "-d", "-fcallgraph-info", "-fdump", "-fopt-info"),
+    *("-fsave-optimization-record", "-fstack-usage", "-gsplit-dwarf", "-M", "-fsyntax-only"),
+    *("-print", "-###", "--"),
+)
+REFUSED_ALONE = ("-", "-c", "-E", "-S", "-v")
+LONG = ("--param=", "--std=")
 
 
 class CompileError(Exception):
-    """The compiler, the linker or the program failed; in its own words."""
+    """The compiler or the linker failed, in its own words, or the program cannot be run."""
 
 
 @functools.cache
@@ -36,10 +52,11 @@ def checked_path(path):
 
 
 def checked_flags(text):
-    """Options of the compiler."""
+    """Options of the compiler, which are given when objects are linked, too."""
     flags = text.split()
     for flag in flags:
-        if not flag.startswith("-") or flag.startswith(REFUSED):
+        is_refused = flag.startswith(REFUSED) and not flag.startswith(LONG)
+        if not flag.startswith("-") or is_refused or flag in REFUSED_ALONE:
             raise ValueError(f"flags: {flag!r} is not taken; name options that change the code")
     return flags
 
@@ -60,39 +77,50 @@ def compile_file(folder, path, flags):
     return (folder / target).read_bytes()
 
 
-def link(folder, objects):
-    """The program of objects, bytes in the order in which they are linked."""
+def link(folder, objects, flags):
+    """The program of objects, bytes in the order in which they are linked.
+
+    Flags are those of the objects: some name a library, as -fopenmp does, or the code is made only
+    here (-flto).
+    """
     names = []
     for number, content in enumerate(objects):
         names.append(f"{number:04}.o")
         (folder / names[-1]).write_bytes(content)
-    _run(["gcc", *names, "-lm", "-o", "program"], folder)
+    # Behind the objects, where the linker takes of a library what those before it lack.
+    _run(["gcc", *names, *flags, "-frandom-seed=program", "-lm", "-o", "program"], folder)
     return (folder / "program").read_bytes()
 
 
 def run(folder):
-    """What the program prints."""
-    return _run(["./program"], folder)
+    """What the program prints, and its exit code, negative where a signal has ended it."""
+    done = _process(["./program"], folder)
+    return done.stdout, done.returncode
 
 
 def _run(command, folder):
+    done = _process(command, folder)
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip()[:MOST_ERROR]
+        raise CompileError(words or f"{command[0]} ended with {done.returncode}")
+    return done.stdout
+
+
+def _process(command, folder):
     environment = {**ENVIRONMENT, "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command,
             cwd=folder,
             env=environment,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise CompileError(f"{command[0]} took more than {TIMEOUT_S} s") from None
-    except FileNotFoundError:
-        raise CompileError(
-            f"there is no {command[0]}: bring a root with gcc and libc6-dev"
-        ) from None
-    if done.returncode:
-        words = done.stderr.decode(errors="replace").strip()[:MOST_ERROR]
-        raise CompileError(words or f"{command[0]} ended with {done.returncode}")
-    return done.stdout
+    except OSError as error:
+        if command[0] == "gcc" and isinstance(error, FileNotFoundError):
+            raise CompileError("there is no gcc: bring a root with gcc and libc6-dev") from None
+        raise CompileError(f"{command[0]} cannot be run: {error.strerror}") from None

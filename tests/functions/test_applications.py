@@ -195,6 +195,14 @@ def test_the_coordinator_takes_files_that_are_no_text_and_its_own_program(
         handler(put)
 
 
+def test_what_must_not_be_told_is_in_no_error(compiling: dict[str, Any]) -> None:
+    choice = compiling["uncia_envelope"].Choice
+    with pytest.raises(ValueError, match=r"^said: it is not a text$"):
+        choice("", echoes=False).read("said", ["hunter2"])
+    with pytest.raises(ValueError, match=r"^said: \"\['hunter2'\]\" is not a text$"):
+        choice("").read("said", ["hunter2"])
+
+
 @pytest.mark.parametrize(
     ("variables", "words"),
     [({"AWS_DEFAULT_REGION": "us-east-1"}, "Could not connect"), ({}, "You must specify a region")],
@@ -284,3 +292,91 @@ def test_alexa_answers_whatever_is_said_and_tells_no_password(alexa: Path) -> No
         assert speech in answer["speech"]
     assert end == {"count": 2}
     assert "taylor" not in (done.stdout + done.stderr).lower()
+
+
+# Documents in this process, which have no revisions.
+DOCUMENTS = """
+const kept = new Map();
+class Documents {
+  async get(key) { return [kept.get(key) ?? null, 0]; }
+  async put(key, value) { kept.set(key, value); }
+  async transact(steps) { for (const [, key, , value] of steps) kept.set(key, value); }
+  async *list(prefix) {
+    for (const [key, value] of kept) if (key.startsWith(prefix)) yield [key, value, kept.size];
+  }
+}
+class ConflictError extends Error {}
+"""
+
+REMIND = """
+require("./uncia-documents.cjs").Documents = Documents;
+const { handler } = require("./index.js");
+let requests = 0;
+const call = (stage, given) =>
+  require(`./${stage}.js`)(given, { awsRequestId: String(requests++) }, { call });
+const refused = async (event) =>
+  console.log(await handler(event, {}).catch((error) => error.message));
+(async () => {
+  for (const place of ["constructor", "__proto__", "the <shop>"]) {
+    const utterance = `tell reminder to remind me of milk <2%> &amp; "eggs" at ${place}`;
+    const asked = `ask reminder to tell me what is at ${place}`;
+    console.log((await call("frontend", { utterance })).speech);
+    console.log((await call("frontend", { utterance: asked })).speech);
+  }
+  console.log((await call("verify", { skill: "reminder" })).count);
+  await refused({ utterance: { said: "hunter2" } });
+  await refused({ body: "hunter2" });
+})();
+"""
+
+
+def test_alexa_reminds_of_anything_at_any_place_and_tells_no_mistake(alexa: Path) -> None:
+    command = ["node", "-e", DOCUMENTS + REMIND]
+    environment = {**os.environ, "REDIS_URL": "redis://127.0.0.1:1"}
+    done = subprocess.run(
+        command, cwd=alexa, env=environment, capture_output=True, text=True, check=True
+    )
+    *speech, count, of_parameter, of_body = done.stdout.splitlines()
+    item = 'milk <2%> &amp; "eggs"'
+    places = ("constructor", "__proto__", "the <shop>")
+    assert speech[::2] == [f"I will remind you of {item} at {place}." for place in places]
+    assert speech[1::2] == [f"At {place}: {item}." for place in places]
+    assert count == "3"
+    assert of_parameter == "utterance: it is not a text"
+    assert of_body == "the body must be JSON"
+
+
+ANALYSE = """
+const { ROLES } = require("./pay.js");
+const { format } = require("./records.js");
+const analyses = require("./analyses.js");
+(async () => {
+  const { Documents } = require("./uncia-documents.cjs");
+  const documents = new Documents();
+  for (let number = 0; number < 5000; number++) {
+    const role = Object.keys(ROLES)[number % 2];
+    const record = { name: `n${number}`, role, base: 5000 + number, merit: number };
+    const call = (_, { record: made }) => documents.put(`wage/${number}`, made);
+    await format({ record }, {}, { call });
+  }
+  let answer = await analyses.fillup();
+  for (const stage of ["total", "realpay", "merit"]) answer = analyses[stage](answer);
+  console.log(JSON.stringify(answer).length);
+  await analyses.result(answer, { awsRequestId: "1" });
+  console.log(JSON.stringify((await analyses.verify()).statistics));
+})();
+"""
+
+
+def test_analyses_hand_on_no_more_of_many_wages_than_of_few(tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("Node.js is not installed")
+    shutil.copytree(data("functions") / "wages" / "node", tmp_path, dirs_exist_ok=True)
+    exported = "module.exports = { ABSENT: 0, ConflictError, Documents };"
+    (tmp_path / "uncia-documents.cjs").write_text(DOCUMENTS + exported)
+    done = subprocess.run(
+        ["node", "-e", ANALYSE], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    size, statistics = map(json.loads, done.stdout.splitlines())
+    assert size < 1_000
+    assert (statistics["count"], set(statistics["total"])) == (5_000, {"staff", "teamleader"})

@@ -33,13 +33,22 @@ function parameters(event) {
     const body = event.isBase64Encoded
       ? Buffer.from(event.body || "", "base64").toString("utf8")
       : event.body;
-    event = body ? JSON.parse(body) : {};
+    event = body ? parsed(body) : {};
   }
   if (event === null || event === undefined) return {};
   if (typeof event !== "object" || Array.isArray(event)) {
     throw new TypeError("the event must be a JSON object of parameters");
   }
   return event;
+}
+
+function parsed(body) {
+  try {
+    return JSON.parse(body);
+  } catch {
+    // Node.js' own words quote the body, which may have what must be in no error.
+    throw new SyntaxError("the body must be JSON");
+  }
 }
 
 // The chain that an event is a stage of, if it is one, and the event without it.

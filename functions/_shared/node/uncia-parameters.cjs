@@ -35,12 +35,13 @@ function number(initial, low, high, { unit, whole = true } = {}) {
 }
 
 // A text or a truth value, of `choices` if there are any. What does not echo is in the answer's
-// `parameters` only if it is the default.
+// `parameters` only if it is the default, and in no error.
 function choice(initial, choices, { echoes = true } = {}) {
   const read = (name, given) => {
     if (typeof given !== typeof initial || (choices && !choices.includes(given))) {
       const allowed = choices ? `one of ${choices.join(", ")}` : "a text";
-      throw new ValueError(`${name}: ${String(JSON.stringify(given)).slice(0, 50)} is not ${allowed}`);
+      const shown = echoes ? String(JSON.stringify(given)).slice(0, 50) : "it";
+      throw new ValueError(`${name}: ${shown} is not ${allowed}`);
     }
     return given;
   };

@@ -31,7 +31,7 @@ _SIZE = {"B": 1, "KB": 2**10, "KiB": 2**10, "MB": 2**20, "MiB": 2**20, "GB": 2**
 class Choice:
     """A text or a truth value that a function takes: its default, and what is allowed if not all.
 
-    What does not echo is in the answer's `parameters` only if it is the default.
+    What does not echo is in the answer's `parameters` only if it is the default, and in no error.
     """
 
     def __init__(self, default, choices=None, echoes=True):
@@ -41,7 +41,8 @@ class Choice:
         """`given` as it is. Raises ValueError, with the parameter's name, if it is not allowed."""
         if type(given) is not type(self.default) or (self.choices and given not in self.choices):
             allowed = f"one of {', '.join(map(str, self.choices))}" if self.choices else "a text"
-            raise ValueError(f"{name}: {str(given)[:50]!r} is not {allowed}")
+            shown = repr(str(given)[:50]) if self.echoes else "it"
+            raise ValueError(f"{name}: {shown} is not {allowed}")
         return given
 
 

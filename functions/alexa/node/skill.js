@@ -3,6 +3,12 @@
 
 const Alexa = require("ask-sdk-core");
 
+// Speech is SSML, in which these have a meaning.
+const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;" };
+const CHARACTERS = Object.fromEntries(Object.entries(ENTITIES).map(([it, entity]) => [entity, it]));
+const toSsml = (text) => text.replace(/[&<>]/g, (it) => ENTITIES[it]);
+const ofSsml = (ssml) => ssml.replace(/<[^>]*>/g, "").replace(/&(?:amp|lt|gt);/g, (it) => CHARACTERS[it]);
+
 module.exports = (intents) => {
   const handlers = (context, stages, counted) =>
     Object.entries(intents).map(([name, work]) => ({
@@ -14,7 +20,7 @@ module.exports = (intents) => {
         const slots = Object.fromEntries(Object.values(given).map((it) => [it.name, it.value]));
         const [speech, count] = [await work(slots, context, stages)].flat();
         counted.count = count;
-        return input.responseBuilder.speak(speech).getResponse();
+        return input.responseBuilder.speak(toSsml(speech)).getResponse();
       },
     }));
   return async ({ request }, context, stages) => {
@@ -24,7 +30,6 @@ module.exports = (intents) => {
       .addRequestHandlers(...handlers(context, stages, counted))
       .create();
     const { response } = await skill.invoke(request, context);
-    const speech = response.outputSpeech.ssml.replace(/<[^>]*>/g, "");
-    return { speech, ...counted };
+    return { speech: ofSsml(response.outputSpeech.ssml), ...counted };
   };
 };

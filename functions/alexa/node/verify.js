@@ -10,17 +10,19 @@ const CHECKS = {
   reminder: async () => {
     const { Documents } = require("./uncia-documents.cjs");
     const documents = new Documents();
-    const kept = {};
+    // A place may have any name, such as constructor, which objects have already.
+    const kept = new Map();
     for await (const [key, { items }] of documents.list("reminder/")) {
-      kept[key.slice("reminder/".length)] = items.toSorted();
+      kept.set(key.slice("reminder/".length), items.toSorted());
     }
-    const noted = {};
+    const noted = new Map();
     for await (const [, { item, place }] of documents.list("reminded/")) {
-      (noted[place.toLowerCase()] ??= []).push(item);
+      const name = place.toLowerCase();
+      noted.set(name, [...(noted.get(name) ?? []), item]);
     }
-    for (const items of Object.values(noted)) items.sort();
+    for (const items of noted.values()) items.sort();
     assert.deepEqual(kept, noted, "the reminders are not those that were added");
-    return { count: Object.values(kept).flat().length };
+    return { count: [...kept.values()].flat().length };
   },
 
   // All devices stand alike, and each was switched as often as the others.

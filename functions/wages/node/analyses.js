@@ -4,46 +4,46 @@
 const assert = require("node:assert/strict");
 
 const { ConflictError, Documents } = require("./uncia-documents.cjs");
-const { INSURANCE, KEPT, ROLES } = require("./pay.js");
+const { INSURANCE, KEPT } = require("./pay.js");
 
 const RESULT = "statistics";
 const ATTEMPTS = 1000;
 
 let documents;
 
-// Reads all records, and the newest revision among them.
+const AMOUNTS = ["base", "merit", "total", "realpay"];
+
+// Reads all records: of each role how many there are and the sums of their amounts, and the newest revision among
+// them. What is handed on does not grow with the records, as events of a sequence may be only so long.
 async function fillup() {
   documents ??= new Documents();
-  const records = [];
+  const roles = {};
+  let count = 0;
   let position = 0;
   for await (const [, record, revision] of documents.list("wage/")) {
-    records.push(record);
+    const sums = (roles[record.role] ??= { people: 0, base: 0, merit: 0, total: 0, realpay: 0 });
+    sums.people += 1;
+    for (const amount of AMOUNTS) sums[amount] += record[amount];
+    count += 1;
     position = Math.max(position, revision);
   }
-  return { found: { position, records, statistics: { count: records.length } } };
+  return { found: { position, roles, statistics: { count } } };
 }
 
 // Adds something of each role to the statistics, of the roles that there are.
 const byRole = (name, compute) => ({ found }) => {
   const values = {};
-  for (const role of Object.keys(ROLES)) {
-    const records = found.records.filter((it) => it.role === role);
-    if (records.length) values[role] = compute(records);
-  }
+  for (const [role, sums] of Object.entries(found.roles)) values[role] = compute(sums);
   return { found: { ...found, statistics: { ...found.statistics, [name]: values } } };
 };
 
-const sum = (records, key) => records.reduce((total, it) => total + it[key], 0);
-
-const total = byRole("total", (records) => sum(records, "total"));
+const total = byRole("total", (sums) => sums.total);
 
 // Their mean pay after tax, rounded down to ten-thousandths.
-const realpay = byRole("realpay", (records) => Math.floor(sum(records, "realpay") / records.length));
+const realpay = byRole("realpay", (sums) => Math.floor(sums.realpay / sums.people));
 
 // Their merit in percent of their base, rounded down.
-const merit = byRole("merit", (records) =>
-  Math.floor((100 * sum(records, "merit")) / sum(records, "base")),
-);
+const merit = byRole("merit", (sums) => Math.floor((100 * sums.merit) / sums.base));
 
 // Writes the statistics by their revision, unless those that are there know of newer records.
 async function result({ found: { position, statistics } }, { awsRequestId }) {

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from function_compilers import needs_compiler
 
-from uncia.functions import package
+from uncia.functions import java, package
 from uncia.paths import data
 from uncia.services import switches
 
@@ -380,3 +381,76 @@ def test_analyses_hand_on_no_more_of_many_wages_than_of_few(tmp_path: Path) -> N
     size, statistics = map(json.loads, done.stdout.splitlines())
     assert size < 1_000
     assert (statistics["count"], set(statistics["total"])) == (5_000, {"staff", "teamleader"})
+
+
+# Within the package, so that it reaches what others do not.
+PICTURES = """\
+package images;
+
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+import java.awt.image.BufferedImage;
+import java.io.ByteArrayOutputStream;
+import java.util.Random;
+import javax.imageio.ImageIO;
+
+class Pictures {
+    public static void main(String[] arguments) throws Exception {
+        int[][] cases = {{256, 256, 10}, {320, 256, 20}, {256, 300, 1}, {256, 8192, 3}};
+        for (int[] it : cases) {
+            Random random = new Random(it[2]);
+            int discs = Seed.discs(random);
+            byte[] jpeg = Seed.encoded(Seed.draw(it[0], it[1], discs, random));
+            System.out.println(discs == Discs.count(Picture.decode(jpeg, 1)));
+        }
+        int[][] sizes = {
+            {3000, 256, 250, 21}, {256, 8192, 8, 250}, {1025, 256, 250, 62}, {640, 480, 250, 188},
+            {640, 480, 250, 186}, {480, 640, 250, 188}, {256, 256, 251, 251}, {256, 256, 9, 9},
+        };
+        for (int[] it : sizes) {
+            System.out.println(Thumbnail.fits(it[2], it[3], it[0], it[1]));
+        }
+        for (String direction : new String[] {"N", "", "NS", "E"}) {
+            String angle = "['1/1', '2/1', '3/1']";
+            JsonObject found = JsonParser.parseString("{raw: {width: 1, height: 1, latitude: "
+                    + angle + ", longitude: " + angle + ", 'latitude direction': '" + direction
+                    + "', 'longitude direction': 'E'}}").getAsJsonObject();
+            try {
+                Metadata.transform(found);
+                System.out.println(found.getAsJsonObject("record").getAsJsonObject("geo").get("latitude"));
+            } catch (IllegalArgumentException error) {
+                System.out.println(error.getMessage());
+            }
+        }
+        BufferedImage image = new BufferedImage(2, 2, BufferedImage.TYPE_3BYTE_BGR);
+        for (String format : new String[] {"png", "jpg"}) {
+            ByteArrayOutputStream out = new ByteArrayOutputStream();
+            ImageIO.write(image, format, out);
+            System.out.println(Picture.format(out.toByteArray()));
+        }
+    }
+}
+"""
+
+
+def test_small_and_long_pictures_and_bad_directions(tmp_path: Path) -> None:
+    needs_compiler("java")
+    if shutil.which("mvn") is None:
+        pytest.skip("Maven is not installed (apt-get install maven)")
+    with zipfile.ZipFile(package("images").path) as archive:
+        archive.extractall(tmp_path)
+    (tmp_path / "Pictures.java").write_text(PICTURES)
+    program, path = java.find()[0], ":".join(map(str, [tmp_path, *tmp_path.glob("lib/*.jar")]))
+    compiler = [program, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none"]
+    subprocess.run([*compiler, "-cp", path, tmp_path / "Pictures.java", "-d", tmp_path], check=True)
+    ran = subprocess.run(
+        [program, "-cp", path, "images.Pictures"], capture_output=True, text=True, check=True
+    )
+    lines = ran.stdout.splitlines()
+    assert lines[:4] == ["true"] * 4
+    # By the photograph's and the thumbnail's sizes.
+    assert lines[4:12] == ["true"] * 4 + ["false"] * 4
+    no_angle = "the photograph's latitude is no angle with a direction"
+    north = '{"D":1,"M":2,"S":3.0,"direction":"N"}'
+    assert lines[12:16] == [north, *[no_angle] * 3]
+    assert lines[16:] == ["PNG", "JPEG"]

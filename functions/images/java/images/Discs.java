@@ -25,7 +25,7 @@ final class Discs {
         found.getAsJsonObject("record").addProperty("discs", count(Picture.decode(bytes, step)));
     }
 
-    private static int count(BufferedImage image) {
+    static int count(BufferedImage image) {
         int width = image.getWidth();
         int height = image.getHeight();
         boolean[] dark = new boolean[width * height];

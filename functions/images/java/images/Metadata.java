@@ -43,7 +43,7 @@ final class Metadata {
         }
         Picture.Size size = Picture.size(bytes);
         JsonObject raw = new JsonObject();
-        raw.addProperty("format", "JPEG");
+        raw.addProperty("format", Picture.format(bytes));
         raw.addProperty("bytes", bytes.length);
         raw.addProperty("width", size.width());
         raw.addProperty("height", size.height());
@@ -112,8 +112,9 @@ final class Metadata {
 
     private static JsonObject angle(String name, JsonObject raw, int most, String directions) {
         JsonArray parts = raw.getAsJsonArray(name);
-        JsonElement direction = raw.get(name + " direction");
-        if (parts.size() != 3 || direction == null || !directions.contains(direction.getAsString())) {
+        String direction = raw.has(name + " direction") ? raw.get(name + " direction").getAsString() : "";
+        // One letter: also no letter at all is in every text.
+        if (parts.size() != 3 || direction.length() != 1 || !directions.contains(direction)) {
             throw new IllegalArgumentException("the photograph's " + name + " is no angle with a direction");
         }
         // Each part may have a fraction, which belongs to the next.
@@ -132,6 +133,6 @@ final class Metadata {
         if (seconds.signum() < 0 || seconds.compareTo(BigDecimal.valueOf(most * 3600L)) > 0) {
             throw new IllegalArgumentException("the photograph's " + name + " is not between 0 and " + most + " degrees");
         }
-        return Position.angle(minutes / 60, minutes % 60, seconds.remainder(SIXTY), direction.getAsString().charAt(0));
+        return Position.angle(minutes / 60, minutes % 60, seconds.remainder(SIXTY), direction.charAt(0));
     }
 }

@@ -4,6 +4,7 @@ import java.awt.image.BufferedImage;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.util.Iterator;
+import java.util.Locale;
 import javax.imageio.ImageIO;
 import javax.imageio.ImageReadParam;
 import javax.imageio.ImageReader;
@@ -26,6 +27,11 @@ final class Picture {
     /** The size that a picture says it has. */
     static Size size(byte[] bytes) throws IOException {
         return read(bytes, reader -> new Size(reader.getWidth(0), reader.getHeight(0)));
+    }
+
+    /** The format that a picture is in, such as JPEG. */
+    static String format(byte[] bytes) throws IOException {
+        return read(bytes, reader -> reader.getFormatName().toUpperCase(Locale.ROOT));
     }
 
     /** A picture, of which every {@code step}th row and column is taken. */

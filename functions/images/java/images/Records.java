@@ -81,9 +81,7 @@ final class Records {
         int done = documents().list("done/" + name + "/").size();
         check("processed", new JsonPrimitive(done), record.get("processed"));
         BufferedImage thumbnail = Picture.decode(Store.get(Store.thumbnail(name)), 1);
-        double shape = (double) thumbnail.getWidth() / thumbnail.getHeight();
-        boolean fits = Math.max(thumbnail.getWidth(), thumbnail.getHeight()) <= Thumbnail.MOST;
-        if (!fits || Math.abs(shape / width * height - 1) > 2.0 / Thumbnail.MOST) {
+        if (!Thumbnail.fits(thumbnail.getWidth(), thumbnail.getHeight(), width, height)) {
             throw new IllegalStateException(String.format(
                     "the thumbnail has %dx%d pixels, the photograph %dx%d",
                     thumbnail.getWidth(), thumbnail.getHeight(), width, height));

@@ -17,6 +17,12 @@ final class Seed {
     private static final int COLUMNS = 6;
     private static final int ROWS = 8;
     private static final int LEAST_DISCS = 5;
+    // Of discs and squares: edges that JPEG blurs are too much of smaller ones.
+    private static final int LEAST_SIZE = 16;
+    // In which cells have room for these.
+    private static final int LEAST_PIXELS = 256;
+    private static final int MOST_PIXELS = 8192;
+    private static final int MOST_SEED = 1_000_000;
     private static final int MARKER_BYTES = 2;
     private static final int START_OF_FRAME = 0xC0;
     // 40,000 times 25,000 pixels.
@@ -26,12 +32,11 @@ final class Seed {
     private Seed() {}
 
     static void make(JsonObject found, Map<String, Object> given) throws IOException {
-        int width = number(given, "width", 2976);
-        int height = number(given, "height", 3968);
-        Random random = new Random(number(given, "seed", 1));
+        int width = number(given, "width", 2976, LEAST_PIXELS, MOST_PIXELS);
+        int height = number(given, "height", 3968, LEAST_PIXELS, MOST_PIXELS);
+        Random random = new Random(number(given, "seed", 1, 0, MOST_SEED));
         String form = (String) given.getOrDefault("form", "whole");
-        // Of the cells of a grid, each has a disc, a square or nothing.
-        int discs = LEAST_DISCS + random.nextInt(COLUMNS * ROWS - 2 * LEAST_DISCS);
+        int discs = discs(random);
         byte[] jpeg = encoded(draw(width, height, discs, random));
         Position position = Position.of(random);
         byte[] photograph = form.equals("plain") ? jpeg : Exif.into(jpeg, position);
@@ -54,15 +59,23 @@ final class Seed {
         found.add("expected", expected);
     }
 
-    private static int number(Map<String, Object> given, String name, int otherwise) {
+    /** How many discs there are: of the cells of a grid, each has a disc, a square or nothing. */
+    static int discs(Random random) {
+        return LEAST_DISCS + random.nextInt(COLUMNS * ROWS - 2 * LEAST_DISCS);
+    }
+
+    private static int number(Map<String, Object> given, String name, int otherwise, int low, int high) {
         Object value = given.getOrDefault(name, otherwise);
         if (!(value instanceof Number number) || number.intValue() != number.doubleValue()) {
             throw new IllegalArgumentException(name + ": '" + value + "' is not a whole number");
         }
+        if (number.intValue() < low || number.intValue() > high) {
+            throw new IllegalArgumentException(name + ": " + number + " is not between " + low + " and " + high);
+        }
         return number.intValue();
     }
 
-    private static BufferedImage draw(int width, int height, int discs, Random random) {
+    static BufferedImage draw(int width, int height, int discs, Random random) {
         BufferedImage image = new BufferedImage(width, height, BufferedImage.TYPE_3BYTE_BGR);
         Graphics2D pen = image.createGraphics();
         pen.setRenderingHint(RenderingHints.KEY_ANTIALIASING, RenderingHints.VALUE_ANTIALIAS_ON);
@@ -76,7 +89,7 @@ final class Seed {
         int largest = Math.min(cellWidth, cellHeight) - 8;
         int[] cells = random.ints(0, COLUMNS * ROWS).distinct().limit(discs + LEAST_DISCS).toArray();
         for (int index = 0; index < cells.length; index++) {
-            int size = largest / 2 + random.nextInt(largest / 2);
+            int size = Math.max(LEAST_SIZE, largest / 2 + random.nextInt(largest / 2));
             int left = cells[index] % COLUMNS * cellWidth + 4 + random.nextInt(cellWidth - 8 - size + 1);
             int top = cells[index] / COLUMNS * cellHeight + 4 + random.nextInt(cellHeight - 8 - size + 1);
             pen.setColor(new Color(random.nextInt(100), random.nextInt(100), random.nextInt(100)));

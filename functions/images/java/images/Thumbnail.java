@@ -13,6 +13,13 @@ final class Thumbnail {
 
     private Thumbnail() {}
 
+    /** Whether a picture is as large as a thumbnail of another must be, but for how pixels are rounded. */
+    static boolean fits(int width, int height, int wholeWidth, int wholeHeight) {
+        double factor = Math.min(1, (double) MOST / Math.max(wholeWidth, wholeHeight));
+        boolean isAlike = Math.abs(width - wholeWidth * factor) < 1 && Math.abs(height - wholeHeight * factor) < 1;
+        return isAlike && Math.max(width, height) <= MOST;
+    }
+
     static void make(JsonObject found) throws IOException {
         String name = found.get("name").getAsString();
         byte[] bytes = Store.get(Store.photograph(name));

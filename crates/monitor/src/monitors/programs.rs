@@ -17,7 +17,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Kills a process group when its standard input ends: with whoever holds the other end of the pipe.
-const GUARD: &str = "read -r _; kill -KILL -- -\"$1\"";
+const GUARD: &str = "read -r _; kill -s KILL -- -\"$1\"";
 
 /// A program in a process group of its own.
 pub(super) struct Running {

@@ -375,7 +375,7 @@ table! {
         sharers: Int64 [always] "count", "processes that took turns, 1 unless `state` is shared";
         part: Int64 [always] "count", "of the process: 0 is its start, until the function is loaded, then come the invocations, from 1";
         until: Int64 [always] "count", "instructions that the process had executed where the row ends";
-        instructions: Int64 [always] "count", "instructions that the row is of, one with rep once";
+        instructions: Int64 [always] "count", "instructions that the row is of, one with rep once; of simulated caches as often as it repeats";
         repetitions: Int64 [null "of caches and of the processor's own"] "count", "repetitions of instructions with rep";
         accesses: Int64 [always] "count", "conditional branches, or accesses that reached the cache";
         misses: Int64 [always] "count", "branches mispredicted, or accesses that missed the cache";

@@ -11,10 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
 
+import pyarrow as pa
 import pytest
 from load_helpers import ERROR, OK, Inside, Request, Server, finish, wait_until
 
 from uncia import engine, record
+from uncia.experiment import capacity, runner
+from uncia.experiment.progress import Silent
+from uncia.experiment.runner import Outcome
 
 Uncia = Callable[..., "Popen[str]"]
 
@@ -92,6 +96,58 @@ def test_a_server_that_fails_at_every_rate_is_a_sentence(inside: Inside, tmp_pat
     result = json.loads(ended.out)
     assert result["capacity_per_s"] is None
     assert [probe["rate"] for probe in result["probes"]] == [4, 2, 1]
+
+
+class Confirming:
+    """A search that confirms one rate after the other."""
+
+    is_confirming = True
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.rates: dict[float, object] = {}
+
+    def add(self, *_: object) -> None: ...
+
+    def next(self) -> float:
+        return 10.0
+
+    def found(self) -> None: ...
+
+
+@pytest.mark.parametrize(("given", "seeds"), [(None, [8, 9]), (3, [4, 5]), (2**64 - 1, [0, 1])])
+def test_rates_are_confirmed_with_other_seeds_than_that_of_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: int | None, seeds: list[int]
+) -> None:
+    rows = pa.table(
+        {
+            "experiment": [capacity.CHECK, "probe-01"],
+            "outcome": ["ok"] * 2,
+            "scheduled": [0, 0],
+            "received": [1, 1],
+        }
+    )
+    planned = []
+
+    def execute(*_: object, seed: int | None, extend: runner.Extend, **__: object) -> Outcome:
+        assert seed == given
+        extend(rows)
+        planned.append(extend(rows))
+        return Outcome("run", tmp_path, {}, [])
+
+    monkeypatch.setattr(runner, "execute", execute)
+    monkeypatch.setattr(capacity, "Search", Confirming)
+    monkeypatch.setattr(capacity, "see", lambda *_: None)
+    document = {
+        "name": "x",
+        "seed": 7,
+        "platform": {"kind": "http"},
+        "functions": {"f": {"url": "http://127.0.0.1:1/"}},
+    }
+    finder = capacity.Finder(document, {"function": "f"}, tmp_path, 10.0, 0.02)
+    finder.find(out=None, overwrite=False, reporter=Silent(), seed=given)
+    (plan,) = planned
+    assert plan is not None
+    assert [experiment.seed for experiment in plan.experiments] == [None, *seeds]
 
 
 def test_an_interrupted_search_prints_what_it_has_tried(uncia: Uncia, tmp_path: Path) -> None:

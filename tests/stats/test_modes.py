@@ -62,6 +62,29 @@ def test_instances_that_do_not_run_are_too_little(share: float, mode: str, start
     assert judged.mode == mode
 
 
+@pytest.mark.parametrize("open_loop", [True, False])
+def test_first_starts_are_of_every_load(*, open_loop: bool) -> None:
+    scheduled = np.arange(ROWS, dtype=np.int64) * (10**9 // RATE)
+    never = pa.nulls(ROWS, pa.int64())
+    rows = pa.table(
+        {
+            "outcome": ["ok"] * ROWS,
+            "open_loop": [open_loop] * ROWS,
+            "start": pa.array(["cold"] * 60 + ["warm"] * (ROWS - 61) + ["thawed"]),
+            "scheduled": scheduled if open_loop else never,
+            "sent": scheduled,
+            "received": scheduled + 10**7,
+        }
+    )
+    met, known = modes.waking(rows.take(np.arange(ROWS)[::-1]))
+    # The last of the first sixty ends before the request that follows is due.
+    assert (met, known) == (1, ROWS - 60)
+    assert modes.waking(rows.slice(0, 0)) == (0, 0)
+    judged = modes.of_rows(rows)
+    assert judged is None or judged.start_share == met / known
+    assert (judged is None) != open_loop
+
+
 def test_an_attempt_that_was_preempted_is_no_request() -> None:
     scheduled = np.arange(ROWS, dtype=np.int64) * (10**9 // RATE)
     received = pa.array(scheduled + 10**7)

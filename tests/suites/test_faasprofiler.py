@@ -15,7 +15,7 @@ from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment.progress import Silent
 from uncia.experiment.runner import Outcome
 from uncia.report.data import load
-from uncia.stats import bootstrap
+from uncia.stats import bootstrap, modes
 from uncia.stats.comparison import Figure
 from uncia.suites import capacities, catalogue, claims, fits, left_out, perform, results
 from uncia.suites.expressions import Term, parse, parse_value
@@ -98,6 +98,21 @@ def test_metrics_are_of_what_the_rows_say(subjects: dict[str, SubjectRows]) -> N
     assert "a processor that shows its PMU" in misses.why
     cost, revenue = (figure(steady, it, "aws-lambda-x86").value for it in ("cost", "revenue"))
     assert revenue == pytest.approx((cost or 0) * RATE * 3600 / 1e6)
+
+
+def test_first_starts_do_not_wake(tmp_path: Path) -> None:
+    made = rows("a", 0.0)
+    for row in made[:50]:
+        row["start"] = "cold"
+    made[-1]["start"] = "thawed"
+    write_run(tmp_path, made)
+    run = load(tmp_path)
+    waking = figure(SubjectRows("a", Subject(experiment="a"), run), "waking")
+    share = modes.of_rows(run.rows_of["a"])
+    assert share is not None
+    assert share.start_share is not None
+    assert waking.value == pytest.approx(100 * share.start_share)
+    assert (waking.count, waking.value) == (1, pytest.approx(100 / 350, rel=0.01))
 
 
 def test_revenue_is_of_what_is_charged_and_the_rate_of_requests(tmp_path: Path) -> None:

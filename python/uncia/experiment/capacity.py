@@ -29,6 +29,7 @@ CHECK: Final = "check"
 
 _CHECK: Final = {"clients": 1, "requests": 20, "duration": "10s"}
 _KEPT: Final = ("function", "parameters", "fields", "settings", "timeout", "connect_timeout")
+_SEEDS: Final = 1 << 64
 _SHARE_OF_SERIAL: Final = 0.5
 """The first rate, of what one instance would serve if it were never idle."""
 
@@ -102,6 +103,7 @@ class Finder:
     probes: list[Probe] = field(default_factory=list)
     _error: UnciaError | None = None
     _look_s: float = 0.0
+    _seed: int = 1
 
     def find(
         self, *, out: Path | None, overwrite: bool, reporter: Reporter, seed: int | None
@@ -113,6 +115,7 @@ class Finder:
                 later is the outcome's error.
         """
         first, sources = self._plan()
+        self._seed = first.file.seed if seed is None else seed
         outcome = runner.execute(
             first,
             sources,
@@ -182,14 +185,10 @@ class Finder:
             return None
         number = len(self.probes) + 1
         # Rates are searched with the run's seed, and confirmed with others.
-        seed = self._seed + number if self.search.is_confirming else None
+        seed = (self._seed + number) % _SEEDS if self.search.is_confirming else None
         self.probes.append(Probe(f"probe-{number:02d}", rate, seed))
         self._look_s = capacity.FIRST_LOOK_S
         return self._plan()[0]
-
-    @property
-    def _seed(self) -> int:
-        return int(self.document.get("seed", 1))
 
     def _see(self, rows: pa.Table, probe: Probe) -> Seen:
         rates = [_rate(part) for part in self.sender.get("mix", [])]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from uncia.stats import columns, slopes
@@ -13,6 +14,7 @@ from uncia.stats.columns import pc
 from uncia.stats.slopes import Slope, Verdict
 
 Mode = Literal["over-invoked", "under-invoked", "balanced"]
+_Bools = npt.NDArray[np.bool_]
 
 STARTS: Final = ("cold", "restored", "thawed")
 """What meets an instance that does not run: none, or a paused one."""
@@ -69,22 +71,50 @@ def of_rows(rows: pa.Table) -> Load | None:
     scheduled = columns.integers(rows, "scheduled").to_numpy()
     latency = columns.difference(rows, "received", "scheduled")
     outcomes = columns.words(rows, "outcome").to_numpy(zero_copy_only=False)
-    starts = columns.words(rows, "start").to_numpy(zero_copy_only=False)
-    waking = np.isin(starts, STARTS)
-    ends = scheduled + latency.fill_null(0).to_numpy()
-    first = waking & (ends <= scheduled[0] + (scheduled[-1] - scheduled[0]) // _FIRST)
-    later = scheduled >= ends[first].max(initial=scheduled[0])
+    later, met, known = _starts(rows)
     answered = later & latency.is_valid().to_numpy()
     gained = latency.fill_null(0).to_numpy()
     slope = slopes.of_rows(scheduled[answered], gained[answered])
     verdict: Verdict = "undecided" if slope is None else slope.verdict()
     if not np.isin(outcomes, ("ok", "function_error")).all():
         verdict = "not"
-    known = later & np.array([start is not None for start in starts])
-    share = float((waking & known).sum() / known.sum()) if known.any() else None
+    share = float(met.sum() / known.sum()) if known.any() else None
     span_s = float(scheduled[-1] - scheduled[0]) / slopes.BLOCK_NS
     rate = (scheduled.size - 1) / span_s if span_s > 0 else None
     return Load(verdict, slope, share, _mode(verdict, share), rate)
+
+
+def waking(rows: pa.Table) -> tuple[int, int]:
+    """How many requests after the first starts met a cold or paused instance, and of how many.
+
+    Args:
+        rows: of a load of either loop; those that are no requests do not count.
+    """
+    rows = rows.filter(columns.is_request(rows))
+    rows = rows.filter(pc.is_valid(columns.due(rows)))
+    _, met, known = _starts(rows.take(pc.sort_indices(columns.due(rows))))
+    return int(met.sum()), int(known.sum())
+
+
+def _starts(rows: pa.Table) -> tuple[_Bools, _Bools, _Bools]:
+    """Which requests came after the first starts, met no warm instance, and are known to or not.
+
+    Args:
+        rows: requests, in the order in which they were due.
+
+    Returns:
+        Three of shape (rows,); the latter two are within the first.
+    """
+    starts = columns.words(rows, "start").to_numpy(zero_copy_only=False)
+    known = np.array([start is not None for start in starts], dtype=bool)
+    due = columns.due(rows).to_numpy()
+    if not due.size:
+        return known, known, known
+    ends = pc.coalesce(columns.integers(rows, "received"), columns.due(rows)).to_numpy()
+    waking = np.isin(starts, STARTS)
+    first = waking & (ends <= due[0] + (due[-1] - due[0]) // _FIRST)
+    later = due >= ends[first].max(initial=due[0])
+    return later, later & waking, later & known
 
 
 def _mode(verdict: Verdict, start_share: float | None) -> Mode | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from uncia.stats import bootstrap, columns, slopes
+from uncia.stats import bootstrap, columns, modes, slopes
 from uncia.stats.columns import pc
 from uncia.stats.comparison import Figure
 from uncia.stats.quantiles import QUANTILES, Floats, minimum_rows
@@ -169,14 +169,12 @@ def _ratio(
 
 
 def _waiting(subject: SubjectRows, tariff: str) -> Figure:
-    """The share of requests that met an instance that was paused or not there."""
+    """The share by which modes are told apart."""
     del tariff
-    rows = subject.invocations
-    starts = columns.words(rows, "start").drop_null().to_pylist()
-    if not starts:
+    hits, known = modes.waking(subject.invocations)
+    if not known:
         return Figure(None, why="the platform says of no request how its instance was")
-    hits = sum(start != "warm" for start in starts)
-    return Figure(100 * hits / len(starts), rows=len(starts), count=hits)
+    return Figure(100 * hits / known, rows=known, count=hits)
 
 
 METRICS: Final = (
@@ -194,7 +192,7 @@ METRICS: Final = (
         "waking",
         "share",
         "%",
-        "Share of requests that met a paused instance or none.",
+        "Share of requests after the first starts that met a paused instance or none.",
         _waiting,
         counts_all=True,
     ),

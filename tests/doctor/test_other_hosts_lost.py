@@ -20,9 +20,10 @@ from patience import scaled
 
 from uncia.doctor import remote, ssh
 from uncia.doctor.everywhere import Everywhere
-from uncia.doctor.monitors import Asked, Host
+from uncia.doctor.monitors import Asked, Host, start_timeout_s
 from uncia.doctor.remote import RemoteMonitors
 from uncia.doctor.ssh import Address
+from uncia.errors import UnciaError
 from uncia.report.monitored import clock_sentence
 from uncia.version import __version__
 
@@ -193,6 +194,64 @@ def test_a_clock_that_was_not_measured_at_the_end_has_no_bound(
     assert clock["after"]["round_trips"] < 20
     assert clock["bound_ns"] is None
     assert "and unknown since" in clock_sentence("node", clock)
+
+
+# Its monitors begin once it was asked for the time often enough.
+_SLOW_ENGINE = """\
+#!{python}
+import json, sys, time
+def tell(event, **values):
+    print(json.dumps({{"event": event, **values}}), file=sys.stderr, flush=True)
+tell("ready", hostname="there", kernel="6", cpus=1, version="{version}")
+asked_since = None
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "clock" in asked:
+        now = time.time_ns()
+        tell("clock", id=asked["clock"], received_unix_ns=now, sent_unix_ns=now)
+        if asked_since is not None:
+            asked_since += 1
+            if asked_since == {questions}:
+                tell("started", monitors=["command"])
+    elif "monitors" in asked:
+        asked_since = 0
+"""
+
+
+def _slow_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, questions: int) -> RemoteMonitors:
+    monkeypatch.setenv("PATH", _stands_for_ssh(tmp_path, _HERE))
+    monkeypatch.setattr(remote, "_ASK_EVERY_S", 0.05)
+    program = tmp_path / "engine"
+    program.write_text(
+        _SLOW_ENGINE.format(python=sys.executable, version=__version__, questions=questions)
+    )
+    program.chmod(0o755)
+    return RemoteMonitors(Address("node"), str(program))
+
+
+def test_monitors_that_start_slowly_are_waited_for_and_their_engine_is_not_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine ends when it hears nothing for 30 s, and programs may take 70 s each to begin."""
+    limits = []
+    monkeypatch.setattr(
+        remote, "start_timeout_s", lambda asked: limits.append(start_timeout_s(asked)) or limits[0]
+    )
+    monitors = _slow_engine(tmp_path, monkeypatch, questions=3)
+    asked = [Asked("command", command=["true"]), Asked("bpftrace", program="BEGIN {}")]
+    monitors.start(asked, tmp_path / "machine.arrows", time.time_ns(), None)
+    assert monitors.watching == ["command"]
+    assert limits == [start_timeout_s(asked)]
+    assert monitors.stop() == []
+
+
+def test_monitors_that_do_not_start_on_a_host_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "start_timeout_s", lambda asked: 0.5 * len(asked))
+    monitors = _slow_engine(tmp_path, monkeypatch, questions=1_000_000)
+    with pytest.raises(UnciaError, match=r"host node: the monitors did not start within 0\.5 s"):
+        monitors.start([_ASKED], tmp_path / "machine.arrows", time.time_ns(), None)
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,7 +20,7 @@ import pyarrow as pa
 from uncia import engine
 from uncia.doctor import ssh
 from uncia.doctor.clocks import Clock, Exchange, Offset, bound_ns, offset
-from uncia.doctor.monitors import Asked, end_timeout_s
+from uncia.doctor.monitors import Asked, end_timeout_s, start_timeout_s
 from uncia.doctor.ssh import Address
 from uncia.errors import UnciaError
 from uncia.version import __version__
@@ -32,7 +33,7 @@ _ASK_EVERY_S: Final = 5
 _ROUND_TRIPS_MEANWHILE: Final = 3
 """Of a single one that was late, the error would be the bound of the whole run."""
 _START_TIMEOUT_S: Final = 30
-# The engine there ends after as long without a word, and none is sent to it before it has started.
+"""Of the engine there, which ends after as long without a word; its monitors may take longer."""
 _LINES: Final = 20
 _ENDED: Final = "ended"
 """Stands for a sentence that is made of an exit code."""
@@ -111,7 +112,7 @@ class RemoteMonitors:
             self._end_timeout_s = end_timeout_s(asked)
             self._write(config)
             self._thread(self._copy_rows, out)
-            self._wait(self._started, "the monitors did not start")
+            self._await_monitors(start_timeout_s(asked))
         except BaseException:
             self._abandon()
             raise
@@ -188,7 +189,7 @@ class RemoteMonitors:
         if self._program is None:
             self._upload(binary, folder)
             self._write("start")
-        self._wait(self._ready, "the engine there did not start")
+        self._await_engine()
         if self.facts["engine_version"] != __version__:
             raise self._failure(
                 f"the engine there is of version {self.facts['engine_version']}, and this is"
@@ -236,9 +237,19 @@ class RemoteMonitors:
                 f"host {self.address.name}: the engine could not be copied there: {lines[-1]}"
             )
 
-    def _wait(self, event: threading.Event, sentence: str) -> None:
-        if not event.wait(_START_TIMEOUT_S):
-            raise self._failure(f"{sentence} within {_START_TIMEOUT_S} s")
+    def _await_engine(self) -> None:
+        if not self._ready.wait(_START_TIMEOUT_S):
+            raise self._failure(f"the engine there did not start within {_START_TIMEOUT_S} s")
+        if self._error is not None:
+            raise self._failure(self._error)
+
+    def _await_monitors(self, limit_s: float) -> None:
+        end = time.monotonic() + limit_s
+        while not self._started.wait(max(0.0, min(_ASK_EVERY_S, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                raise self._failure(f"the monitors did not start within {limit_s:g} s")
+            # For the engine to hear a word; what is known of its clock is of before and after that.
+            self._measure(1)
         if self._error is not None:
             raise self._failure(self._error)
 

@@ -101,6 +101,16 @@ def test_a_profilers_scripts_are_a_monitor(write: Callable[..., Path]) -> None:
     assert any("which the original forgets" in warning for warning in imported.warnings)
 
 
+@pytest.mark.parametrize(("seconds", "written"), [(1_234_567, "1234567"), (20.5, "20.5")])
+def test_a_profilers_script_is_told_how_long_the_test_is(
+    write: Callable[..., Path], seconds: float, written: str
+) -> None:
+    scripts = {"runtime_script": "Perf.sh"}
+    path = write(PROFILER, perf_monitoring=scripts, test_duration_in_seconds=seconds)
+    (monitor,) = read(importers.convert(path)).monitors
+    assert monitor.start == ["./Perf.sh", written]
+
+
 def test_a_profiler_workload(write: Callable[..., Path]) -> None:
     imported = importers.convert(write(PROFILER))
     file = read(imported)
@@ -146,6 +156,16 @@ def test_openwhisk_is_where_the_command_says(write: Callable[..., Path]) -> None
     assert function.query == {"blocking": "true", "result": "true"}
     ignored = [warning for warning in imported.warnings if "with local_openwhisk" in warning]
     assert len(ignored) == 4, "url and data of both"
+
+
+def test_names_of_actions_may_have_blanks(write: Callable[..., Path]) -> None:
+    one = instance(application="my package/my action@1.0")
+    for changes, path in (({}, "api/v1/namespaces/_/actions"), ({"data_file": "a.jpg"}, "web")):
+        instances = {"one": {**one["one"], **changes}}
+        original = write(PROFILER, endpoint="local_openwhisk", instances=instances)
+        url = read(importers.convert(original)).functions["one"].url
+        assert path in url
+        assert url.endswith("/my%20package/my%20action%401.0")
 
 
 def test_keys_that_faasprofiler_never_reads_are_left_out(write: Callable[..., Path]) -> None:

@@ -10,6 +10,7 @@ the socket.
 from __future__ import annotations
 
 import json
+import urllib.parse
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final, Literal
@@ -112,8 +113,8 @@ def _monitor(config: Config) -> dict[str, Any] | None:
         return None
     monitor: dict[str, Any] = {"monitor": "command"}
     if monitoring.runtime_script is not None:
-        seconds = f"{float(config.test_duration_in_seconds):g}"
         # It is given the test's duration, as the original does.
+        seconds = f"{float(config.test_duration_in_seconds):.9f}".rstrip("0").rstrip(".")
         monitor["start"] = [_local(monitoring.runtime_script), seconds]
     if monitoring.post_script is not None:
         monitor["after"] = [_local(monitoring.post_script)]
@@ -178,13 +179,15 @@ def _function(
         if getattr(instance, key) is not None:
             warn(f"{entry}.{key}: the original ignores it with local_openwhisk; left out")
     base = (options.openwhisk or _OPENWHISK).rstrip("/")
+    # Names of actions may have blanks, and those in packages slashes.
+    action = urllib.parse.quote(instance.application)
     function: dict[str, Any] = {
-        "url": f"{base}/api/v1/namespaces/_/actions/{instance.application}",
+        "url": f"{base}/api/v1/namespaces/_/actions/{action}",
         "method": "POST",
         "query": {"blocking": str(config.blocking_cli).lower(), "result": "true"},
     }
     if instance.data_file is not None:
-        function["url"] = f"{base}/api/v1/web/guest/default/{instance.application}"
+        function["url"] = f"{base}/api/v1/web/guest/default/{action}"
         function["headers"] = {"content-type": "image/jpeg"}
         function["body"] = {"file": instance.data_file}
         if instance.param_file is not None:

@@ -370,6 +370,25 @@ def test_the_error_names_the_global(name: str, named: str, tmp_path: Path) -> No
         ibm2026.convert([file], tmp_path / "out")
 
 
+def test_values_that_would_be_without_end_as_text_are_counted(tmp_path: Path) -> None:
+    nested: Any = {}
+    for _ in range(60):
+        nested = {"a": nested, "b": nested}
+    frame = week([("n", "a", [1.0], [1.0], ["p"]), ("n", "b", [1.0], [1.0], ["p"])])
+    frame["AppHash"] = pd.Series(["a", nested], dtype=object)
+    done = ibm2026.convert([save(tmp_path / "week_1.pickle", frame)], tmp_path / "out")
+    assert (done.rows["invocations"], done.skipped) == (1, 1)
+
+
+@pytest.mark.parametrize("array", [np.array(1.0), np.ones((2, 2))])
+def test_a_list_is_of_one_dimension(tmp_path: Path, array: Any) -> None:
+    frame = week([("n", "a", [1.0], [1.0], ["p"])])
+    frame["InvocationTimes"] = pd.Series([None], dtype=object)
+    frame.iat[0, 3] = array
+    with pytest.raises(UnciaError, match="another number of dimensions than 1"):
+        ibm2026.convert([save(tmp_path / "week_1.pickle", frame)], tmp_path / "out")
+
+
 @settings(deadline=None, max_examples=80)
 @given(data=st.data(), version=st.sampled_from(VERSIONS))
 def test_any_damage_is_an_error_or_counted(

@@ -3,10 +3,11 @@
 An archive is a pickle of the list ``[test_name, config_df, stat_df, test_df, perf_mon_records]``,
 of which only ``test_df`` has invocations, in whole milliseconds:
 
-* ``started`` is ``start``, from the first one on; ``ended`` is ``end``.
-* ``queued`` is ``waitTime``, ``initialization`` is ``initTime``, where there was one, and
-  ``execution`` is ``duration`` without that. The archive calls ``duration + waitTime`` a latency;
-  it is none that a client saw, so that there are no client's times.
+* ``ended`` is ``end``, in times from the first ``start`` on. ``queued`` is ``waitTime``,
+  ``initialization`` is ``initTime``, where there was one, and ``execution`` is ``duration`` without
+  that. ``started`` is as long before the end: ``start`` is when the initialization began.
+* The archive calls ``duration + waitTime`` a latency; it is none that a client saw, so that there
+  are no client's times.
 * ``start`` is cold where ``initTime`` is not 0, else null: a paused container is not known from
   a live one.
 
@@ -138,8 +139,10 @@ def _plain(built: unpickle.Built) -> Any:
 def _rows(path: Path, test: str, columns: _Columns) -> dict[str, pa.Array]:
     times = {name: _milliseconds(path, name, columns[name]) for name in _COLUMNS[2:]}
     count = times["start"].size
-    first = int(times["start"].min()) if count else 0
     executed = times["duration"] - times["initTime"]
+    started = times["end"] - executed
+    # Of clocks that differ, a duration may be longer than from the start to the end.
+    first = int(min(times["start"].min(), started.min())) if count else 0
     if (executed < 0).any() or (times["end"] < times["start"]).any():
         raise UnciaError(
             f"{path}: an invocation ends before it begins, or is shorter than its initTime"
@@ -158,7 +161,7 @@ def _rows(path: Path, test: str, columns: _Columns) -> dict[str, pa.Array]:
         "attempt": pa.array(np.ones(count, np.int64)),
         "outcome": pa.array(["ok"] * count, pa.utf8()),
         "start": pa.array(["cold" if cold else None for cold in is_cold], pa.utf8()),
-        "started": nanoseconds(times["start"] - first),
+        "started": nanoseconds(started - first),
         "ended": nanoseconds(times["end"] - first),
         "queued": nanoseconds(times["waitTime"]),
         "initialization": nanoseconds(times["initTime"], is_cold),
@@ -184,10 +187,18 @@ def _milliseconds(path: Path, name: str, column: frames.Column) -> Any:
     Raises:
         UnciaError: there is another value.
     """
+    no_number = f"{path}: {name} has a value that is no number"
+    # What numpy would make numbers of: texts, truth values and lists, however deep.
+    if isinstance(column, list):
+        is_numbers = all(isinstance(it, int | float) and not isinstance(it, bool) for it in column)
+    else:
+        is_numbers = column.dtype.kind in "fiu"
+    if not is_numbers:
+        raise UnciaError(no_number)
     try:
-        values = np.asarray(list(column), np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UnciaError(f"{path}: {name} has a value that is no number") from error
+        values = np.asarray(column, np.float64)
+    except OverflowError as error:
+        raise UnciaError(no_number) from error
     bad = ~((values >= 0) & (values < _MOST_MS) & (values == np.floor(values)))
     if bad.any():
         row = int(np.flatnonzero(bad)[0])

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from uncia.traces.unpickle import Built, Global, Items, Kept, Name, Refused
+from uncia.traces.unpickle import MAX_BYTES, Built, Global, Items, Kept, Name, Refused, refusing
 
 _NUMPY: Final = ("numpy.core", "numpy._core")
 _RECONSTRUCT: Final = frozenset((f"{core}.multiarray", "_reconstruct") for core in _NUMPY)
@@ -92,15 +92,21 @@ GLOBALS: Final[frozenset[Global]] = frozenset(
 )
 """What a pickled DataFrame of texts, numbers and lists of them names."""
 
-_DTYPE: Final = re.compile(r"[fiu][1248]|b1|[US][0-9]{1,4}")
+_DTYPE: Final = re.compile(r"f[248]|[iu][1248]|b1|[US][0-9]{1,4}")
 _LARGEST: Final = 1 << 32
 _MAX_COLUMNS: Final = 10_000
+_MAX_DIMENSIONS: Final = 8
+_CELL_BYTES: Final = 8
+_WIDTHS: Final = {"string": 4, "large_string": 8}
+_SURROGATES: Final = 0xD800, 0xDFFF
+_LAST_CODE: Final = 0x10FFFF
 _STATE: Final = "0.14.1"
 
 Array: TypeAlias = npt.NDArray[Any]
 Column: TypeAlias = "list[Any] | Array"
 
 
+@refusing()
 def columns(tree: Any) -> dict[str, Column]:
     """The columns of a DataFrame, by name: an array of numbers, or a list of cells.
 
@@ -116,10 +122,16 @@ def columns(tree: Any) -> dict[str, Column]:
         raise Refused("its DataFrame has no blocks")
     blocks, axes = _blocks(manager)
     axis = _sequence(axes)
-    names = [str(name) for name in _index(axis[0])] if axis else []
+    names = _names(axis[0]) if axis else []
     columns: dict[int, Column] = {}
+    size = 0
     for values, where in blocks:
-        columns.update(zip(_positions(where), _rows(values), strict=False))
+        rows = _rows(values)
+        # Blocks may share their data: a file of little may hold a frame of very much.
+        size += sum(map(_size, rows))
+        if size > MAX_BYTES:
+            raise Refused(f"its DataFrame is of more than {MAX_BYTES:,} bytes")
+        columns.update(zip(_positions(where), rows, strict=False))
     if sorted(columns) != list(range(len(names))) or len(set(names)) != len(names):
         raise Refused("the columns and blocks of its DataFrame do not fit together")
     if len({len(column) for column in columns.values()}) > 1:
@@ -127,6 +139,7 @@ def columns(tree: Any) -> dict[str, Column]:
     return {name: columns[position] for position, name in enumerate(names)}
 
 
+@refusing()
 def cell(value: Any) -> Items | Array | None:
     """The list in a cell: as it was, or an array; None if the cell holds no list.
 
@@ -141,14 +154,17 @@ def cell(value: Any) -> Items | Array | None:
         return items
     if isinstance(value, Built) and value.name in _RECONSTRUCT | _FROMBUFFER:
         array = _array(value)
+        if array.ndim != 1:
+            raise Refused("it holds a list that is an array of another number of dimensions than 1")
         if array.dtype.kind != "O":
             return array
         items = Items()
-        items.extend(array.ravel().tolist())
+        items.extend(array.tolist())
         return items
     return None
 
 
+@refusing()
 def plain(built: Built) -> Any:
     """What is known at once of what a pickle would call: a scalar of numpy is its number."""
     if built.name in _SCALAR and len(built.arguments) == 2:
@@ -159,8 +175,25 @@ def plain(built: Built) -> Any:
             and isinstance(raw := _bytes(data), bytes)
             and len(raw) == dtype.itemsize
         ):
-            return np.frombuffer(raw, dtype)[0].item()
+            return _flat(raw, dtype)[0].item()
     return built
+
+
+def _names(value: Any) -> list[str]:
+    """The names of columns, which are texts, or numbers where nothing names them."""
+    labels = _index(value)
+    if len(labels) > _MAX_COLUMNS:
+        raise Refused(f"its DataFrame has {len(labels):,} columns")
+    if not all(isinstance(label, str | int | float) for label in labels):
+        raise Refused("a column of its DataFrame is named by what is no text and no number")
+    return [str(label) for label in labels]
+
+
+def _size(column: Column) -> int:
+    """How many bytes a column is, about."""
+    if isinstance(column, list):
+        return _CELL_BYTES * len(column) + sum(len(it) for it in column if isinstance(it, str))
+    return column.nbytes
 
 
 def _blocks(manager: Built) -> tuple[list[tuple[Any, Any]], Any]:
@@ -210,8 +243,8 @@ def _rows(values: Any) -> list[Column]:
     if isinstance(values, Built) and values.name in _ARROW_TEXT | _TEXT | {_BACKED}:
         return [_texts(values)]
     array = _array(values)
-    if array.ndim != 2:
-        raise Refused("a block of its DataFrame is not of two dimensions")
+    if array.ndim != 2 or len(array) > _MAX_COLUMNS:
+        raise Refused("a block of its DataFrame is not of two dimensions, columns and rows")
     return [row.tolist() if array.dtype.kind == "O" else row for row in array]
 
 
@@ -256,17 +289,28 @@ def _shaped(data: Any, kind: Any, shape: Any, columnwise: bool) -> Array:
         for position, cell in enumerate(cells):
             flat[position] = cell
     else:
-        raw = _bytes(data)
-        if len(raw) % dtype.itemsize:
-            raise Refused("it holds an array whose data is cut off")
-        flat = np.frombuffer(raw, dtype)
-    if not isinstance(shape, tuple) or not all(
-        isinstance(size, int) and 0 <= size < _LARGEST for size in shape
+        flat = _flat(_bytes(data), dtype)
+    if (
+        not isinstance(shape, tuple)
+        or len(shape) > _MAX_DIMENSIONS
+        or not all(isinstance(size, int) and 0 <= size < _LARGEST for size in shape)
     ):
         raise Refused("it holds an array without a shape")
     if int(np.prod(shape, dtype=object)) != len(flat):
         raise Refused("it holds an array whose data does not fit its shape")
     return flat.reshape(shape, order="F" if columnwise else "C")
+
+
+def _flat(raw: bytes, dtype: np.dtype[Any]) -> Array:
+    """The array of one dimension whose data these bytes are."""
+    if len(raw) % dtype.itemsize:
+        raise Refused("it holds an array whose data is cut off")
+    if dtype.kind == "U":
+        codes = np.frombuffer(raw, f"{dtype.byteorder}u4")
+        low, high = _SURROGATES
+        if ((codes > _LAST_CODE) | ((codes >= low) & (codes <= high))).any():
+            raise Refused("it holds an array of texts that are none")
+    return np.frombuffer(raw, dtype)
 
 
 def _dtype(value: Any) -> np.dtype[Any]:
@@ -308,7 +352,16 @@ def _texts(value: Built) -> list[str | None]:
     if value.name in _ARROW_TEXT and isinstance(value.state, dict):
         data = value.state.get("_pa_array", value.state.get("_data"))
         if isinstance(data, Built) and data.name == _CHUNKED and data.arguments:
-            return [text for chunk in _sequence(data.arguments[0]) for text in _arrow(chunk)]
+            texts: list[str | None] = []
+            size = 0
+            for chunk in _sequence(data.arguments[0]):
+                more = _arrow(chunk)
+                # As of blocks: chunks may be the same one.
+                size += _size(more)
+                if size > MAX_BYTES:
+                    raise Refused(f"it holds a column of more than {MAX_BYTES:,} bytes")
+                texts += more
+            return texts
         return _arrow(data)
     # NDArrayBacked's state: the array is among a few values, in an order that changed.
     parts = value.state if isinstance(value.state, tuple) else ()
@@ -326,9 +379,9 @@ def _arrow(value: Any) -> list[str | None]:
         (data,) = value.arguments
         if isinstance(data, tuple) and len(data) >= 5:
             kind, length, _, offset, buffers = data[:5]
-            width = {("string",): 4, ("large_string",): 8}.get(
-                kind.arguments if isinstance(kind, Built) and kind.name == _ALIAS else ()
-            )
+            is_alias = isinstance(kind, Built) and kind.name == _ALIAS and len(kind.arguments) == 1
+            alias = kind.arguments[0] if is_alias else None
+            width = _WIDTHS.get(alias) if isinstance(alias, str) else None
             parts = _sequence(buffers)
             if (
                 width

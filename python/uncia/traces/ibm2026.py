@@ -376,7 +376,10 @@ class _Reader:
         return cpu, memory, pc.if_else(alone, False, pa.scalar(None, pa.bool_()))
 
     def _bad(self, path: Path, row: int, column: str, text: object, expected: str) -> None:
-        self.issues.add(Problem(path, row, column, str(text), expected))
+        # Of what is nested nobody knows how long its text would be.
+        is_short = text is None or isinstance(text, str | int | float | np.generic)
+        shown = str(text) if is_short else "another kind of value"
+        self.issues.add(Problem(path, row, column, shown, expected))
 
     def warnings(self) -> list[str]:
         """What a reader of the table should know."""

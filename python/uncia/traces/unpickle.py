@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
@@ -32,6 +33,7 @@ _MIN_BATCH_BYTES: Final = 64  # shorter batches are read one by one
 _MAX_NAME: Final = 1000
 _STOP: Final = ord(".")
 _MAX_STACK: Final = 100_000  # values and marks that wait to be put together
+_MAX_TUPLES: Final = 10_000  # within a tuple, each as often as it is there
 _HIGHEST: Final = 5
 _BATCH_BYTES: Final = 9_020  # a list's items come in batches of 1000, the longest a float of 9
 _FLOAT: Final = ord("G")
@@ -187,6 +189,26 @@ class CutOff(Exception):
     """The file ends before the pickle does."""
 
 
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Refuses data of which Python or numpy cannot make what it should be.
+
+    Raises:
+        Refused: they cannot.
+    """
+    try:
+        yield
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        SystemError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        raise Refused("it holds data of another form than pandas and numpy give it") from error
+
+
 def load(
     file: IO[bytes],
     allowed: Collection[Global],
@@ -229,6 +251,8 @@ class _Machine:
         self._memo: dict[int, Any] = {}
         self._texts: list[str] = []
         self._codes: dict[int, int] = {}  # memo index -> position in _texts
+        # Tuples that hold tuples: of how many each is made. They are kept, so that an id is theirs.
+        self._nested: dict[int, tuple[int, tuple[Any, ...]]] = {}
 
     def run(self) -> Any:
         if self._take(1) != b"\x80":
@@ -369,7 +393,8 @@ class _Machine:
 
     def text(self, width: int) -> None:
         try:
-            self._push(self._take(self._size(width)).decode("utf-8", "surrogatepass"))
+            # Lone surrogates, which a pickle may have, are no text that a table could hold.
+            self._push(self._take(self._size(width)).decode("utf-8"))
         except UnicodeDecodeError as error:
             raise Refused("it holds a text that is no UTF-8") from error
 
@@ -409,9 +434,21 @@ class _Machine:
         value, key = self._pop(), self._pop()
         self.setitems([key, value])
 
-    def tuple_(self, size: int) -> None:
+    def tuple_of(self, size: int) -> None:
         items = [self._pop() for _ in range(size)]
-        self._push(tuple(reversed(items)))
+        self.tuple_(items[::-1])
+
+    def tuple_(self, items: list[Any]) -> None:
+        made = tuple(items)
+        inner = [self._nested.get(id(it), (1,))[0] for it in made if isinstance(it, tuple)]
+        if inner:
+            # Few opcodes make one that is nested a million times, or that would fill the memory if
+            # it was written out; what hashes or shows it would be at the end of its stack, or time.
+            count = 1 + sum(inner)
+            if count > _MAX_TUPLES:
+                raise Refused("its values are nested too deep")
+            self._nested[id(made)] = count, made
+        self._push(made)
 
     def put(self, index: int) -> None:
         self._memo[index] = self._top()
@@ -515,10 +552,10 @@ _ACTS: Final[dict[int, Callable[[_Machine], None]]] = {
     ord("a"): _Machine.append,
     ord("e"): _Machine.appends,
     ord(")"): lambda m: m._push(()),
-    ord("t"): lambda m: m._push(tuple(m._since_mark())),
-    0x85: lambda m: m.tuple_(1),
-    0x86: lambda m: m.tuple_(2),
-    0x87: lambda m: m.tuple_(3),
+    ord("t"): lambda m: m.tuple_(m._since_mark()),
+    0x85: lambda m: m.tuple_of(1),
+    0x86: lambda m: m.tuple_of(2),
+    0x87: lambda m: m.tuple_of(3),
     ord("}"): lambda m: m._push({}),
     ord("s"): _Machine.setitem,
     ord("u"): lambda m: m.setitems(m._since_mark()),

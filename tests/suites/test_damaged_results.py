@@ -24,6 +24,9 @@ ROWS = times("slow", [20.0 + number % 5 for number in range(40)]) + times(
 )
 
 
+STATE = '{"form": 1, "suite": "x", "quick": false'
+
+
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     """Results that are whole, with what was made of them."""
@@ -63,6 +66,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "run.yaml is empty: the description of a run is a mapping of keys",
     ),
     "a description of nothing": (lambda run: (run / "run.yaml").write_text("7"), "is damaged"),
+    "a description in another encoding": (
+        lambda run: (run / "run.yaml").write_bytes("status: völlig\n".encode("latin-1")),
+        "run.yaml is damaged: it is not UTF-8 text (byte 9)",
+    ),
+    "a description with a day that is none": (
+        lambda run: (run / "run.yaml").write_text("begun: 2025-02-30\n"),
+        "run.yaml is not valid YAML",
+    ),
     "a description cut off": (
         lambda run: (run / "run.yaml").write_text("{status: "),
         "run.yaml is not valid YAML",
@@ -136,6 +147,15 @@ def test_what_was_never_run_is_not_damaged(out: Path) -> None:
         ('{"form": 1, "suite": 7}', "suite is not a text"),
         ('{"form": 1, "suite": "x", "quick": false, "files": []}', "files is not an object"),
         ('{"form": 9}', "the key suite is missing"),
+        (
+            f'{STATE}, "files": {{"fig1/only": 5}}, "errors": {{}}}}',
+            "files, fig1/only is not a text",
+        ),
+        (
+            f'{STATE}, "files": {{}}, "errors": {{"fig1/only": 5}}}}',
+            "errors, fig1/only is not a text",
+        ),
+        (f'{STATE}, "files": {{}}, "errors": {{}}, "like": 7}}', "like is not a text"),
     ],
 )
 def test_a_damaged_state_is_told_in_words(out: Path, text: str, words: str) -> None:

@@ -4,12 +4,15 @@ import json
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from history_rows import add, make, rows
 from patience import scaled
+from suite_rows import MS
 
 from uncia import locks
 from uncia.errors import UnciaError
@@ -128,6 +131,58 @@ def test_a_damaged_time_keeps_no_other_from_being_read(
     result = judged(history)
     assert [item.time.status for item in result] == ["foreign", "whole"]
     assert words in result[0].time.reason
+
+
+def a_run_in_another_encoding(time: Path) -> None:
+    path = time / "fig1" / "only" / "run.yaml"
+    path.write_bytes(path.read_bytes().replace(b"slow", b"sl\xe9w"))
+
+
+def a_reason_that_is_a_number(time: Path) -> None:
+    path = time / "suite.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "errors": {"fig1/only": 5}}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (a_run_in_another_encoding, "run.yaml is damaged: it is not UTF-8 text"),
+        (a_reason_that_is_a_number, "suite.json is damaged: errors, fig1/only is not a text"),
+    ],
+)
+def test_a_damaged_run_is_a_time_that_failed(
+    tmp_path: Path, damage: Callable[[Path], None], words: str
+) -> None:
+    _, history = make(tmp_path)
+    damage(add(history, rows(12.0)))
+    add(history, rows(12.0))
+    result = judged(history)
+    assert [item.time.status for item in result] == ["failed", "whole"]
+    assert words in result[0].time.reason
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda kept: kept["time"]["entries"][0].update(figures=[{}]),
+        lambda kept: kept["time"].update(conditions=[7]),
+        lambda kept: kept["time"]["entries"].clear(),
+    ],
+)
+def test_damaged_figures_are_derived_anew(
+    tmp_path: Path, damage: Callable[[dict[str, Any]], object]
+) -> None:
+    _, history = make(tmp_path)
+    for latency in (12.0, 12.1):
+        add(history, rows(latency))
+    first = judged(history)
+    path = min((history / ".figures").glob("*.json"))
+    kept = json.loads(path.read_text())
+    damage(kept)
+    path.write_text(json.dumps(kept))
+    again = judged(history)
+    assert [it.findings for it in again] == [it.findings for it in first]
+    assert [it.compared for it in again] == [it.compared for it in first]
 
 
 @pytest.mark.parametrize(
@@ -365,3 +420,28 @@ def test_the_dashboard_marks_changes_and_links_reports(
     number, _, _, value, low, high, _ = lines[-1].split(",")
     assert (number, round(float(value))) == ("7", 15)
     assert float(low) <= float(value) <= float(high)
+
+
+@pytest.mark.parametrize("others", [[], ["fast"]])
+def test_the_dashboard_marks_what_a_whole_run_costs(tmp_path: Path, others: list[str]) -> None:
+    mine, history = make(tmp_path)
+    for latency in (*LEVEL, 30.0):
+        execution = round(latency * MS)
+        slow = [{**row, "execution": execution} for row in rows(latency, count=40)]
+        more = [
+            {**row, "experiment": name, "invocation": f"{name}-{row['invocation']}"}
+            for name in others
+            for row in rows(12.0, count=40)
+        ]
+        add(history, [*slow, *more], conditions=["cost>5%"])
+    result = judged(history)
+    assert [finding.subject for finding in result[-1].violated] == ["fig1/only.cost:aws-lambda-x86"]
+    made = dashboard.page(catalogue.find(str(mine)), result, "../history/")
+    charts = {chart.name: chart.spec for chart in pages.charts(made)}
+    lines = charts["fig1-cost-aws-lambda-x86"]["data"]["values"].splitlines()[1:]
+    # One experiment alone is what the run costs; of several the sum has a line of its own.
+    marked = '"all of only"' if others else '"slow"'
+    assert len(lines) == 7 * (len(others) + 1 + bool(others))
+    assert [
+        (line.split(",")[0], line.split(",")[2]) for line in lines if line.endswith("true")
+    ] == [("7", marked)]

@@ -154,7 +154,11 @@ def read_run(path: Path) -> dict[str, Any]:
         raise UnciaError(f"{file} is a folder, not the description of a run")
     try:
         data = yaml.load(file.read_text(encoding="utf-8"), _SafeLoader)
-    except yaml.YAMLError as error:
+    except OSError as error:
+        raise UnciaError(f"{file} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UnciaError(f"{file} is damaged: it is not UTF-8 text (byte {error.start})") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnciaError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(data, dict):
         what = "the description of a run is a mapping of keys"

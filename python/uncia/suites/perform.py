@@ -137,6 +137,13 @@ class State:
             raise UnciaError(
                 f"{path} was written by another version of uncia (form {content['form']})"
             )
+        for key in ("files", "errors"):
+            for run, value in content[key].items():
+                if not isinstance(value, str):
+                    raise UnciaError(f"{path} is damaged: {key}, {run} is not a text")
+        for key in ("platform", "like", "trace"):
+            if not isinstance(content.get(key), str | None):
+                raise UnciaError(f"{path} is damaged: {key} is not a text")
         return cls(
             folder,
             content["suite"],

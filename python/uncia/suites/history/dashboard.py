@@ -23,6 +23,7 @@ from uncia.report import numbers, theme, vega
 from uncia.report import page as pages
 from uncia.report.page import WRITTEN, Block, Chart, Note, Page, Section, Tile
 from uncia.report.table import Column, Table
+from uncia.stats.comparison import WHOLE_RUN
 from uncia.suites.catalogue import Suite
 from uncia.suites.history import folders
 from uncia.suites.history.judging import Judged
@@ -184,20 +185,29 @@ def _points(judged: Sequence[Judged], entry: str, metric: str, tariff: str) -> I
         for part in item.time.entries:
             if part.entry != entry:
                 continue
-            for figure in part.figures:
-                key = (figure["metric"], figure["tariff"])
-                if key != (metric, tariff) or figure["value"] is None or not figure["experiment"]:
-                    continue
-                suffix = f":{tariff}" if tariff else ""
-                subject = f"{entry}.{figure['experiment']}.{metric}{suffix}"
+            figures = [
+                figure
+                for figure in part.figures
+                if (figure["metric"], figure["tariff"]) == (metric, tariff)
+                and figure["value"] is not None
+            ]
+            named = [figure for figure in figures if figure["experiment"] != WHOLE_RUN]
+            # What a run of one experiment costs is what that costs, and is drawn once.
+            shown = figures if len(named) > 1 else named
+            suffix = f":{tariff}" if tariff else ""
+            for figure in shown:
+                experiment = figure["experiment"]
+                subjects = {f"{entry}.{experiment}.{metric}{suffix}"}
+                if experiment == WHOLE_RUN or shown is named:
+                    subjects.add(f"{entry}/{part.run}.{metric}{suffix}")
                 yield _Point(
                     folders.number(Path(item.time.name)),
                     item.time.name,
-                    figure["experiment"],
+                    f"all of {part.run}" if experiment == WHOLE_RUN else experiment,
                     figure["value"],
                     figure["low"],
                     figure["high"],
-                    subject in violated,
+                    not violated.isdisjoint(subjects),
                 )
 
 

@@ -7,6 +7,7 @@ can be deleted at any moment.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -242,6 +243,9 @@ def _read_kept(path: Path, tariffs: Sequence[str]) -> Time | None:
         if kept["fingerprint"] != _fingerprint(path, tariffs):
             return None
         content = kept["time"]
+        # What was damaged or edited is derived anew, whatever it says.
+        if kept["digest"] != _digest(content):
+            return None
         entries = [EntryFigures(**item) for item in content.pop("entries")]
         return Time(**content, entries=entries)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -253,13 +257,18 @@ def _keep(path: Path, time: Time, tariffs: Sequence[str], fingerprint: str) -> N
     if _fingerprint(path, tariffs) != fingerprint:
         return
     kept = _kept_path(path)
-    content = {"fingerprint": fingerprint, "time": asdict(time)}
+    derived = asdict(time)
+    content = {"fingerprint": fingerprint, "digest": _digest(derived), "time": derived}
     try:
         kept.parent.mkdir(exist_ok=True)
         write_text(kept, json.dumps(content))
     except (OSError, UnciaError):
         # A history that may only be read: its figures are computed each time.
         return
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _kept_path(path: Path) -> Path:

@@ -268,7 +268,12 @@ def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
         (STELLAR, {"SubExperiments": sub(PackageType="Tar")}, r"SubExperiments\[0\].PackageType"),
         (STELLAR, {"SubExperiments": sub(SnapStartEnabled=True)}, "lacks snapshots"),
         (STELLAR, {"SubExperiments": sub(CPUBoostEnabled=True)}, "lacks more CPU during a start"),
-        (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["1"])}, "DesiredServiceTimes"),
+        (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["1"])}, "is no duration of Go"),
+        (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["1min"])}, "is no unit 'min'"),
+        (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["-1s"])}, "is not negative"),
+        (STELLAR, {"SubExperiments": sub(DesiredServiceTimes=["9999999h"])}, "beyond the range"),
+        (STELLAR, {"SubExperiments": sub(Bursts=10**30)}, "less than or equal to"),
+        (STELLAR, {"SubExperiments": sub(BurstSizes=[10**30])}, r"BurstSizes\[0\]"),
         (
             STELLAR,
             {
@@ -545,6 +550,51 @@ def test_what_is_not_to_be_had_can_be_skipped(write: Callable[..., Path]) -> Non
     imported = importers.convert(path, options=importers.Options(skip=True))
     assert list(imported.data["experiments"]) == ["warm"]
     assert any("left out" in warning for warning in imported.warnings)
+
+
+def test_chains_of_replicas_back_to_back_can_be_skipped(write: Callable[..., Path]) -> None:
+    chain = sub(Title="chain", IATSeconds=0, BurstSizes=[1], DataTransferChainLength=2)
+    path = write(STELLAR, SubExperiments=[*sub(), {**chain[0], "Parallelism": 3}])
+    with pytest.raises(
+        UnciaError, match=r"\[1\]\.Parallelism: Uncia lacks chains back to"
+    ) as refused:
+        importers.convert(path)
+    assert "--skip-unsupported" in str(refused.value.hint)
+    imported = importers.convert(path, options=importers.Options(skip=True))
+    assert list(imported.data["experiments"]) == ["warm"]
+    assert any("the sub-experiment is left out" in warning for warning in imported.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu"),
+    [
+        ("1m", "1min"),
+        ("1m30s", "90s"),
+        (".5s", "500ms"),
+        ("1.5h", "90min"),
+        ("+5\u03bcs", "5us"),
+        ("0", None),
+        ("-0ms", None),
+    ],
+)
+def test_service_times_are_durations_as_go_reads_them(
+    write: Callable[..., Path], text: str, cpu: str | None
+) -> None:
+    # What takes no time is another spelling of 0.
+    path = write(STELLAR, SubExperiments=sub(DesiredServiceTimes=[text, text]))
+    imported = importers.convert(path)
+    warm = read(imported).experiments["warm"]
+    assert warm.parameters == ({} if cpu is None else {"cpu": cpu})
+    assert read(imported).functions[warm.function].source == ("hello" if cpu is None else "spin")
+
+
+def test_what_is_null_is_left_out_as_go_does(write: Callable[..., Path]) -> None:
+    entry = sub(Parallelism=None, FunctionMemoryMB=None, iattype=None, Handler=None)
+    imported = importers.convert(write(STELLAR, Function=None, SubExperiments=entry))
+    plain = importers.convert(write(STELLAR, SubExperiments=sub()))
+    assert imported == plain
+    with pytest.raises(UnciaError, match="Sequentail"):
+        importers.convert(write(STELLAR, Sequentail=None))
 
 
 def test_the_command_writes_a_file_that_uncia_reads(

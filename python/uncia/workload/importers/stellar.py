@@ -15,8 +15,13 @@ from typing import Any, Final
 
 from uncia import yamlio
 from uncia.errors import UnciaError
-from uncia.units import format_duration, parse_duration
-from uncia.workload.importers._stellar_file import Config, SubExperiment, spelled
+from uncia.units import format_duration
+from uncia.workload.importers._stellar_file import (
+    Config,
+    SubExperiment,
+    nanoseconds_of,
+    spelled,
+)
 from uncia.workload.importers.base import Imported, Options, duration, name_of
 
 NAME: Final = "stellar"
@@ -130,9 +135,9 @@ class _Builder:
         sub = self.config.SubExperiments[position]
         key_path: yamlio.KeyPath = ("SubExperiments", position)
         try:
-            self._check(key_path, sub)
-            runtime = self._runtime(key_path, sub)
             service = self._service_times(key_path, sub)
+            self._check(key_path, sub, service)
+            runtime = self._runtime(key_path, sub, service)
         except UnciaError as error:
             if not self.options.skip:
                 if len(self.config.SubExperiments) == 1:
@@ -141,11 +146,11 @@ class _Builder:
                 raise UnciaError(error.message, hint) from error
             self.imported.warnings.append(f"{error}; the sub-experiment is left out")
             return
-        self._warn(key_path, sub)
-        name = self._name(sub)
-        self.experiments[name] = self._experiment(key_path, name, sub, runtime, service)
+        self._warn(key_path, sub, service)
+        name = self._name(sub, service[0])
+        self.experiments[name] = self._experiment(sub, runtime, service)
 
-    def _name(self, sub: SubExperiment) -> str:
+    def _name(self, sub: SubExperiment, service_ns: int) -> str:
         """Return the title, with a number if other sub-experiments have the same."""
         title = sub.Title or sub.Function
         if (
@@ -155,16 +160,16 @@ class _Builder:
             return name_of(title, self.experiments)
         memory = f"-{sub.FunctionMemoryMB}MB" if sub.FunctionMemoryMB else ""
         size = f"-burst{sub.BurstSizes[0]}"
-        time = "".join(f"-{text}" for text in sub.DesiredServiceTimes[:1] if text != "0ms")
+        time = f"-{sub.DesiredServiceTimes[0]}" if service_ns else ""
         return name_of(f"{title}{memory}{size}{time}", self.experiments)
 
-    def _check(self, key_path: yamlio.KeyPath, sub: SubExperiment) -> None:
+    def _check(self, key_path: yamlio.KeyPath, sub: SubExperiment, service: Sequence[int]) -> None:
         """Refuse what Uncia does not have, and what the original fails with."""
         refuse = self.document.error
         for key, feature in _LACKING.items():
             if getattr(sub, key):
                 raise refuse((*key_path, key), f"Uncia lacks {feature}")
-        if sub.has_payload and set(sub.DesiredServiceTimes) - {"0ms", "0s"}:
+        if sub.has_payload and any(service):
             raise refuse(
                 (*key_path, "DesiredServiceTimes"),
                 "Uncia lacks a function that hands a payload on and burns CPU time",
@@ -181,16 +186,24 @@ class _Builder:
         if sub.IATSeconds < 0:
             raise refuse((*key_path, "IATSeconds"), "an interval is not negative")
         if sub.IATSeconds == 0:
-            for key, what in (("BurstSizes", "sizes"), ("DesiredServiceTimes", "service times")):
-                if len(set(getattr(sub, key)[: sub.Bursts])) > 1:
+            for key, what, values in (
+                ("BurstSizes", "sizes", sub.BurstSizes),
+                ("DesiredServiceTimes", "service times", service),
+            ):
+                if len(set(values[: sub.Bursts])) > 1:
                     raise refuse(
                         (*key_path, key),
                         f"Uncia lacks bursts back to back (IATSeconds 0) of changing {what}",
                     )
+            if sub.is_chain and sub.Parallelism > 1:
+                raise refuse(
+                    (*key_path, "Parallelism"),
+                    "Uncia lacks chains back to back (IATSeconds 0) of one replica after another",
+                )
         if sub.FunctionImageSizeMB < 0:
             raise refuse((*key_path, "FunctionImageSizeMB"), "a size is not negative")
 
-    def _runtime(self, key_path: yamlio.KeyPath, sub: SubExperiment) -> str:
+    def _runtime(self, key_path: yamlio.KeyPath, sub: SubExperiment, service: Sequence[int]) -> str:
         if sub.Function.lower() not in _HELLO:
             raise self.document.error(
                 (*key_path, "Function"),
@@ -200,8 +213,7 @@ class _Builder:
         if self.options.runtime is not None:
             return self.options.runtime
         named = (sub.Runtime or self.config.Runtime or _HELLO[sub.Function.lower()]).lower()
-        is_busy = not set(sub.DesiredServiceTimes) <= {"0ms"}
-        source = "relay" if sub.has_payload else "spin" if is_busy else "hello"
+        source = "relay" if sub.has_payload else "spin" if any(service) else "hello"
         from uncia import functions
 
         languages = functions.load(source).runtime_names
@@ -219,7 +231,7 @@ class _Builder:
         times = []
         for position, text in enumerate(sub.DesiredServiceTimes):
             try:
-                times.append(parse_duration(text))
+                times.append(nanoseconds_of(text))
             except ValueError as error:
                 path = (*key_path, "DesiredServiceTimes", position)
                 raise self.document.error(path, str(error)) from error
@@ -228,7 +240,7 @@ class _Builder:
             raise self.document.error(path, "the original fails without service times")
         return times
 
-    def _warn(self, key_path: yamlio.KeyPath, sub: SubExperiment) -> None:
+    def _warn(self, key_path: yamlio.KeyPath, sub: SubExperiment, service: Sequence[int]) -> None:
         entry = f"SubExperiments[{key_path[1]}]"
         warn = self.imported.warnings.append
         if sub.FunctionMemoryMB:
@@ -263,7 +275,7 @@ class _Builder:
                 " answered (a closed loop)"
             )
             return
-        if len(set(sub.DesiredServiceTimes)) > 1:
+        if len(set(service)) > 1:
             warn(
                 f"{entry}.DesiredServiceTimes: taken in turn, round by round, as documented; the"
                 " original stays at the last"
@@ -281,12 +293,7 @@ class _Builder:
             )
 
     def _experiment(
-        self,
-        key_path: yamlio.KeyPath,
-        name: str,
-        sub: SubExperiment,
-        runtime: str,
-        service: Sequence[int],
+        self, sub: SubExperiment, runtime: str, service: Sequence[int]
     ) -> dict[str, Any]:
         replicas = max(1, sub.Parallelism)
         is_chain = sub.is_chain
@@ -303,11 +310,6 @@ class _Builder:
             else {}
         )
         streams: list[dict[str, Any]] = []
-        if sub.IATSeconds == 0 and is_chain and replicas > 1:
-            raise self.document.error(
-                (*key_path, "Parallelism"),
-                "Uncia lacks chains back to back (IATSeconds 0) of one replica after another",
-            )
         if sub.IATSeconds == 0:
             streams = [self._back_to_back(sub, runtime, service[0], replicas)]
         elif in_turn and len(set(service)) == 1:

@@ -13,6 +13,7 @@ from uncia.errors import UnciaError
 from uncia.experiment import checks
 from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
+from uncia.experiment.stages import ANSWER, ChainPlan, StagePlan
 from uncia.functions import golang
 from uncia.stats import columns, hops
 
@@ -159,6 +160,62 @@ def handler(event, context):
     urllib.request.urlopen(request).close()
     return {}
 """
+
+
+PATHS = """\
+name: paths
+seed: 1
+platform: {kind: embedded}
+functions:
+  give: {source: ./give}
+  take: {source: ./take}
+chains:
+  c:
+    stages:
+      give: {function: give}
+      take:
+        function: take
+        parameters:
+          whole: "{{answer}}"
+          in: [{ö: "{{answer.öl}}"}, {q: '{{answer.say "n".1}}', s: "{{answer.it's}}"}]
+          both: "{{answer.'\\"}}"
+          deep: {n: "{{answer.a b.größe}}", back: '{{answer.c\\d}}'}
+experiments:
+  e: {chain: c, kind: sequence, arrivals: {kind: burst, sizes: [1]}}
+"""
+
+GIVEN = {"öl": 1, 'say "n"': [0, 2], "it's": 3, "a b": {"größe": 4}, "c\\d": 5, "'\"": 6}
+
+
+def test_keys_beyond_ascii_stand_as_they_are_in_paths() -> None:
+    stages = [
+        StagePlan("a", "f", "f", {}, next=(1,)),
+        StagePlan("b", "f", "f", {"n": {ANSWER: ["öl", "größe", "٣", "3"]}}),
+    ]
+    states = ChainPlan("c", "sequence", stages).definition(lambda name: name)["States"]
+    assert states["b"]["Parameters"] == {"n.$": '$["öl"].größe["٣"][3]'}
+
+
+def test_keys_of_any_name_are_found_in_the_answers_of_a_sequence(
+    uncia: Uncia, tmp_path: Path
+) -> None:
+    taken = {
+        "whole": GIVEN,
+        "in": [{"ö": 1}, {"q": 2, "s": 3}],
+        "both": 6,
+        "deep": {"n": 4, "back": 5},
+    }
+    for name, code in (
+        ("give", f"return {GIVEN!r}"),
+        ("take", f"assert event == {taken!r}, event"),
+    ):
+        (tmp_path / name).mkdir()
+        text = f"def handler(event, context):\n    {code}\n"
+        (tmp_path / name / "handler.py").write_text(text)
+    path = tmp_path / "paths.yaml"
+    path.write_text(PATHS)
+    ended = finish(uncia("run", path, "--out", tmp_path / "out", "--quiet"))
+    assert ended.code == 0, ended.err
 
 
 def test_a_function_that_invokes_itself_without_end_ends_with_the_run(
@@ -339,6 +396,14 @@ experiments:
                 "kind: nested": "kind: sequence",
             },
             "its event has 25 bytes, and the platform embedded takes 10 at most in sequence chains",
+        ),
+        (
+            {
+                "b: {function: f}": "b: {function: g, parameters: {of: [1, ['{{answer.n}}']]}}",
+                "kind: nested": "kind: sequence",
+            },
+            "chains.c.stages.b.parameters.of[1][0]: a sequence cannot make a value of an answer an"
+            " item of a list",
         ),
     ],
 )

@@ -12,7 +12,13 @@ from uncia.errors import UnciaError
 from uncia.experiment.deployments import Deployments
 from uncia.experiment.model import ExperimentFile, Function
 from uncia.experiment.sources import Sources
-from uncia.experiment.stages import ANSWER, ChainPlan, StagePlan, with_answers
+from uncia.experiment.stages import (
+    ANSWER,
+    ChainPlan,
+    StagePlan,
+    refuse_in_sequence,
+    with_answers,
+)
 from uncia.functions.transfers import PARAMETER, USE_STORE, payload_of
 from uncia.platforms import adapter
 from uncia.settings import PLATFORM_SETTINGS
@@ -36,20 +42,33 @@ def in_order_of_branches(name: str, waits: Mapping[str, Sequence[str]]) -> Seque
     before = waits[name]
     if len(before) < 2:
         return before
-    followers = {stage: [later for later in waits if stage in waits[later]] for stage in waits}
-
-    def above(stage: str) -> set[str]:
-        return {stage}.union(*(above(earlier) for earlier in waits[stage]))
-
-    shared = set.intersection(*(above(stage) for stage in before))
+    followers: dict[str, list[str]] = {stage: [] for stage in waits}
+    for later, earlier in waits.items():
+        for stage in earlier:
+            followers[stage].append(later)
+    above = {stage: _above(stage, waits) for stage in before}
+    shared = set.intersection(*above.values())
     forks = [stage for stage in waits if stage in shared and len(followers[stage]) > 1]
     if not forks:
         return None
     branches = [
-        [stage for stage in before if head in above(stage)] for head in followers[forks[-1]]
+        [stage for stage in before if head in above[stage]] for head in followers[forks[-1]]
     ]
     ordered = [stages[0] for stages in branches if len(stages) == 1]
     return ordered if len(ordered) == len(branches) == len(before) else None
+
+
+def _above(stage: str, waits: Mapping[str, Sequence[str]]) -> set[str]:
+    """A stage and all that it waits for, directly or not."""
+    found: set[str] = set()
+    left = [stage]
+    while left:
+        name = left.pop()
+        # Behind a fan-in many ways lead to the same stages: each is followed once.
+        if name not in found:
+            found.add(name)
+            left += waits[name]
+    return found
 
 
 @dataclass(frozen=True)
@@ -120,6 +139,9 @@ class ChainBuilder:
                 key: with_answers(value, before or after, document, (*here, key))
                 for key, value in parameters.items()
             }
+        if kind == "sequence":
+            for key, value in parameters.items():
+                refuse_in_sequence(value, document, (*here, key))
         filled = {key for key, value in parameters.items() if ANSWER in json.dumps(value)}
         event = self.sources.event(function, parameters, here, templates=filled)
         transfers = self._transfers(function)

@@ -247,9 +247,40 @@ def _path(keys: Sequence[str]) -> str:
     for key in keys:
         if _IDENTIFIER.fullmatch(key):
             steps.append(f".{key}")
+        elif key.isascii() and key.isdecimal():
+            steps.append(f"[{key}]")
         else:
-            steps.append(f"[{key}]" if key.isdecimal() else f"[{json.dumps(key)}]")
+            # Letters beyond ASCII stand as they are, which every reader of paths takes.
+            steps.append(f"[{json.dumps(key, ensure_ascii=False)}]")
     return "$" + "".join(steps)
+
+
+def refuse_in_sequence(value: Any, document: Document, at: KeyPath) -> None:
+    """Refuse what a state machine cannot take of the answer before a stage.
+
+    In the Amazon States Language a path is the value of a key; an item of a list is as it stands.
+
+    Args:
+        value: a parameter, with values of the answer (`ANSWER`).
+        document: the file, for errors that say where.
+        at: the parameter in it.
+
+    Raises:
+        UnciaError: an item of a list is a value of the answer; with file, line and key.
+    """
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            refuse_in_sequence(item, document, (*at, key))
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value):
+            here = (*at, position)
+            if isinstance(item, Mapping) and ANSWER in item:
+                raise document.error(
+                    here,
+                    "a sequence cannot make a value of an answer an item of a list; make it the"
+                    " value of a key, or choose another kind of chain",
+                )
+            refuse_in_sequence(item, document, here)
 
 
 def with_answers(value: Any, before: Sequence[str], document: Document, at: KeyPath) -> Any:

@@ -34,24 +34,22 @@ KERNEL = _kernel()
 
 
 def follow(chain, result, instance, request):
-    """Invoke the stages after this one, all at once; return the hops that are reported of them.
+    """Invoke the stages after this one, all at once, until all have ended.
 
     `request` is the id of this invocation, or empty.
 
-    Raises RuntimeError when one of them fails, after all have ended.
+    Returns the hops that are reported of them, and what went wrong, "" if nothing did.
     """
     calls = list(_calls(chain, result))
     if not calls:
-        return []
+        return [], ""
     if len(calls) == 1:
         done = [_perform(*calls[0], instance, request)]
     else:
         with ThreadPoolExecutor(len(calls)) as pool:
             done = list(pool.map(lambda call: _perform(*call, instance, request), calls))
     failures = [failure for _, failure in done if failure]
-    if failures:
-        raise RuntimeError("; ".join(failures))
-    return [hop for hops, _ in done for hop in hops]
+    return [hop for hops, _ in done for hop in hops], "; ".join(failures)
 
 
 def _calls(chain, result):
@@ -108,10 +106,8 @@ def _perform(stage, name, payload, is_event, instance, parent):
         # The last stage that failed is named: each passes on what it is told.
         passes_on = failure.startswith("stage ")
         hop["error"] = (failure if passes_on else f"stage {name}: {failure}")[:_MAX_ERROR]
-        return [hop], hop["error"]
-    if is_event:
-        return [hop], None
-    hop["response_bytes"] = len(answer)
+    elif not is_event:
+        hop["response_bytes"] = len(answer)
     try:
         envelope = json.loads(answer).get("uncia")
     except (ValueError, AttributeError):
@@ -123,7 +119,7 @@ def _perform(stage, name, payload, is_event, instance, parent):
                 hop[key] = envelope[key]
         for later in envelope.get("hops", []):
             hops.append({**later, "parent": later["parent"] or hop["request"]})
-    return hops, None
+    return hops, hop.get("error")
 
 
 def _sdk():
@@ -184,7 +180,10 @@ def _post(stage, name, payload, _is_event):
             return answer.read(), answer.headers.get("x-amzn-requestid"), None
     except urllib.error.HTTPError as error:
         with error:
-            text = error.read()[:500].decode(errors="replace")
-        return b"", error.headers.get("x-amzn-requestid"), f"HTTP {error.code}: {text}"
+            body = error.read()
+        text = _message(body)
+        if not text.startswith("stage "):
+            text = f"HTTP {error.code}: {body[:_MAX_ERROR].decode(errors='replace')}"
+        return body, error.headers.get("x-amzn-requestid"), text
     except OSError as error:
         return b"", None, f"{type(error).__name__}: {error}"

@@ -69,11 +69,24 @@ function client() {
   }
 }
 
-// Invokes the stages that follow in a chain; what the answer says of them.
+// Invokes the stages that follow in a chain; what the answer says of them, and what failed.
 async function follow(chain, result, context) {
   const { follow: invokeAll, kernel } = client();
-  const hops = await invokeAll(chain, result, instance(), context?.awsRequestId ?? "", unixNs);
-  return { kernel, hops };
+  const request = context?.awsRequestId ?? "";
+  const [hops, failure] = await invokeAll(chain, result, instance(), request, unixNs);
+  return [{ kernel, hops }, failure];
+}
+
+// Whether a stage was invoked by its URL, so that an answer of it is one of HTTP. Where no platform
+// logs hops, what failed is to be an answer that has them, as an exception has only a text.
+function isByUrl(chain, event) {
+  return "requestContext" in event && Boolean(chain.stages[chain.at].url);
+}
+
+// The answer of a stage of which a later one failed: as of an exception, and with its hops.
+function badGateway(failure, uncia) {
+  const body = JSON.stringify({ errorType: "Error", errorMessage: failure, uncia });
+  return { statusCode: 502, headers: { "content-type": "application/json" }, body };
 }
 
 // The stages that follow in a chain, for a function that itself invokes those that it chooses:
@@ -98,10 +111,17 @@ function enveloped(work, { routes = false } = {}) {
     const fresh = calls++ === 0;
     const [chain, given] = takeChain(event);
     const stages = routes ? router(chain, context) : undefined;
-    const [result, valid] = await work(given, context, stages);
-    let about = {};
+    const byUrl = Boolean(chain) && isByUrl(chain, event);
+    let [result, valid, about, failure] = [{}, false, {}, ""];
+    try {
+      [result, valid] = await work(given, context, stages);
+    } catch (error) {
+      if (!byUrl || !stages?.hops.length) throw error;
+      failure = error.message;
+    }
     if (chain && routes) about = { kernel: stages.kernel, hops: stages.hops };
-    else if (chain) about = await follow(chain, result, context);
+    else if (chain) [about, failure] = await follow(chain, result, context);
+    if (failure && !byUrl) throw new Error(failure);
     // It has been handed on; the caller has no use for it.
     if (about.hops?.length) delete result[HANDED_ON];
     result.uncia = {
@@ -112,9 +132,9 @@ function enveloped(work, { routes = false } = {}) {
       handler_start_ns: start,
       handler_end_ns: unixNs(),
       cpu_ns: cpuNs() - cpu,
-      valid: Boolean(valid),
+      valid: Boolean(valid) && !failure,
     };
-    return result;
+    return failure ? badGateway(failure, result.uncia) : result;
   };
 }
 

@@ -128,13 +128,33 @@ def _take_chain(event):
 
 
 def _follow(chain, result, context):
-    """Invoke the stages that follow in the chain; what the answer says of them."""
+    """Invoke the stages that follow in the chain; what the answer says of them, and what failed."""
     try:
         from uncia_calls import KERNEL, follow
     except ImportError:
         raise RuntimeError("this package invokes no functions: package it with --calls") from None
     request = getattr(context, "aws_request_id", "")
-    return {"kernel": KERNEL, "hops": follow(chain, result, _INSTANCE, request)}
+    hops, failure = follow(chain, result, _INSTANCE, request)
+    return {"kernel": KERNEL, "hops": hops}, failure
+
+
+def _is_by_url(chain, event):
+    """Whether a stage was invoked by its URL, so that an answer of it is one of HTTP.
+
+    Where no platform logs hops, what failed is to be an answer that has them, as an exception has
+    only a text.
+    """
+    is_request = isinstance(event, dict) and "requestContext" in event
+    return is_request and "url" in chain["stages"][chain["at"]]
+
+
+def _bad_gateway(failure, about):
+    """The answer of a stage of which a later one failed: as of an exception, and with its hops."""
+    import json
+
+    body = {"errorType": "RuntimeError", "errorMessage": failure, "uncia": about}
+    headers = {"content-type": "application/json"}
+    return {"statusCode": 502, "headers": headers, "body": json.dumps(body)}
 
 
 def read_parameters(event, declared):
@@ -170,6 +190,7 @@ def enveloped(parameters=None):
             cpu = _cpu_ns()
             start = time.time_ns()
             fresh = next(_CALLS) == 0
+            given = event
             chain, event = _take_chain(event)
             values = {} if parameters is None else read_parameters(event, parameters)
             result, valid = work(**values)
@@ -179,7 +200,9 @@ def enveloped(parameters=None):
                     for name, it in parameters.items()
                     if getattr(it, "echoes", True) or values[name] == it.default
                 }
-            hops = {} if chain is None else _follow(chain, result, context)
+            hops, failure = ({}, "") if chain is None else _follow(chain, result, context)
+            if failure and not _is_by_url(chain, given):
+                raise RuntimeError(failure)
             if hops.get("hops"):
                 # It has been handed on; the caller has no use for it.
                 result.pop(HANDED_ON, None)
@@ -191,9 +214,9 @@ def enveloped(parameters=None):
                 "handler_start_ns": start,
                 "handler_end_ns": time.time_ns(),
                 "cpu_ns": _cpu_ns() - cpu,
-                "valid": bool(valid),
+                "valid": bool(valid) and not failure,
             }
-            return result
+            return _bad_gateway(failure, result["uncia"]) if failure else result
 
         return handler
 

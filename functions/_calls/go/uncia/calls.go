@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -110,7 +111,10 @@ func (c *sdk) post(it call) ([]byte, string, error) {
 	id := answer.Header.Get("x-amzn-requestid")
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswerBytes))
 	if err == nil && answer.StatusCode/100 != 2 {
-		err = fmt.Errorf("HTTP %d: %.500s", answer.StatusCode, body)
+		err = functionError{body}
+		if !strings.HasPrefix(err.Error(), "stage ") {
+			err = fmt.Errorf("HTTP %d: %.500s", answer.StatusCode, body)
+		}
 	}
 	return body, id, err
 }

@@ -33,19 +33,18 @@ function readKernel() {
 
 const kernel = readKernel();
 
-// Invokes the stages after this one, all at once; the hops that are reported of them. `request` is the
-// id of this invocation, or empty; `now` gives Unix time in ns. Throws Error when one fails, after all
-// have ended.
+// Invokes the stages after this one, all at once, until all have ended: the hops that are reported of
+// them, and what went wrong, "" if nothing did. `request` is the id of this invocation, or empty; `now`
+// gives Unix time in ns.
 async function follow(chain, result, instance, request, now) {
   const calls = nextCalls(chain, result);
-  if (!calls.length) return [];
+  if (!calls.length) return [[], ""];
   // What was closed while the instance was frozen is seen to be closed, and not written to.
   await new Promise((resume) => setImmediate(resume));
   const about = { parent: request, caller: instance, caller_kernel: kernel };
   const done = await Promise.all(calls.map((call) => perform(call, about, now)));
   const failures = done.map(([, failure]) => failure).filter(Boolean);
-  if (failures.length) throw new Error(failures.join("; "));
-  return done.flatMap(([hops]) => hops);
+  return [done.flatMap(([hops]) => hops), failures.join("; ")];
 }
 
 // The stages after this one, for a function that invokes those that it chooses, when it likes:
@@ -130,17 +129,16 @@ async function perform({ stage, name, payload, isEvent }, about, now) {
     // The last stage that failed is named: each passes on what it is told.
     const named = answer.failure.startsWith("stage ");
     hop.error = (named ? answer.failure : `stage ${name}: ${answer.failure}`).slice(0, MOST_ERROR);
-    return [[hop], hop.error];
   }
-  if (isEvent) return [[hop], ""];
-  hop.response_bytes = answer.body.length;
+  if (isEvent) return [[hop], hop.error ?? ""];
+  if (!answer.failure) hop.response_bytes = answer.body.length;
   const content = parsed(answer.body);
   const envelope = content?.uncia;
-  if (envelope === null || typeof envelope !== "object") return [[hop], "", content];
+  if (envelope === null || typeof envelope !== "object") return [[hop], hop.error ?? "", content];
   for (const key of ENVELOPE) if (key in envelope) hop[key] = envelope[key];
   const later = Array.isArray(envelope.hops) ? envelope.hops : [];
   const reported = later.map((it) => ({ ...it, parent: it.parent || hop.request }));
-  return [[hop, ...reported], "", content];
+  return [[hop, ...reported], hop.error ?? "", content];
 }
 
 // Undefined if it is no JSON; whatever else a function answers is its own affair.
@@ -200,6 +198,14 @@ function messageOf(body) {
   return typeof message === "string" && message ? message : body.toString("utf8").slice(0, MOST_ERROR);
 }
 
+// What an answer of HTTP says that failed: the stage that did, or what came.
+function refusalOf(status, body) {
+  const message = messageOf(body);
+  return message.startsWith("stage ")
+    ? message
+    : `HTTP ${status}: ${body.toString("utf8").slice(0, MOST_ERROR)}`;
+}
+
 // By HTTP.
 function post(stage, name, payload) {
   const library = stage.url.startsWith("https:") ? https : http;
@@ -230,9 +236,8 @@ function post(stage, name, payload) {
       answer.on("end", () => {
         const body = Buffer.concat(pieces);
         const isGood = Math.floor(answer.statusCode / 100) === 2;
-        const text = `HTTP ${answer.statusCode}: ${body.toString("utf8").slice(0, MOST_ERROR)}`;
         const id = answer.headers["x-amzn-requestid"];
-        resolve({ body, request: id, failure: isGood ? "" : text });
+        resolve({ body, request: id, failure: isGood ? "" : refusalOf(answer.statusCode, body) });
       });
     });
     request.on("timeout", () => request.destroy(new Error(`no answer within ${TIMEOUT_MS / 1000} s`)));

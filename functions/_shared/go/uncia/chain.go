@@ -140,8 +140,8 @@ func takeChain(event json.RawMessage) (*chain, json.RawMessage, error) {
 	return chain, rest, nil
 }
 
-// follow invokes the stages after this one, all at once, and returns what is reported of them.
-// Each is a list in JSON; request is that of this function, if it is known.
+// follow invokes the stages after this one, all at once, and returns what is reported of them: a list
+// in JSON, which is there as well if one fails. request is that of this function, if it is known.
 func (c *chain) follow(result Result, request string) (json.RawMessage, error) {
 	calls, err := c.calls(result)
 	if err != nil || len(calls) == 0 {
@@ -170,6 +170,24 @@ func (c *chain) follow(result Result, request string) (json.RawMessage, error) {
 	hops[0], failures[0] = perform(calls[0], request)
 	all.Wait()
 	return join(hops), errors.Join(failures...)
+}
+
+// isByURL says whether a stage was invoked by its URL, so that an answer of it is one of HTTP. Where no
+// platform logs hops, what failed is to be an answer that has them, as an error has only a text.
+func (c *chain) isByURL(event json.RawMessage) bool {
+	var request struct {
+		Context json.RawMessage `json:"requestContext"`
+	}
+	return c.stages[c.At].URL != "" && json.Unmarshal(event, &request) == nil && request.Context != nil
+}
+
+// badGateway is the answer of a stage of which a later one failed: as of an error, and with its hops.
+func badGateway(failure error, about map[string]any) (Result, error) {
+	body, err := json.Marshal(map[string]any{
+		"errorType": kindOf(failure), "errorMessage": failure.Error(), "uncia": about,
+	})
+	headers := map[string]string{"content-type": "application/json"}
+	return Result{"statusCode": 502, "headers": headers, "body": string(body)}, err
 }
 
 // join makes one list of several, whose entries are not read: of a long chain there are many.
@@ -349,13 +367,14 @@ func perform(it call, parent string) (json.RawMessage, error) {
 	if err != nil {
 		err = explain(it.name, err)
 		reported.Error = err.Error()
-		return listOf(reported), err
 	}
 	if it.isEvent {
-		return listOf(reported), nil
+		return listOf(reported), err
 	}
-	size := len(answer)
-	reported.Answered = &size
+	if err == nil {
+		size := len(answer)
+		reported.Answered = &size
+	}
 	var reply struct {
 		Envelope *struct {
 			envelope
@@ -364,7 +383,7 @@ func perform(it call, parent string) (json.RawMessage, error) {
 	}
 	// Whatever else it answers is its own affair.
 	if json.Unmarshal(answer, &reply) != nil || reply.Envelope == nil {
-		return listOf(reported), nil
+		return listOf(reported), err
 	}
 	reported.envelope = reply.Envelope.envelope
 	later := reply.Envelope.Hops
@@ -380,7 +399,7 @@ func perform(it call, parent string) (json.RawMessage, error) {
 			later, _ = json.Marshal(hops)
 		}
 	}
-	return join([]json.RawMessage{listOf(reported), later}), nil
+	return join([]json.RawMessage{listOf(reported), later}), err
 }
 
 func listOf(reported hop) json.RawMessage {

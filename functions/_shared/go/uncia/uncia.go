@@ -102,6 +102,7 @@ func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error)
 		cpu := cpuTime()
 		start := time.Now()
 		fresh := calls.Add(1) == 1
+		given := event
 		chain, event, err := takeChain(event)
 		if err != nil {
 			return nil, err
@@ -111,10 +112,12 @@ func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error)
 			return nil, err
 		}
 		var hops json.RawMessage
+		var failure error
 		if chain != nil {
 			request, _ := ctx.Value(requestKey{}).(string)
-			if hops, err = chain.follow(result, request); err != nil {
-				return nil, err
+			hops, failure = chain.follow(result, request)
+			if failure != nil && (len(hops) <= len("[]") || !chain.isByURL(given)) {
+				return nil, failure
 			}
 		}
 		about := map[string]any{
@@ -123,7 +126,7 @@ func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error)
 			"handler_start_ns": start.UnixNano(),
 			"handler_end_ns":   time.Now().UnixNano(),
 			"cpu_ns":           cpuTime() - cpu,
-			"valid":            valid,
+			"valid":            valid && failure == nil,
 		}
 		if chain != nil {
 			about["kernel"] = kernel()
@@ -136,6 +139,9 @@ func Enveloped(work Work) func(context.Context, json.RawMessage) (Result, error)
 		if spans, is := result[spansKey]; is {
 			about[spansKey] = spans
 			delete(result, spansKey)
+		}
+		if failure != nil {
+			return badGateway(failure, about)
 		}
 		result["uncia"] = about
 		return result, nil
@@ -218,11 +224,15 @@ func (api *runtimeAPI) answer(
 	if err == nil {
 		return api.request("POST", "invocation/"+id+"/response", body)
 	}
-	kind := fmt.Sprintf("%T", err)
-	kind = kind[strings.LastIndexByte(kind, '.')+1:]
 	// Texts alone, which are JSON whatever they say.
-	body, _ = json.Marshal(map[string]string{"errorMessage": err.Error(), "errorType": kind})
+	body, _ = json.Marshal(map[string]string{"errorMessage": err.Error(), "errorType": kindOf(err)})
 	return api.request("POST", "invocation/"+id+"/error", body)
+}
+
+// kindOf is what an error's type is called, without its package.
+func kindOf(err error) string {
+	kind := fmt.Sprintf("%T", err)
+	return kind[strings.LastIndexByte(kind, '.')+1:]
 }
 
 func (api *runtimeAPI) acknowledge() error {

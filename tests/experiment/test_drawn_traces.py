@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import uncia
 from uncia.errors import UnciaError
@@ -29,6 +30,8 @@ def test_each_seed_has_a_trace_of_its_own_with_the_load_asked_for(tmp_path: Path
         # Counts are whole, and few of 40 functions ask for most.
         assert 0.1 < values["offered_load"] < 0.4
         assert values["served"] == values["arrived"] > 0
+    warnings = yaml.safe_load((tmp_path / "run/run.yaml").read_text())["warnings"]
+    assert not [words for words in warnings if "than is allocated" in words]
     again = uncia.simulate(FILE | {"seed": 4, "repeat": 1}, out=tmp_path / "again")
     assert again["npfu"]["arrived"] == result["npfu-4"]["arrived"]
     assert json.loads(json.dumps(again["npfu"]["totals"])) == result["npfu-4"]["totals"]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -17,7 +18,7 @@ import yaml
 import uncia
 from uncia import record, tariffs, yamlio
 from uncia.errors import UnciaError
-from uncia.experiment import simulation
+from uncia.experiment import request_checks, simulation
 from uncia.experiment.simulation import SimulationFile, TracedFunction
 from uncia.record.schema import conform
 
@@ -193,6 +194,167 @@ def test_phases_are_clipped_to_what_a_worker_has_and_counted(tmp_path: Path) -> 
     assert after["memory_peak"].to_pylist() == [2**30] * 3
     warnings = yaml.safe_load((tmp_path / "run/run.yaml").read_text())["warnings"]
     assert any("2 requests held more memory" in words for words in warnings)
+
+
+def _refused(folder: Path, **columns: list[Any]) -> str:
+    """What is said of a table with these columns, before anything is simulated."""
+    base = {"execution": [MS, MS], "cpu_user": [MS, MS], "memory_peak": [1, 1]}
+    rows = _rows(scheduled=[0, 2 * MS], **(base | columns))
+    record.write(rows, folder / "trace.parquet")
+    with pytest.raises(UnciaError) as error:
+        _simulate(folder / "run", {"path": str(folder / "trace.parquet")})
+    assert not (folder / "run").exists()
+    assert not list(folder.glob(".uncia-*"))
+    assert str(folder / "trace.parquet") in error.value.message
+    return error.value.message
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"execution": [MS, -5]}, "execution is below 0 in 1 rows, first that of invocation 'i1'"),
+        ({"cpu_user": [-1, -1]}, "cpu_user is below 0 in 2 rows, first that of invocation 'i0'"),
+        ({"memory_peak": [1, -1]}, "memory_peak is below 0"),
+        ({"allocated_cpu": [None, -1]}, "allocated_cpu is below 0"),
+        ({"spot_cpu": [-1, None]}, "spot_cpu is below 0"),
+        ({"cpu_user": [2**62, MS], "execution": [1, MS]}, "CPU time is more than can be used"),
+    ],
+)
+def test_values_that_cannot_be_are_named_by_their_invocation(
+    columns: dict[str, list[Any]], words: str, tmp_path: Path
+) -> None:
+    assert words in _refused(tmp_path, **columns)
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ({"duration": -MS}, "duration of a phase is below 0 in 1 rows, first that of invocation"),
+        ({"threads": -1}, "threads of a phase is below 0"),
+        ({"threads": 2**62}, "threads of a phase are more than can be"),
+        ({"memory": -1}, "memory of a phase is below 0"),
+    ],
+)
+def test_phases_that_cannot_be_are_named_by_their_invocation(
+    phase: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    right = {"duration": MS, "threads": 1, "memory": 1}
+    rest = right | {"duration": MS - phase.get("duration", MS)}
+    assert words in _refused(tmp_path, phases=[None, [right | phase, rest]])
+
+
+def test_phases_add_up_to_the_execution(tmp_path: Path) -> None:
+    def phases(*durations: int) -> list[dict[str, int]]:
+        return [{"duration": it, "threads": 1, "memory": 1} for it in durations]
+
+    words = _refused(
+        tmp_path,
+        execution=[1000 * MS, 1000 * MS],
+        phases=[phases(900 * MS, 100 * MS), phases(100 * MS)],
+    )
+    assert "phases do not add up to execution in 1 rows, first that of invocation 'i1'" in words
+    assert "they last 100ms, and its execution 1s" in words
+    words = _refused(tmp_path, phases=[[], phases(MS + 2_000)])
+    assert "in 2 rows, first that of invocation 'i0'" in words
+    # Each may be rounded to microseconds; and what is not there says nothing.
+    rows = _rows(
+        scheduled=[0, 2 * MS],
+        execution=[2 * MS, None],
+        phases=[phases(MS + 700, MS + 700), phases(5 * MS)],
+    )
+    record.write(rows, tmp_path / "trace.parquet")
+    _, after = _simulate(tmp_path / "run", {"path": str(tmp_path / "trace.parquet")})
+    assert after["execution"].to_pylist() == [2 * MS + 1_400, 5 * MS]
+
+
+def test_an_attempt_of_an_invocation_is_there_once(tmp_path: Path) -> None:
+    columns = {"execution": [MS] * 4, "cpu_user": [MS] * 4, "memory_peak": [1] * 4}
+    scheduled = [0, MS, 2 * MS, 3 * MS]
+    path = tmp_path / "trace.parquet"
+    rows = _rows(scheduled=scheduled, **columns, invocation=["a", "b", "b", "b"])
+    record.write(rows, path)
+    words = r"same attempt .* in 2 rows, first in that of invocation 'b', attempt 1"
+    with pytest.raises(UnciaError, match=words):
+        _simulate(tmp_path / "run", {"path": str(path)})
+    assert not (tmp_path / "run").exists()
+    # Other attempts, other runs and what is no request are not the same.
+    rows = _rows(
+        scheduled=scheduled,
+        **columns,
+        invocation=["a", "a", "a", "a"],
+        attempt=[1, 2, 1, 1],
+        run=["x", "x", "y", "x"],
+        outcome=["ok", "ok", "ok", "timeout"],
+    )
+    record.write(rows, path)
+    result, _ = _simulate(tmp_path / "run", {"path": str(path)})
+    assert result["served"] == 3
+
+
+def test_requests_whose_hashes_are_the_same_by_chance_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        request_checks, "_hashes", lambda rows: np.zeros(rows.num_rows, dtype=np.int64)
+    )
+    rows = _rows(scheduled=[0, 1], execution=[MS, MS], cpu_user=[MS, MS], memory_peak=[1, 1])
+    record.write(rows, tmp_path / "trace.parquet")
+    result, _ = _simulate(tmp_path / "run", {"path": str(tmp_path / "trace.parquet")})
+    assert result["served"] == 2
+
+
+def _warnings(run: Path) -> str:
+    warnings: list[str] = yaml.safe_load((run / "run.yaml").read_text())["warnings"]
+    return "\n".join(warnings)
+
+
+def test_requests_of_functions_that_are_cut_are_counted(tmp_path: Path) -> None:
+    rows = _rows(
+        function=["wide", "wide", "high", "small"],
+        scheduled=[0, MS, 2 * MS, 3 * MS],
+        execution=[MS] * 4,
+        cpu_user=[8 * MS, MS, MS, MS],
+        memory_peak=[1] * 4,
+        allocated_cpu=[8_000_000, None, 1_000_000, 1_000_000],
+        allocated_memory=[1, None, 768 * 2**20, 1],
+    )
+    record.write(rows, tmp_path / "trace.parquet")
+    trace = {"path": str(tmp_path / "trace.parquet"), "too_large": "clip"}
+    file = {"name": "traced", "trace": trace, "models": ["slim", "sim", "npfu"]}
+    # Under slim the function with much memory has more CPU than a worker, too.
+    cluster = {"workers": 2, "vcpu": 4, "memory": "1GB"}
+    result = uncia.simulate(
+        file | {"cluster": cluster, "memory_per_vcpu": "128MB"}, out=tmp_path / "run"
+    )
+    assert {model: values["clipped"] for model, values in result.items()} == {
+        "slim": 3,
+        "sim": 2,
+        "npfu": 2,
+    }
+    warnings = _warnings(tmp_path / "run")
+    assert "3 requests are of functions with more CPU or memory than a worker" in warnings
+    assert "2 requests are of functions" in warnings
+    assert "under sim, npfu" in warnings
+
+
+def test_more_cpu_than_is_allocated_is_counted(tmp_path: Path) -> None:
+    rows = _rows(
+        scheduled=[0, 5 * MS, 10 * MS],
+        execution=[MS] * 3,
+        # A kernel's tick more is none.
+        cpu_user=[4 * MS, 1_005_000, MS],
+        memory_peak=[1] * 3,
+        allocated_cpu=[None, 1_000_000, 1_000_000],
+        spot_cpu=[None, 5_000_000, 1_000_000],
+    )
+    record.write(rows, tmp_path / "trace.parquet")
+    _simulate(tmp_path / "run", {"path": str(tmp_path / "trace.parquet")})
+    warnings = _warnings(tmp_path / "run")
+    assert "1 requests use more CPU than is allocated to them" in warnings
+    assert "1 requests have more spot CPU than is allocated to them" in warnings
+    trace = {"path": str(tmp_path / "trace.parquet"), "vcpu": 4}
+    _simulate(tmp_path / "wide", trace)
+    assert "use more CPU" not in _warnings(tmp_path / "wide")
 
 
 def test_requests_of_a_real_run_come_from_the_first_on(run: Path, tmp_path: Path) -> None:
@@ -388,6 +550,19 @@ def test_mistakes_are_named(change: dict[str, Any], words: str, tmp_path: Path) 
     file = {key: value for key, value in (FILE | change).items() if value is not None}
     with pytest.raises(UnciaError, match=words):
         uncia.simulate(file, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("seed", "words"), [(-1, "seed: must be"), (2**64 - 1, "last of the repeated seeds")]
+)
+def test_a_seed_beside_the_file_is_checked_as_in_it(seed: int, words: str, tmp_path: Path) -> None:
+    file = FILE | {"repeat": 2}
+    path = tmp_path / "first.yaml"
+    path.write_text(yamlio.dump(file))
+    for given in (file, path):
+        with pytest.raises(UnciaError, match=words):
+            uncia.simulate(given, seed=seed, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

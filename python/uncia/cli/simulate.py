@@ -101,9 +101,7 @@ def register(app: typer.Typer) -> None:
                     with_report=report is True,
                 )
             else:
-                checked, _ = simulation.load(file)
-                if seed is not None:
-                    checked = checked.model_copy(update={"seed": seed})
+                checked, _ = simulation.load(file, seed)
                 folder = out or RESULTS / f"{checked.name}-{checked.seed}"
                 result = simulate.execute(
                     checked,

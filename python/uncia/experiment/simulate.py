@@ -80,12 +80,10 @@ def simulate(
 
     if isinstance(file, Mapping):
         document, base = yamlio.load(yamlio.dump(file), "<simulation>"), Path()
-        checked = yamlio.validate(SimulationFile, document)
+        checked = simulation.validate(document, seed)
     else:
-        checked, _ = simulation.load(Path(file))
+        checked, _ = simulation.load(Path(file), seed)
         base = Path(file).parent
-    if seed is not None:
-        checked = checked.model_copy(update={"seed": seed})
     folder = Path(out) if out is not None else RESULTS / f"{checked.name}-{checked.seed}"
     reporter = progress.reporter(quiet=True)
     try:
@@ -181,7 +179,7 @@ def _execute(
             cell.name: {
                 **figures(
                     file,
-                    requests[cell.seed].clipped if requests else 0,
+                    _clipped(file, cell, requests),
                     cell.model,
                     parts[cell.name],
                     done[cell.name],
@@ -238,16 +236,35 @@ def _requests(file: SimulationFile, base: Path, work: Path) -> dict[int, Request
     return dict.fromkeys(file.seeds(), requests)
 
 
+def _clipped(file: SimulationFile, cell: _Cell, requests: Mapping[int, Requests]) -> int:
+    if not requests:
+        return 0
+    return simulation.clipped(file, cell.model, requests[cell.seed].functions)
+
+
 def _warnings(file: SimulationFile, read: list[Requests]) -> list[str]:
     """What is probably not meant of a trace, a sentence each."""
     if not read:
         return []
     warnings = []
-    requests, is_drawn = read[0], file.trace is not None and file.trace.bb is not None
-    if clipped := sum(item.clipped for item in read if item is requests or is_drawn):
+    requests = read[0]
+    # Those of each seed where they are drawn; else all seeds have the same.
+    each = read if file.trace is not None and file.trace.bb is not None else [requests]
+    if clipped := sum(item.clipped for item in each):
         warnings.append(
             f"{clipped:,} requests held more memory than a worker has, and hold all of a"
             " worker's instead (trace.too_large: clip)."
+        )
+    warnings += _cut(file, each)
+    if above := sum(item.above_spot for item in each):
+        warnings.append(
+            f"{above:,} requests have more spot CPU than is allocated to them: all that is"
+            " allocated is spot."
+        )
+    if above := sum(item.above_cpu for item in each):
+        warnings.append(
+            f"{above:,} requests use more CPU than is allocated to them, and take longer than the"
+            " trace says (trace.vcpu is allocated where rows do not say)."
         )
     has_settings = any(known.spot_cpu or known.preemptible for known in requests.functions.values())
     if requests.is_simulated and "npfu" in file.models and not has_settings:
@@ -257,6 +274,23 @@ def _warnings(file: SimulationFile, read: list[Requests]) -> list[str]:
             " (trace.experiment)."
         )
     return warnings
+
+
+def _cut(file: SimulationFile, read: list[Requests]) -> list[str]:
+    """A sentence for each number of requests whose functions are cut, with the models."""
+    if file.trace is None or file.trace.too_large != "clip":
+        return []
+    models: dict[int, list[str]] = {}
+    for model in file.models:
+        functions = [function for item in read for function in item.functions.values()]
+        count = sum(it.requests for it in functions if simulation.is_cut(file, model, it))
+        models.setdefault(count, []).append(model)
+    return [
+        f"{count:,} requests are of functions with more CPU or memory than a worker has under"
+        f" {', '.join(names)}, and have at most a worker's (trace.too_large: clip)."
+        for count, names in models.items()
+        if count
+    ]
 
 
 def _starts(file: SimulationFile, base: Path) -> list[int] | None:

@@ -65,7 +65,7 @@ def figures(
 
     Args:
         file: what was simulated.
-        clipped: requests that held more memory than a worker has.
+        clipped: requests that have less of a worker than the trace says.
         model: the billing model.
         tables: the folder of its tables.
         done: the engine's account.

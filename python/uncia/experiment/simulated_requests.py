@@ -9,7 +9,7 @@ that its rows say.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from uncia import record
 from uncia.errors import UnciaError
+from uncia.experiment import request_checks
 from uncia.experiment.simulation import SIMULATED, TracedFunction, TraceOf
 from uncia.runs.folder import check_complete, read_run
 from uncia.units import MICRO_PER_VCPU, format_duration
@@ -47,6 +48,7 @@ _NEEDS: Final = (
     *("function", "experiment", "outcome", "scheduled", "sent", "started", "execution", "phases"),
     *("cpu_user", "cpu_system", "memory_avg", "memory_peak"),
     *_KNOWN,
+    *request_checks.COLUMNS,
 )
 
 
@@ -59,6 +61,8 @@ class Requests:
         path: the requests as ``uncia-engine sim`` takes them: function, arrival and phases.
         skipped: invocations that are no requests: they were not answered, or have no times.
         clipped: requests that held more memory than they may.
+        above_spot: requests with more spot CPU than is allocated to them.
+        above_cpu: requests that use more CPU than is allocated to them.
         cpu: CPU time that all phases ask for, micro-vCPU x ns.
         is_simulated: whether they are those of a simulated run.
     """
@@ -67,6 +71,8 @@ class Requests:
     path: Path
     skipped: int
     clipped: int
+    above_spot: int
+    above_cpu: int
     cpu: int
     is_simulated: bool
 
@@ -82,7 +88,7 @@ def read(spec: TraceOf, path: Path, into: Path, most_memory: int | None = None) 
 
     Raises:
         UnciaError: there is no such table, it is that of a run that is not complete, nothing of it
-            is a request, or what it lacks the file does not say.
+            is a request, rows are wrong, or what it lacks the file does not say.
     """
     run = check_complete(path, "invocations")
     if path.suffix in record.SUFFIXES:
@@ -99,28 +105,47 @@ def read(spec: TraceOf, path: Path, into: Path, most_memory: int | None = None) 
             hint=f"The first arrives after {format_duration(times.first - start)}.",
         )
     known = _Known(spec)
+    checks = request_checks.Checks(path, spec)
     lacking: Counter[str] = Counter()
-    count = clipped = cpu = 0
-    with pa.OSFile(str(into), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
+    count = cpu = 0
+
+    def parts() -> Iterator[tuple[pa.Table, pa.Array]]:
         for part in record.scan(path, _NEEDS):
             rows, arrival = _kept(_of_experiment(part, spec), start, spec.window)
-            if rows.num_rows == 0:
-                continue
+            if rows.num_rows:
+                yield rows, arrival
+
+    with pa.OSFile(str(into), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
+        for rows, arrival in parts():
+            if not checks.add(rows):
+                continue  # to count what is wrong
             phases = _phases(rows, spec, lacking)
+            checks.compare(rows, phases)
             indexes = known.add(rows, phases)
             cpu += _cpu(phases)
             if most_memory is not None:
                 phases, above = _limited(phases, most_memory)
-                clipped += above
+                known.clip(indexes.take(above))
             writer.write_batch(pa.record_batch([indexes, arrival, phases], schema=_SCHEMA))
             count += rows.num_rows
+    checks.raise_flaws(lambda: (rows for rows, _ in parts()))
     for what, key in (("CPU time", "used_vcpu"), ("memory", "used_memory")):
         if lacking[what]:
             raise UnciaError(
                 f"{path}: the {what} of {lacking[what]:,} invocations was not measured",
                 hint=f"Say what they use under trace.{key}.",
             )
-    return Requests(known.functions(), into, times.rows - count, clipped, cpu, is_simulated)
+    functions = known.functions()
+    return Requests(
+        functions=functions,
+        path=into,
+        skipped=times.rows - count,
+        clipped=sum(function.clipped for function in functions.values()),
+        above_spot=checks.above_spot,
+        above_cpu=checks.above_cpu,
+        cpu=cpu,
+        is_simulated=is_simulated,
+    )
 
 
 @dataclass
@@ -191,14 +216,14 @@ def _cpu(phases: pa.Array) -> int:
     return int(total or 0) * MICRO_PER_VCPU
 
 
-def _limited(phases: pa.Array, memory: int) -> tuple[pa.Array, int]:
-    """The same with phases that hold at most so many bytes, and how many requests held more."""
+def _limited(phases: pa.Array, memory: int) -> tuple[pa.Array, pa.Array]:
+    """The same with phases that hold at most so many bytes, and which requests held more."""
     items = phases.values
     held = items.field("memory")
     above = pc.list_parent_indices(phases).filter(pc.greater(held, memory))
     fields = [items.field("duration"), items.field("cpu"), pc.min_element_wise(held, memory)]
     limited = pa.StructArray.from_arrays(fields, fields=list(_PHASE))
-    return pa.ListArray.from_arrays(phases.offsets, limited, type=_PHASES), len(above.unique())
+    return pa.ListArray.from_arrays(phases.offsets, limited, type=_PHASES), above.unique()
 
 
 def _phases(rows: pa.Table, spec: TraceOf, lacking: Counter[str]) -> pa.Array:
@@ -262,6 +287,8 @@ class _Known:
         self._spec = spec
         self._indexes: dict[str, int] = {}
         self._most: list[dict[str, Any]] = []
+        self._requests: Counter[int] = Counter()
+        self._clipped: Counter[int] = Counter()
 
     def add(self, rows: pa.Table, phases: pa.Array) -> pa.Array:
         """Add rows; the position of each one's function."""
@@ -288,7 +315,13 @@ class _Known:
         )
         self._raise(known, _KNOWN)
         self._raise(held, ("held",))
+        for entry in indexes.value_counts().to_pylist():
+            self._requests[entry["values"]] += entry["counts"]
         return indexes
+
+    def clip(self, indexes: pa.Array) -> None:
+        """Count requests, by the positions of their functions, that hold less than they did."""
+        self._clipped.update(indexes.to_pylist())
 
     def _raise(self, rows: pa.Table, names: Sequence[str]) -> None:
         groups = rows.group_by("function").aggregate([(name, "max") for name in names])
@@ -301,7 +334,7 @@ class _Known:
     def functions(self) -> dict[str, TracedFunction]:
         """The functions by name, in order of their first rows."""
         functions = {}
-        for name, most in zip(self._indexes, self._most, strict=True):
+        for position, (name, most) in enumerate(zip(self._indexes, self._most, strict=True)):
             cpu = most["allocated_cpu"] or self._spec.vcpu
             allocated = most["allocated_memory"] or self._spec.memory or 0
             functions[name] = TracedFunction(
@@ -310,5 +343,8 @@ class _Known:
                 spot_cpu=min(most["spot_cpu"] or 0, cpu),
                 preemptible=bool(most["preemptible"]),
                 qos=most["qos"] or "interactive",
+                allocated_memory=allocated,
+                requests=self._requests[position],
+                clipped=self._clipped[position],
             )
         return functions

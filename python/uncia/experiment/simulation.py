@@ -134,13 +134,27 @@ class TraceOf(Form):
 
 @dataclass(frozen=True)
 class TracedFunction:
-    """What is known of a function in a trace: CPU in micro-vCPU, memory in bytes."""
+    """What is known of a function in a trace: CPU in micro-vCPU, memory in bytes.
+
+    Attributes:
+        cpu: what is allocated to it.
+        memory: what is allocated to it, and at least what its requests hold.
+        spot_cpu: what of the CPU is spot.
+        preemptible: whether an instance may be stopped for memory.
+        qos: what callers await.
+        allocated_memory: what its rows or the file say; 0 if neither does.
+        requests: how many there are.
+        clipped: those that held more memory than a worker has.
+    """
 
     cpu: int
     memory: int
     spot_cpu: int
     preemptible: bool
     qos: str
+    allocated_memory: int = 0
+    requests: int = 0
+    clipped: int = 0
 
 
 class SimulatedHints(Hints):
@@ -304,13 +318,32 @@ RULES: Final[dict[Model, Rules]] = {
 }
 
 
-def load(path: Path) -> tuple[SimulationFile, yamlio.Document]:
+def load(path: Path, seed: int | None = None) -> tuple[SimulationFile, yamlio.Document]:
     """Read a file.
+
+    Args:
+        path: of the file.
+        seed: instead of the file's.
 
     Raises:
         UnciaError: it cannot be read, or is none: with file, line and key.
     """
     document = yamlio.load(path)
+    return validate(document, seed), document
+
+
+def validate(document: yamlio.Document, seed: int | None = None) -> SimulationFile:
+    """Check the content of a file, its policies included.
+
+    Args:
+        document: the content.
+        seed: instead of that in it.
+
+    Raises:
+        UnciaError: it is no simulation: with file, line and key.
+    """
+    if seed is not None and isinstance(document.data, Mapping):
+        document = document.with_data({**document.data, "seed": seed})
     file = yamlio.validate(SimulationFile, document)
     mistakes = Mistakes()
     for name, policy in file.policies.items():
@@ -323,7 +356,7 @@ def load(path: Path) -> tuple[SimulationFile, yamlio.Document]:
                 message = f"there is no policy {policy!r}"
                 raise document.error(("policies", name), message, choice.policies)
     mistakes.raise_all()
-    return file, document
+    return file
 
 
 def experiment(file: SimulationFile, model: Model, seed: int) -> str:
@@ -424,12 +457,38 @@ def _size(
     file: SimulationFile, rules: Rules, vcpu: int, memory: int, spot_vcpu: int
 ) -> dict[str, int]:
     """What is allocated to a function under a model's rules."""
-    cpu, size = vcpu, memory
-    if rules.fixed_ratio:
-        ratio = file.ratio()
-        cpu, size = max(cpu, math.ceil(size / ratio)), max(size, math.ceil(cpu * ratio))
+    cpu, size = _rounded(file, rules, vcpu, memory)
     reserved = cpu - min(spot_vcpu if rules.honours_spot else 0, cpu)
     if file.trace is not None and file.trace.too_large == "clip":
         cpu, size = min(cpu, file.cluster.vcpu), min(size, file.cluster.memory)
     # What was reserved stays reserved as far as a worker has it; what is cut off is spot first.
     return {"cpu": cpu, "memory": size, "spot_cpu": cpu - min(reserved, cpu)}
+
+
+def _rounded(file: SimulationFile, rules: Rules, cpu: int, memory: int) -> tuple[int, int]:
+    """CPU and memory of a function, the smaller rounded up where the ratio is fixed."""
+    if not rules.fixed_ratio:
+        return cpu, memory
+    ratio = file.ratio()
+    return max(cpu, math.ceil(memory / ratio)), max(memory, math.ceil(cpu * ratio))
+
+
+def is_cut(file: SimulationFile, model: Model, function: TracedFunction) -> bool:
+    """Whether a function of a trace has more CPU or memory under a model than a worker has.
+
+    That its requests held more memory, while nothing says what is allocated, is of those requests.
+    """
+    rules = RULES[model]
+    cpu, _ = _rounded(file, rules, function.cpu, function.memory)
+    _, memory = _rounded(file, rules, function.cpu, function.allocated_memory)
+    return cpu > file.cluster.vcpu or memory > file.cluster.memory
+
+
+def clipped(file: SimulationFile, model: Model, functions: Mapping[str, TracedFunction]) -> int:
+    """How many requests of a trace have less of a worker than the trace says."""
+    if file.trace is None or file.trace.too_large != "clip":
+        return 0
+    return sum(
+        function.requests if is_cut(file, model, function) else function.clipped
+        for function in functions.values()
+    )

@@ -261,9 +261,9 @@ def sweep_lacks(folder: Path) -> str | None:
 def _checked(document: yamlio.Document) -> Iterator[tuple[Point, SimulationFile]]:
     """The points of a file, each with what is simulated."""
     if not has_sweep(document):
-        file = yamlio.validate(SimulationFile, document)
+        file = simulation.validate(document)
         yield Point(0, {}, dict(document.data)), file
         return
     for point in sweep.points(document):
         content = yamlio.load(yamlio.dump(point.data), document.name)
-        yield point, yamlio.validate(SimulationFile, content)
+        yield point, simulation.validate(content)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from uncia import yamlio
+from uncia import record, yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import progress, spark_sweep, sweep
+from uncia.record.schema import conform
 
 FILE: dict[str, Any] = {
     "name": "grid",
@@ -91,6 +94,42 @@ def test_a_point_that_fails_on_a_cluster_is_a_row(
     rows = sweep.execute(grid, tmp_path / "out", progress.reporter(quiet=True), master=address)
     assert [row["error"] is None for row in rows] == [True, False]
     assert (tmp_path / "out/point-00000/simulation.json").exists()
+
+
+def test_another_table_there_is_a_sentence_before_the_start(
+    master: tuple[str, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, _ = master
+    rows = pa.table(
+        {
+            "function": ["f"],
+            "invocation": ["i"],
+            "attempt": [1],
+            "outcome": ["ok"],
+            "scheduled": [0],
+            "execution": [10**6],
+            "cpu_user": [10**6],
+            "memory_peak": [1],
+        }
+    )
+    record.write(conform(rows, "invocations"), tmp_path / "in.parquet")
+    file = {key: value for key, value in FILE.items() if key != "functions"}
+    content = file | {"trace": {"path": "in.parquet"}, "sweep": {"seed": [1]}}
+    grid = sweep.points(yamlio.load(yamlio.dump(content), "grid.yaml"))
+
+    def execute() -> list[dict[str, Any]]:
+        reporter = progress.reporter(quiet=True)
+        return sweep.execute(grid, tmp_path / "out", reporter, base=tmp_path, master=address)
+
+    with monkeypatch.context() as patch:
+        # What this machine reads is another table than what executors see.
+        patch.setattr(sweep, "content_digest", lambda path: "another")
+        with pytest.raises(UnciaError, match=r"does not see the same table under .*in\.parquet"):
+            execute()
+    assert not list(tmp_path.glob("out/point-*"))
+    shutil.rmtree(tmp_path / "out")
+    (row,) = execute()
+    assert (row["error"], row["served"]) == (None, 1)
 
 
 def test_another_version_there_is_a_sentence_before_the_start(

@@ -20,6 +20,7 @@ import uncia
 from uncia import record, yamlio
 from uncia.errors import UnciaError
 from uncia.experiment import progress, sweep
+from uncia.experiment.sweep_task import Task, content_digest
 from uncia.record.schema import conform
 
 FILE: dict[str, Any] = {
@@ -61,6 +62,18 @@ def test_points_are_products_or_taken_in_step() -> None:
     assert point.data["prices"] == {"spot": 0.3}
 
 
+def test_items_of_lists_are_named_by_their_positions() -> None:
+    name = "functions.api.phases.0.duration"
+    grid = sweep.points(_document(FILE | {"sweep": {name: ["10ms", "20ms"]}}))
+    for point, duration in zip(grid, ("10ms", "20ms"), strict=True):
+        (phase,) = point.data["functions"]["api"]["phases"]
+        assert phase == {"duration": duration, "memory": "64MB"}
+    grid = sweep.points(
+        _document(FILE | {"starts": ["1ms", "5ms"], "sweep": {"starts.1": ["2ms", "3ms"]}})
+    )
+    assert [point.data["starts"] for point in grid] == [["1ms", "2ms"], ["1ms", "3ms"]]
+
+
 def test_a_parameter_within_the_value_of_another_is_its_points_own() -> None:
     traces = [{"path": "a"}, {"path": "b"}]
     file = {key: value for key, value in FILE.items() if key != "functions"}
@@ -94,6 +107,24 @@ def test_a_parameter_within_the_value_of_another_is_its_points_own() -> None:
             {"seed": [1, 2, 1], "latency": ["1ms", "1ms", "1ms"], "zip": True},
             r"grid.yaml:\d+: sweep: two points in step are the same: seed = 1, latency = 1ms",
         ),
+        (
+            {"cluster.memory": ["1GB", "1024MB"]},
+            r"two points are the same: cluster\.memory = 1GB, and cluster\.memory = 1024MB",
+        ),
+        (
+            {"seed": [1, 1], "latency": ["1ms", "1000us"], "zip": True},
+            "the same: seed = 1, latency = 1ms, and seed = 1, latency = 1000us",
+        ),
+        ({"policies.ordr": ["first-come"]}, "no policy makes the choice 'ordr'"),
+        (
+            {"policies.order": ["first-come", "frist-come"]},
+            "policies.order = frist-come.*there is no policy 'frist-come'",
+        ),
+        (
+            {"functions.api.phases.1.duration": ["1ms"]},
+            r"phases\.1\.duration: '1' is no item of a list.*from 0 to 0",
+        ),
+        ({"functions.api.phases.duration": ["1ms"]}, "'duration' is no item of a list"),
     ],
 )
 def test_mistakes_are_found_before_the_start(grid: dict[str, Any], words: str) -> None:
@@ -205,6 +236,34 @@ def test_a_trace_that_changed_is_simulated_again(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob(".*"))
     _trace(tmp_path / "in/invocations.parquet", 4)
     assert served(resume=True) == 4
+
+
+def test_a_point_is_of_the_table_that_was_there_at_the_start(tmp_path: Path) -> None:
+    table, folder = tmp_path / "in.parquet", tmp_path / "point-00000"
+    _trace(table, 3)
+    file = {key: value for key, value in FILE.items() if key != "functions"}
+
+    def task(digest: str) -> Task:
+        text = yamlio.dump(file | {"trace": {"path": str(table)}})
+        return Task(0, {}, text, folder, tmp_path, False, "x", {table: digest})
+
+    def never(_: object) -> None:
+        raise AssertionError("nothing is simulated")
+
+    error = task("another").simulate(never)
+    assert error is not None
+    assert f"{table} on " in error
+    assert "another table than when the sweep was started" in error
+
+    def replaced(start: Callable[[], subprocess.Popen[str]]) -> subprocess.Popen[str]:
+        _trace(table, 4)
+        return start()
+
+    known = content_digest(table)
+    assert task(known).simulate(replaced) == error
+    assert not (folder / "point.json").exists()
+    assert task(content_digest(table)).simulate() is None
+    assert (folder / "point.json").exists()
 
 
 def test_a_folder_of_another_sweep_is_refused_or_replaced(tmp_path: Path) -> None:

@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from uncia import locks, record, yamlio
+from uncia import locks, yamlio
 from uncia.errors import UnciaError
+from uncia.experiment import simulation
 from uncia.experiment.drawn_traces import WORK as TRACE_WORK
 from uncia.experiment.progress import Reporter
 from uncia.experiment.simulate import RESULT
 from uncia.experiment.simulate import WORK as SIMULATE_WORK
-from uncia.experiment.simulation import SimulationFile
-from uncia.experiment.sweep_task import POINT, WORK, Task, write_json
+from uncia.experiment.sweep_task import POINT, WORK, Task, content_digest, write_json
 from uncia.runs.versions import versions
 
 KEY: Final = "sweep"
@@ -86,41 +86,40 @@ class Point:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def digests(grid: list[Point], base: Path, versions: Mapping[str, str]) -> dict[int, str]:
-    """What identifies each point, by its number; tables that several read are read once.
+def contents(grid: list[Point], base: Path) -> dict[Path, str]:
+    """Digests of the tables that points read, by path; those that several read are read once.
 
     Raises:
         UnciaError: a table cannot be read.
     """
-    known: dict[Path, str] = {}
-    result = {}
-    for point in grid:
-        inputs = point.inputs(base)
-        for path in inputs.values():
-            if path not in known:
-                known[path] = _content_digest(path)
-        result[point.number] = point.digest(
-            {key: known[path] for key, path in inputs.items()}, versions
+    paths = {path for point in grid for path in point.inputs(base).values()}
+    return {path: content_digest(path) for path in sorted(paths)}
+
+
+def digests(
+    grid: list[Point],
+    base: Path,
+    versions: Mapping[str, str],
+    read: Mapping[Path, str] | None = None,
+) -> dict[int, str]:
+    """What identifies each point, by its number.
+
+    Args:
+        grid: the points.
+        base: the folder from which paths in the file go out.
+        versions: of what simulates them.
+        read: digests of their tables as `contents` gives them, if they are known.
+
+    Raises:
+        UnciaError: a table cannot be read.
+    """
+    known = contents(grid, base) if read is None else read
+    return {
+        point.number: point.digest(
+            {key: known[path] for key, path in point.inputs(base).items()}, versions
         )
-    return result
-
-
-def _content_digest(path: Path) -> str:
-    """SHA-256 of the names and bytes of the tables at a path."""
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for suffix in record.SUFFIXES for file in path.rglob(f"*{suffix}"))
-    digest = hashlib.sha256()
-    for file in files:
-        # What is not there fails each point that reads it, with a sentence of its own.
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                with file.open("rb") as content:
-                    table = hashlib.file_digest(content, "sha256").hexdigest()
-            except PermissionError as error:
-                raise UnciaError(f"cannot read {file}: {error.strerror}") from error
-            digest.update(f"{file.relative_to(path)}\0{table}\n".encode())
-    return digest.hexdigest()
+        for point in grid
+    }
 
 
 def points(document: yamlio.Document) -> list[Point]:
@@ -159,14 +158,14 @@ def points(document: yamlio.Document) -> list[Point]:
     result = []
     for number, values in enumerate(combined):
         chosen = dict(zip(grid, values, strict=True))
-        result.append(Point(number, copy.deepcopy(chosen), _substitute(data, chosen)))
-    for point in result:
-        _check(document, point)
+        content = _substitute(document, data, chosen)
+        result.append(Point(number, copy.deepcopy(chosen), content))
+    _check(document, result)
     return result
 
 
 def _check_once(document: yamlio.Document, grid: Mapping[str, list[Any]], *, in_step: bool) -> None:
-    """Check that no two points are the same: one would be simulated twice, and counted twice.
+    """Check that no two points are written the same, of which the line is known.
 
     Raises:
         UnciaError: two are; with file, line and key.
@@ -196,25 +195,59 @@ def _repeated(values: Sequence[Any]) -> int | None:
     return None
 
 
-def _substitute(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a file with these parameters."""
+def _substitute(
+    document: yamlio.Document, data: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The content of a file with these parameters; an item of a list is named by its position.
+
+    Raises:
+        UnciaError: a parameter names an item that is not there.
+    """
     changed = copy.deepcopy(dict(data))
     for name, value in values.items():
         *parents, last = name.split(".")
-        at = changed
-        for key in parents:
-            inner = at.get(key)
-            if not isinstance(inner, dict):
+        at: Any = changed
+        for part in parents:
+            key: Any = _key(document, name, at, part)
+            inner = at[key] if isinstance(at, list) else at.get(key)
+            if not isinstance(inner, (dict, list)):
                 inner = at[key] = {}
             at = inner
         # A copy: other parameters may name what is inside of it.
-        at[last] = copy.deepcopy(value)
+        at[_key(document, name, at, last)] = copy.deepcopy(value)
     return changed
 
 
-def _check(document: yamlio.Document, point: Point) -> None:
-    name = f"{document.name}, {KEY} at {_words(point.values)}"
-    yamlio.validate(SimulationFile, yamlio.load(yamlio.dump(point.data), name))
+def _key(document: yamlio.Document, parameter: str, at: Any, part: str) -> str | int:
+    """What a part of a parameter's name stands for: a key of a mapping, a position in a list."""
+    if not isinstance(at, list):
+        return part
+    if part.isdecimal() and int(part) < len(at):
+        return int(part)
+    there = f"from 0 to {len(at) - 1}" if at else "and it has none"
+    raise document.error(
+        (KEY, parameter),
+        f"{part!r} is no item of a list: items are named by their positions, {there}",
+    )
+
+
+def _check(document: yamlio.Document, grid: Sequence[Point]) -> None:
+    """Check each point, and that no two are the same, however their values are written.
+
+    Raises:
+        UnciaError: a point is no simulation, or the same as another.
+    """
+    seen: dict[str, Point] = {}
+    for point in grid:
+        name = f"{document.name}, {KEY} at {_words(point.values)}"
+        file = simulation.validate(yamlio.load(yamlio.dump(point.data), name))
+        content = hashlib.sha256(file.model_dump_json().encode()).hexdigest()
+        other = seen.setdefault(content, point)
+        if other is not point:
+            raise document.error(
+                (KEY,),
+                f"two points are the same: {_words(other.values)}, and {_words(point.values)}",
+            )
 
 
 def _words(values: Mapping[str, Any]) -> str:
@@ -406,7 +439,9 @@ def _execute(
 ) -> list[dict[str, Any]]:
     (out / SUMMARY).unlink(missing_ok=True)
     # Of inputs as they are now: what changes meanwhile is simulated again by --resume.
-    known = digests(grid, base, versions())
+    base = base.resolve()
+    read = contents(grid, base)
+    known = digests(grid, base, versions(), read)
     todo = [point for point in grid if not (resume and _is_done(point, out, known))]
     if kept := len(grid) - len(todo):
         reporter.note(f"{kept:,} of {len(grid):,} points are there already.")
@@ -416,9 +451,10 @@ def _execute(
             dict(point.values),
             yamlio.dump(point.data),
             out.resolve() / point.folder,
-            base.resolve(),
+            base,
             with_report,
             known[point.number],
+            {path: read[path] for path in point.inputs(base).values()},
         )
         for point in todo
     ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from uncia import record
+from uncia.errors import UnciaError
 from uncia.interrupt import end_with_parent
 
 POINT: Final = "point.json"
@@ -36,6 +41,7 @@ class Task:
         base: the folder from which paths in the file go out.
         report: whether to write ``report.html``.
         digest: of what is simulated.
+        inputs: digests of the tables that it reads, by path, where the sweep was started.
     """
 
     number: int
@@ -45,6 +51,7 @@ class Task:
     base: Path
     report: bool
     digest: str
+    inputs: Mapping[Path, str]
 
     def simulate(
         self,
@@ -55,10 +62,15 @@ class Task:
     ) -> str | None:
         """Simulate the point in a process; returns why that failed, if it did.
 
+        It fails, too, if the tables that it reads are others here than where the sweep was started,
+        or become others meanwhile: its rows would pass for those of another trace.
+
         Args:
             begin: starts the process by what it is given; None if it is not to be started.
             end: called when the process has ended.
         """
+        if (other := self._other_input()) is not None:
+            return other
         with tempfile.TemporaryDirectory(prefix=WORK, dir=self.folder.parent) as work:
             file = Path(work) / "simulation.yaml"
             file.write_text(self.text, encoding="utf-8")
@@ -71,7 +83,25 @@ class Task:
             return f"ended by {signal.Signals(-process.returncode).name}"
         if process.returncode:
             return words.strip() or f"ended with exit code {process.returncode}"
+        if (other := self._other_input()) is not None:
+            return other
         write_json(self.folder / POINT, {"values": self.values, "digest": self.digest})
+        return None
+
+    def _other_input(self) -> str | None:
+        """Why the tables here are none that the point is of; None if they are."""
+        for path, digest in self.inputs.items():
+            try:
+                found = content_digest(path)
+            except UnciaError as error:
+                return error.message
+            except OSError as error:
+                return f"cannot read {path}: {error.strerror}"
+            if found != digest:
+                return (
+                    f"{path} on {socket.gethostname()} is another table than when the sweep was"
+                    " started"
+                )
         return None
 
     def _start(self, file: Path) -> subprocess.Popen[str]:
@@ -89,6 +119,28 @@ class Task:
             # Its parent is this thread, which waits for it.
             preexec_fn=end_with_parent(os.getpid(), signal.SIGTERM),
         )
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of the names and bytes of the tables at a path; of nothing if there are none.
+
+    Raises:
+        UnciaError: one cannot be read.
+    """
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for suffix in record.SUFFIXES for file in path.rglob(f"*{suffix}"))
+    digest = hashlib.sha256()
+    for file in files:
+        # What is not there fails each point that reads it, with a sentence of its own.
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                with file.open("rb") as content:
+                    table = hashlib.file_digest(content, "sha256").hexdigest()
+            except PermissionError as error:
+                raise UnciaError(f"cannot read {file}: {error.strerror}") from error
+            digest.update(f"{file.relative_to(path)}\0{table}\n".encode())
+    return digest.hexdigest()
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -77,6 +77,27 @@ uncia.cli.build = lambda name: app
 uncia.cli.main()
 """
 
+# In the main thread, where DuckDB raises RuntimeError instead of what the signal's handler raised.
+PLANNED = """
+import os, signal, sys, threading, duckdb, typer
+import uncia.cli
+
+def command():
+    number = getattr(signal, name)
+    threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+    try:
+        pairs = "range(3000000) a(x), range(3000000) b(y)"
+        duckdb.connect().execute(f"SELECT count(*) FROM {pairs} WHERE (x * 31 + y) % 7 = 3")
+    finally:
+        print("closed")
+
+name = sys.argv.pop()
+app = typer.Typer()
+app.command()(command)
+uncia.cli.build = lambda name: app
+uncia.cli.main()
+"""
+
 
 def test_ctrl_c_ends_a_query_that_would_take_hours(tmp_path: Path) -> None:
     query = subprocess.Popen(
@@ -112,3 +133,15 @@ def test_the_command_ends_by_an_exception_when_it_is_terminated() -> None:
         [sys.executable, "-c", COMMAND], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (143, "closed\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_the_command_ends_quietly_where_duckdb_hides_the_signal(name: str, code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PLANNED, name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "closed\n", "")

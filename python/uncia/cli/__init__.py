@@ -91,10 +91,29 @@ def _show_usage(error: TyperException) -> None:
         _show(UnciaError(message[:1].lower() + message[1:], hint))
 
 
-def _terminated(signum: int, frame: FrameType | None) -> NoReturn:
-    """Exit by an exception, so that open files are closed and temporary ones removed."""
-    del signum, frame
-    raise SystemExit(_EXIT_TERMINATED)
+class _Ending:
+    """Ends the process by an exception on a signal, so that temporary files are removed.
+
+    Attributes:
+        code: the exit code that a signal asked for; None before one came.
+    """
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        signal.signal(signal.SIGTERM, self._terminate)
+        # A shell's background processes may ignore it.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    def _terminate(self, signum: int, frame: FrameType | None) -> NoReturn:
+        del signum, frame
+        self.code = _EXIT_TERMINATED
+        raise SystemExit(_EXIT_TERMINATED)
+
+    def _interrupt(self, signum: int, frame: FrameType | None) -> NoReturn:
+        del signum, frame
+        self.code = _EXIT_INTERRUPTED
+        raise KeyboardInterrupt
 
 
 def _show(error: UnciaError) -> None:
@@ -109,7 +128,7 @@ def _show(error: UnciaError) -> None:
 
 def main() -> NoReturn:
     """Run the command line; an error becomes a sentence on stderr and an exit code."""
-    signal.signal(signal.SIGTERM, _terminated)
+    ending = _Ending()
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
     try:
         try:
@@ -140,4 +159,9 @@ def main() -> NoReturn:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(_EXIT_INTERRUPTED)
+    except RuntimeError:
+        # DuckDB raises it in the place of a signal's exception: "Query interrupted".
+        if ending.code is None:
+            raise
+        sys.exit(ending.code)
     sys.exit(code)

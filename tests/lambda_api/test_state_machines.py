@@ -291,7 +291,9 @@ def test_mistakes_are_the_apis_errors(platform: Platform) -> None:
     )
     refused("StateMachineTypeNotSupported", "start_sync_execution", stateMachineArn=machine)
     for unreadable in ("{", "[" * 200 + "]" * 200, "1e999"):
-        refused("InvalidExecutionInput", "start_execution", stateMachineArn=machine, input=unreadable)
+        refused(
+            "InvalidExecutionInput", "start_execution", stateMachineArn=machine, input=unreadable
+        )
     refused("StateMachineDoesNotExist", "start_execution", stateMachineArn=machine + "x")
     refused("ExecutionDoesNotExist", "describe_execution", executionArn=machine)
     refused("InvalidToken", "list_state_machines", nextToken="x")

@@ -78,6 +78,29 @@ def test_each_part_is_its_columns() -> None:
     assert list(result.parts_ns) == [part for part in PARTS if part in result.parts_ns]
 
 
+def test_thawing_is_no_queueing() -> None:
+    rows = [
+        invocation(1, 2, 50, None, 16, 32, 64) | {"invocation": "paused", "start": "thawed"},
+        invocation(1, 2, 4, 8, 16, 32, 64) | {"invocation": "cold", "start": "cold"},
+        invocation(1, 2, 6, None, 16, 32, 64) | {"invocation": "warm", "start": "warm"},
+    ]
+    spans = [
+        {"invocation": "paused", "name": "thaw", "start": 10, "end": 55, "clock": "platform"},
+        {"invocation": "paused", "name": "extensions", "start": 60, "end": 90, "clock": "platform"},
+        {"invocation": "other", "name": "thaw", "start": 10, "end": 99, "clock": "platform"},
+    ]
+    named = pa.table({name: [span[name] for span in spans] for name in spans[0]})
+    (result,) = breakdown(table(rows), record.conform(named, "spans"))
+    assert result.parts_ns["thaw"] == pytest.approx(45 / 3)
+    assert result.parts_ns["platform queue"] == pytest.approx((5 + 4 + 6) / 3)
+    assert result.parts_ns["initialization"] == pytest.approx(8 / 3)
+    assert sum(result.parts_ns.values()) == pytest.approx(result.mean_ns)
+    # Where nothing says how long it took, there is no such part.
+    (result,) = breakdown(table(rows), record.conform(named.slice(0, 0), "spans"))
+    assert "thaw" not in result.parts_ns
+    assert result.parts_ns["platform queue"] == 20
+
+
 def test_what_was_never_measured_is_no_part() -> None:
     (result,) = breakdown(table([invocation(1, 2, None, None, 16, 32, 64)]))
     assert "initialization" not in result.parts_ns

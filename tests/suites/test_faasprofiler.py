@@ -15,6 +15,8 @@ from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment.progress import Silent
 from uncia.experiment.runner import Outcome
 from uncia.report.data import load
+from uncia.report.sections import breakdown
+from uncia.report.table import Table
 from uncia.stats import bootstrap, modes
 from uncia.stats.comparison import Figure
 from uncia.suites import capacities, catalogue, claims, fits, left_out, perform, results
@@ -113,6 +115,34 @@ def test_first_starts_do_not_wake(tmp_path: Path) -> None:
     assert share.start_share is not None
     assert waking.value == pytest.approx(100 * share.start_share)
     assert (waking.count, waking.value) == (1, pytest.approx(100 / 350, rel=0.01))
+
+
+def test_what_paused_instances_take_to_go_on_is_a_part_of_its_own(tmp_path: Path) -> None:
+    made = [{**row, "queued": 5 * MS} for row in rows("slow", 0.0, "thawed")]
+    spans = [
+        {
+            "invocation": row["invocation"],
+            "name": "thaw",
+            "start": row["scheduled"],
+            "end": row["scheduled"] + 3 * MS,
+            "clock": "platform",
+        }
+        for row in made
+    ]
+    write_run(tmp_path / "run", made, spans=spans)
+    run = load(tmp_path / "run")
+    slow = SubjectRows("slow", Subject(experiment="slow"), run)
+    values = {name: figure(slow, name).value for name in ("queued_mean", "queue_mean")}
+    assert values == {"queued_mean": 5, "queue_mean": 2}
+    # The claim about containers that are un-paused is about those requests.
+    entry = catalogue.find("faasprofiler").entries["breakdown"]
+    term = parse(entry.form.claims["unpausing"].claim or "").value.first
+    assert (term.subject, figure(slow, term.metric.name).value) == ("slow", 3)
+    shown = breakdown.section(run, run.invocations).blocks[-1]
+    assert isinstance(shown, Table)
+    thaw = next(column for column in shown.columns if column.name == "thaw")
+    assert callable(thaw.value)
+    assert thaw.value(shown.rows[0]) == 3
 
 
 def test_revenue_is_of_what_is_charged_and_the_rate_of_requests(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ PARTS: Final = (
     "generator lag",
     "connect",
     "platform queue",
+    "thaw",
     "initialization",
     "execution",
     "answer transfer",
@@ -47,7 +48,7 @@ class Breakdown:
     platform_times: bool
 
 
-def breakdown(table: pa.Table) -> list[Breakdown]:
+def breakdown(table: pa.Table, spans: pa.Table | None = None) -> list[Breakdown]:
     """Break down the mean latency of the rows with outcome ok.
 
     Rows with and without an `execution` from the platform are different populations, and are never
@@ -55,6 +56,7 @@ def breakdown(table: pa.Table) -> list[Breakdown]:
 
     Args:
         table: invocations, usually of one experiment.
+        spans: of these and of others. Without them thawing stays in the queue.
 
     Returns:
         At most two breakdowns, the one with the platform's times first; empty without ok rows.
@@ -62,11 +64,43 @@ def breakdown(table: pa.Table) -> list[Breakdown]:
     ok = table.filter(columns.is_word(table, "outcome", "ok"))
     ok = ok.filter(pc.is_valid(columns.difference(ok, "received", "scheduled")))
     is_reported = pc.is_valid(columns.integers(ok, "execution"))
-    parts = (_of(ok.filter(is_reported), True), _of(ok.filter(pc.invert(is_reported)), False))
+    thawing = thaws(ok, spans)
+    parts = (
+        _of(ok.filter(of), thawing.filter(of), is_platforms)
+        for of, is_platforms in ((is_reported, True), (pc.invert(is_reported), False))
+    )
     return [item for item in parts if item is not None]
 
 
-def _of(rows: pa.Table, platform_times: bool) -> Breakdown | None:
+def thaws(rows: pa.Table, spans: pa.Table | None) -> Column:
+    """How much of each row's `queued` its instance took to go on after a pause, ns.
+
+    Null of rows whose instance was not paused, and where no span tells.
+    """
+    queued = columns.integers(rows, "queued")
+    if spans is None:
+        return pc.if_else(True, None, queued)
+    is_thaw = pc.and_(
+        columns.is_word(spans, "name", "thaw"), columns.is_word(spans, "clock", "platform")
+    )
+    spans = spans.filter(is_thaw)
+    lengths = pc.subtract(columns.integers(spans, "end"), columns.integers(spans, "start"))
+    sums = (
+        pa.table({"name": columns.words(spans, "invocation"), "length": lengths})
+        .group_by("name", use_threads=False)
+        .aggregate([("length", "sum")])
+    )
+    names = columns.words(rows, "invocation")
+    at = pc.index_in(names, value_set=sums["name"].combine_chunks(), skip_nulls=True)
+    lengths = pc.if_else(
+        columns.is_word(rows, "start", "thawed"),
+        sums["length_sum"].combine_chunks().take(at.combine_chunks()),
+        None,
+    )
+    return pc.min_element_wise(lengths, queued, skip_nulls=False)
+
+
+def _of(rows: pa.Table, thawing: Column, platform_times: bool) -> Breakdown | None:
     if rows.num_rows == 0:
         return None
     connect = columns.difference(rows, "connected", "sent")
@@ -78,7 +112,10 @@ def _of(rows: pa.Table, platform_times: bool) -> Breakdown | None:
     }
     if platform_times:
         durations |= {
-            "platform queue": columns.integers(rows, "queued"),
+            "platform queue": pc.subtract(
+                columns.integers(rows, "queued"), pc.fill_null(thawing, 0)
+            ),
+            "thaw": thawing,
             "initialization": columns.integers(rows, "initialization"),
             "execution": columns.integers(rows, "execution"),
         }

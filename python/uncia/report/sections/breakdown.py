@@ -29,6 +29,7 @@ _COLOURS: Final = dict(
             theme.ALERT,
             "#98923a",
             "#e08a2c",
+            "#c77fb8",
             "#8a6fd1",
             "#3b7fc4",
             "#28a19c",
@@ -44,6 +45,7 @@ _MEANING: Final = {
     "generator lag": "How much later than scheduled requests were sent.",
     "connect": "Time to open a connection; 0 on a reused one.",
     "platform queue": "Time that requests waited in the platform's queue.",
+    "thaw": "Time until a paused instance went on; 0 in requests that met none.",
     "initialization": "Time to initialize an instance; 0 in requests that caused no start.",
     "execution": "Time that the function ran.",
     "answer transfer": "From the first byte of the answer to its last.",
@@ -57,7 +59,7 @@ def section(run: RunData, rows: pa.Table) -> Section:
     breakdowns = [
         (name, item)
         for name, table in run.by_experiment(rows).items()
-        for item in parts_of.breakdown(table)
+        for item in parts_of.breakdown(table, run.spans)
     ]
     if not breakdowns:
         return Section("breakdown", "Where time goes", [Note("No request succeeded.", "warning")])
@@ -128,7 +130,8 @@ def _table(labelled: Sequence[tuple[str, parts_of.Breakdown]], used: Sequence[st
         labelled,
         "Means in ms over rows of invocations with outcome ok; the parts of a row add up to its"
         " mean latency. generator lag = sent − scheduled; connect = connected − sent, 0 on a"
-        " reused connection; platform queue = queued; initialization and execution as the"
+        " reused connection; platform queue = queued without thaw, which is the span of that name;"
+        " initialization and execution as the"
         " platform reports them, initialization counting 0 in requests that caused no start;"
         " answer transfer = received − first_byte; network and platform = the rest.",
     )

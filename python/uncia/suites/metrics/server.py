@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from uncia.stats import bootstrap, columns, modes, slopes
+from uncia.stats import bootstrap, breakdown, columns, modes, slopes
 from uncia.stats.columns import pc
 from uncia.stats.comparison import Figure
 from uncia.stats.quantiles import QUANTILES, Floats, minimum_rows
@@ -177,6 +177,15 @@ def _waiting(subject: SubjectRows, tariff: str) -> Figure:
     return Figure(100 * hits / known, rows=known, count=hits)
 
 
+def _unthawed(subject: SubjectRows, tariff: str) -> Figure:
+    """The mean of `queued` without what it took paused instances to go on."""
+    del tariff
+    thawing = pc.fill_null(breakdown.thaws(subject.ok, subject.run.spans), 0)
+    values = columns.ordered(pc.subtract(columns.integers(subject.ok, "queued"), thawing))
+    why = "no request succeeded with queued known"
+    return _mean(values.astype(np.float64) / _NS_PER_MS, subject, "unthawed", why)
+
+
 METRICS: Final = (
     Metric("due", "number", "/s", "Requests that are due a second.", _offered, counts_all=True),
     Metric("power", "number", "/s/ms", "Requests that are due a second over mean latency.", _power),
@@ -205,6 +214,13 @@ METRICS: Final = (
             ("wait_mean", "cpu_wait", "Mean time in which threads waited for a CPU."),
             ("initialization_mean", "initialization", "Mean initialization, where there was one."),
         )
+    ),
+    Metric(
+        "queue_mean",
+        "time",
+        "ms",
+        "Mean time until an instance was free, without thawing it.",
+        _unthawed,
     ),
     Metric(
         "system_part",

@@ -94,6 +94,76 @@ def test_the_capacity_of_a_queue_is_within_the_bracket(workers: int, service: Se
         assert result.high / result.low <= 1.10
 
 
+def test_of_ten_servers_that_differ_from_request_to_request_most_are_decided() -> None:
+    results = []
+    for number in range(10):
+        queue = Queue(1 + number % 4, exponential, seed=number)
+        results.append((queue, searched(queue, Search(queue.capacity / 3))))
+    assert sum(found.low <= queue.capacity <= found.high for queue, found in results) >= 9
+    assert sum(found.high / found.low <= 1.10 for _, found in results) >= 9
+    assert sum(found.decided for _, found in results) >= 8
+    assert sum(queue.watched_s <= 240 for queue, _ in results) >= 9
+
+
+def blocks(mean: float, half: float) -> Seen:
+    """What was seen of a rate in 12 s: gains with a mean, whose bounds are about so far from it."""
+    values = mean + half * np.tile([2.0, 2.0, -2.0, -2.0], 3)
+    return Seen(values, np.zeros(12), 1_200, {})
+
+
+def test_an_end_that_cannot_be_judged_is_watched_on_and_not_given_up() -> None:
+    search = Search(100)
+    search.add(100, blocks(0, 0.001))
+    search.add(105, blocks(0.05, 0.001))
+    assert (search.next(), search.is_confirming) == (100, True)
+    # Two are short; the third goes on while all that was seen of the rate says nothing.
+    doubtful = blocks(0.04, 0.04)
+    for _ in range(2):
+        assert search.is_enough(100, doubtful, 6)
+        search.add(100, doubtful)
+        assert search.next() == 105
+        search.add(105, blocks(0.05, 0.001))
+        assert search.next() == 100
+    assert search.rates[100].verdict(search.tolerance) == "undecided"
+    assert not search.is_enough(100, doubtful, 6)
+    good = blocks(0, 0.001)
+    good = Seen(np.tile(good.gains, 5), np.zeros(60), 6_000, {})
+    assert search.is_enough(100, good, 30)
+    search.add(100, good)
+    assert search.next() == 105
+    search.add(105, blocks(0.05, 0.001))
+    assert search.next() is None
+    found = search.found()
+    assert found.decided
+    assert found.low == pytest.approx(100, rel=0.02)
+    assert found.high == 105
+
+
+def test_ends_that_do_not_hold_leave_no_bracket_of_doubled_rates() -> None:
+    """Half the capacity is the highest rate that is below all those that were doubted."""
+    queue = Queue(1, exponential, seed=0)
+    result = searched(queue, Search(queue.capacity / 2))
+    assert result.low <= queue.capacity <= result.high
+    assert result.high / result.low <= 1.15
+
+
+def test_a_rate_that_its_last_answers_made_undecided_is_watched_again() -> None:
+    search = Search(100)
+    search.add(100, blocks(0, 0.001))
+    search.add(200, Seen(blocks(0.02, 0.03).gains[:5], np.zeros(5), 1_000, {}))
+    assert search.next() == 200
+    assert not search.is_confirming
+
+
+def test_where_latency_says_about_what_the_capacity_is_rates_beside_it_are_tried() -> None:
+    search = Search(100)
+    search.add(100, blocks(0, 0.001))
+    search.add(200, blocks(0.6, 0.01))
+    rate = search.next()
+    assert rate is not None
+    assert 125 < rate < 135, "and not the middle, 141"
+
+
 @pytest.mark.parametrize(("name", "width"), [("fixed", 1.10), ("exponential", 1.15)])
 def test_a_server_that_others_delay_is_found_all_the_same(name: str, width: float) -> None:
     """Twice in three seconds nothing is served for 50 ms, so the capacity is lower by a share."""

@@ -184,8 +184,9 @@ class Finder:
         if rate is None:
             return None
         number = len(self.probes) + 1
-        # Rates are searched with the run's seed, and confirmed with others.
-        seed = (self._seed + number) % _SEEDS if self.search.is_confirming else None
+        # Rates are searched with the run's seed, and watched again with others.
+        is_again = any(probe.rate == rate for probe in self.probes)
+        seed = (self._seed + number) % _SEEDS if is_again else None
         self.probes.append(Probe(f"probe-{number:02d}", rate, seed))
         self._look_s = capacity.FIRST_LOOK_S
         return self._plan()[0]

@@ -1,17 +1,21 @@
 """The search for the highest rate that is sustained.
 
 Rates double until one is not sustained, then the bracket between the highest sustained rate and the
-lowest that is not is bisected, geometrically, until its ends are within `WIDTH`. A rate of which
-it cannot be said stays within the bracket, and its two sides are bisected. Last, both ends of the
-bracket are watched again, `SEEDS` times each with other seeds, and count with all that was seen.
+lowest that is not is bisected until its ends are within `WIDTH`, or as close as chance lets them
+be judged. Above the capacity c latency grows by (r - c) / c, so rates that are too high say about
+where c is: tried next is what is just far enough from there to be judged; where that does not help,
+the geometric mean. A rate of which it cannot be said stays within the bracket, and its two sides
+are bisected. Last, both ends of the bracket are watched again, `SEEDS` times each with other seeds,
+and count with all that was seen; an end that can no longer be judged then is watched on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -27,8 +31,12 @@ from uncia.stats.slopes import Slope, Verdict
 WIDTH: Final = 1.05
 """The ratio of its ends up to which a bracket is not bisected further."""
 
-WIDE: Final = 1.08
-"""The same of a bracket with rates in it that cannot be judged, whose neighbours are this close."""
+WIDEST: Final = 1.10
+"""The same of what was found, if it is decided."""
+
+WIDE: Final = WIDEST / (1 + slopes.TOLERANCE)
+"""The same of a bracket with rates in it that cannot be judged, whose neighbours are this close.
+The capacity may be below its lower end, by what latency may gain there."""
 
 CLOSE: Final = 1.03
 """Closer to a rate that cannot be judged, others cannot be either."""
@@ -36,8 +44,11 @@ CLOSE: Final = 1.03
 SEEDS: Final = 3
 """How often each end of the bracket is watched again."""
 
-ROUNDS: Final = 2
+ROUNDS: Final = 4
 """How often ends are confirmed at most; when one is not, what the bracket became is bisected."""
+
+LONGEST_S: Final = 220.0
+"""Ends are confirmed as far as there is time for it before so much watching, all rates together."""
 
 LOWEST: Final = 1.0
 """The lowest rate that is tried, a second."""
@@ -54,10 +65,34 @@ LOOKS: Final = 1.2
 EARLY_LEVEL: Final = 0.99
 """The level of a verdict before the time for which a rate is to be watched."""
 
+_AGAIN: Final = 2
+"""So many times longer a rate is watched in any case while it cannot be judged: also again, where
+it could be until the last answers came."""
+
+_MOST_SEEDS: Final = 4
+"""How often an end that cannot be judged then is watched again at most."""
+
+_ABOVE: Final = 1.2
+_BELOW: Final = 2.6
+"""How far above and below the tolerance slopes can be judged, in what chance moves them by: below
+the capacity the queue is empty at first, and its growth to what is usual counts as a slope."""
+
+_STEP: Final = 1.02
+"""The least ratio of rates of which one could not be judged."""
+
+_SLACK: Final = 1.005
+"""Rates closer to each other are the same."""
+
 _WATCH_REQUESTS: Final = 2_400
 """Then chance moves the slope by 2 % (a standard deviation) where service times are exponential."""
 
 _WATCH_S: Final = (6.0, 12.0)
+_JUDGED_S: Final = LONGER * _WATCH_S[0]
+"""How long a rate near the capacity is to be watched until it can be judged."""
+
+_LIKELY: Final = 1.2
+"""By how many standard deviations a slope may still move; by more is unlikely."""
+
 _MAX_PROBES: Final = 60
 _STARTS: Final = ("cold", "restored")
 
@@ -164,14 +199,29 @@ def _answered(scheduled: Ints, rate: float) -> int:
 
 @dataclass
 class Rate:
-    """A rate, and what was seen of it."""
+    """A rate, and what was seen of it.
+
+    Attributes:
+        seeds: with how many others it was watched, to confirm it.
+    """
 
     per_s: float
     seen: list[Seen] = field(default_factory=list)
+    seeds: int = 0
+    _slopes: dict[tuple[int, float], Slope | None] = field(default_factory=dict, repr=False)
 
     def slope(self, level: float = slopes.LEVEL) -> Slope | None:
         """Of latency, by all that was seen."""
-        return slopes.of_gains([one.gains for one in self.seen], level)
+        # Each is asked for many times, and its bounds take thousands of draws.
+        key = (len(self.seen), level)
+        if key not in self._slopes:
+            self._slopes[key] = slopes.of_gains([one.gains for one in self.seen], level)
+        return self._slopes[key]
+
+    @property
+    def watched_s(self) -> float:
+        """How long it was watched, in seconds."""
+        return sum(one.requests for one in self.seen) / self.per_s
 
     @property
     def failed(self) -> int:
@@ -199,13 +249,51 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """About where the capacity is, by how fast latency grows above it.
+
+    Attributes:
+        per_s: the capacity.
+        chance: by what chance moves a slope near it, the 95 % bound.
+    """
+
+    per_s: float
+    chance: float
+
+    @classmethod
+    def of(cls, rates: Iterable[Rate]) -> Expected | None:
+        """By all rates whose latency grows, each by how many requests there were; None: none do."""
+        weights, capacities, variances = [], [], []
+        for rate in rates:
+            slope = rate.slope()
+            if slope is None or rate.failed or slope.low <= 0:
+                continue
+            gains = np.concatenate([one.gains for one in rate.seen])
+            weights.append(gains.size * rate.per_s)
+            capacities.append(rate.per_s / (1 + slope.value))
+            # Of a single request, whatever the rate.
+            variances.append(float(gains.var(ddof=1)) * rate.per_s)
+        if not weights:
+            return None
+        per_s = float(np.average(capacities, weights=weights))
+        requests = per_s * _JUDGED_S
+        deviation = math.sqrt(float(np.average(variances, weights=weights)) / requests)
+        return cls(per_s, NormalDist().inv_cdf(slopes.LEVEL) * deviation)
+
+    def ends(self, tolerance: float) -> tuple[float, float]:
+        """The closest rates below and above it that can be judged."""
+        below, above = (1 + tolerance + by * self.chance for by in (-_BELOW, _ABOVE))
+        return self.per_s * below, self.per_s * above
+
+
+@dataclass(frozen=True)
 class Found:
     """What a search found.
 
     Attributes:
         low: the highest rate that is sustained, by what latency may at most gain there: a second.
         high: the lowest rate that is not.
-        decided: whether every rate in between was judged, and both ends were confirmed.
+        decided: whether both ends were confirmed, and are as close as they are to be.
     """
 
     low: float
@@ -236,8 +324,8 @@ class Search:
         self._may_wait: Final = may_wait
         self.rates: dict[float, Rate] = {}
         self._start = max(LOWEST, _rounded(start))
-        self._confirming: Iterator[float] | None = None
         self._ends: tuple[float, float] | None = None
+        self._last: Rate | None = None
         self._rounds = 0
         self._count = 0
 
@@ -249,6 +337,8 @@ class Search:
         """
         rate = self.rates.setdefault(per_s, Rate(per_s))
         rate.seen.append(seen)
+        rate.seeds += self.is_confirming
+        self._last = rate
         self._count += 1
         is_suspect = not self._may_wait and rate.verdict(self.tolerance) != "sustained"
         if is_suspect and rate.is_generators(self.tolerance):
@@ -273,47 +363,133 @@ class Search:
                 " differ too much from second to second",
                 hint="See the report, and whether the machine was noisy.",
             )
-        if self._confirming is not None:
-            end = next(self._confirming, None)
+        if not self.is_confirming and self._is_unfinished():
+            assert self._last is not None
+            return self._last.per_s
+        while True:
+            end = self._to_confirm()
             if end is not None:
                 return end
-            # Where no rate is left that is sustained, lower ones are tried.
-            if self._is_bracketed() and (self._ends == self._bracket() or self._rounds >= ROUNDS):
+            self._ends = None
+            # Also after the last round: an end that did not hold leaves a gap.
+            rate = self._unconfirmed()
+            if rate is not None:
+                return rate
+            ends = self._next_ends()
+            if ends is None or (self._rounds and self._is_too_long(ends)):
                 return None
-            self._confirming = None
-        rate = self._unconfirmed()
-        if rate is None:
-            self._ends = self._bracket()
+            self._ends = ends
             self._rounds += 1
-            self._confirming = iter(self._ends * SEEDS)
-            return next(self._confirming)
-        return rate
 
     def is_enough(self, per_s: float, seen: Seen, elapsed_s: float) -> bool:
         """Whether a rate that is being watched has been watched enough.
 
         When the ends are confirmed, each seed is watched for half the time: they count together.
+        The last one is watched on while it cannot be said what they come to.
         """
         if seen.failed:
             return True
+        rate = self.rates.get(per_s, Rate(per_s))
+        together = Rate(per_s, [*rate.seen, seen])
+        all_s = rate.watched_s + elapsed_s
+        longest_s = LONGER * watch_s(per_s)
+        level = slopes.LEVEL
         if self.is_confirming:
-            return elapsed_s >= watch_s(per_s) / 2
-        level = EARLY_LEVEL if elapsed_s < watch_s(per_s) else slopes.LEVEL
-        return Rate(per_s, [seen]).verdict(self.tolerance, level) != "undecided"
+            if elapsed_s < watch_s(per_s) / 2:
+                return False
+            if rate.seeds < SEEDS - 1 or self._watched_s() + elapsed_s >= LONGEST_S:
+                return True
+            longest_s += rate.watched_s
+        elif all_s < watch_s(per_s):
+            level = EARLY_LEVEL
+        if together.verdict(self.tolerance, level) != "undecided":
+            return True
+        return all_s >= _AGAIN * watch_s(per_s) and not self._is_likely(together, all_s / longest_s)
+
+    def _is_likely(self, rate: Rate, share: float) -> bool:
+        """Whether a rate may be judged after all of the time, of which a share is over."""
+        slope = rate.slope()
+        if slope is None or share >= 1:
+            return share < 1
+        bound = (slope.high - slope.low) / 2
+        moves = _LIKELY * bound / NormalDist().inv_cdf(slopes.LEVEL) * math.sqrt(1 - share)
+        return abs(slope.value - self.tolerance) + moves > bound * math.sqrt(share)
 
     def found(self) -> Found:
         """The result, once the search is over."""
         low, high = self._bracket()
+        least = self._least(low)
+        decided = self._is_confirmed(low, high) and high / least <= WIDEST
+        return Found(least, high, decided)
+
+    def _least(self, low: float) -> float:
+        """The capacity if a rate is sustained: less what latency may gain there."""
         slope = self.rates[low].slope()
         # With half as much again, since some error is the same in every block.
         gain = 0.0 if slope is None else max(0.0, min(1.5 * slope.high, self.tolerance))
-        decided = (low, high) == self._ends and high / low <= WIDTH
-        return Found(low / (1 + gain), high, decided)
+        return low / (1 + gain)
+
+    def _watched_s(self) -> float:
+        return sum(rate.watched_s for rate in self.rates.values())
+
+    def _is_too_long(self, ends: tuple[float, float]) -> bool:
+        """Whether there is no time left to confirm the ends."""
+        left_s = sum(max(0, SEEDS - self.rates[end].seeds) * watch_s(end) / 2 for end in ends)
+        return self._rounds >= ROUNDS or self._watched_s() + left_s > LONGEST_S
+
+    def _is_unfinished(self) -> bool:
+        """Whether the last rate is to be watched on: its last answers made it undecided."""
+        rate = self._last
+        return (
+            rate is not None
+            and not rate.failed
+            and len(rate.seen) <= _AGAIN
+            and rate.watched_s < _AGAIN * watch_s(rate.per_s)
+            and rate.verdict(self.tolerance) == "undecided"
+        )
+
+    def _is_confirmed(self, *ends: float) -> bool:
+        return all(self.rates[end].seeds >= SEEDS for end in ends)
+
+    def _to_confirm(self) -> float | None:
+        """Which end is to be watched again; None: both were, or one is none."""
+        if self._ends is None:
+            return None
+        open_ends = []
+        for end, wanted in zip(self._ends, ("sustained", "not"), strict=True):
+            rate = self.rates[end]
+            verdict = rate.verdict(self.tolerance)
+            if verdict not in (wanted, "undecided"):
+                return None
+            if rate.seeds < SEEDS:
+                open_ends.append(rate)
+            elif verdict == "undecided":
+                if rate.seeds >= _MOST_SEEDS or self._watched_s() >= LONGEST_S:
+                    return None
+                open_ends.append(rate)
+        return min(open_ends, key=lambda rate: rate.seeds).per_s if open_ends else None
+
+    def _next_ends(self) -> tuple[float, float] | None:
+        """What to confirm: the bracket, or a closer end of one that is too wide; None: nothing."""
+        low, high = self._bracket()
+        if not self._is_confirmed(low, high):
+            return low, high
+        if high / self._least(low) <= WIDEST:
+            return None
+        # Of the rates in between that which is the least likely to stay undecided.
+        closer: dict[float, tuple[float, float]] = {}
+        for per_s, rate in self.rates.items():
+            slope = rate.slope()
+            if low < per_s < high and not rate.seeds and slope is not None and not rate.failed:
+                by = slope.value - self.tolerance
+                doubt = (slope.high - slope.low) / 2
+                closer[abs(by) / doubt] = (low, per_s) if by > 0 else (per_s, high)
+        return closer[max(closer)] if closer else None
 
     @property
     def is_confirming(self) -> bool:
         """Whether the ends of the bracket are watched again."""
-        return self._confirming is not None
+        return self._ends is not None
 
     def _judged(self, verdict: Verdict) -> Iterator[float]:
         return (
@@ -356,6 +532,17 @@ class Search:
             return None
         between = sorted(it for it in self.rates if low <= it <= high)
         gaps = [(above / below, below, above) for below, above in pairwise(between)]
+        expected = Expected.of(self.rates.values())
+        if expected is not None:
+            below, above = expected.ends(self.tolerance)
+            if high / low <= min(WIDE, above / below * _SLACK):
+                return None
+            if len(between) > 2:
+                below, above = min(below, between[1] / _STEP), max(above, between[-2] * _STEP)
+            if between[-2] * _SLACK < above < high / _SLACK**2:
+                return _rounded(above)
+            if low * _SLACK**2 < below < between[1] / _SLACK:
+                return _rounded(below)
         ratio, below, above = max(gaps[0], gaps[-1])
         # Where some rate cannot be judged, closer ones on either side can.
         if ratio <= WIDTH and (high / low <= WIDE or ratio <= CLOSE):

@@ -221,7 +221,7 @@ def test_calls_stand_alone_where_the_platform_has_no_times() -> None:
         assert hops.waiting(rows, spans, chain).to_pylist() == [waited * MS, 0]
 
 
-def test_nobody_waits_longer_than_he_runs() -> None:
+def test_nobody_waits_longer_than_it_runs() -> None:
     # The caller met its timeout while it waited.
     rows = table([root(0, 11), hop("x", "run-1:e-0-0", 4, 30)])
     chain = described("nested", a=ONE, b=ONE)

@@ -147,6 +147,11 @@ def test_ends_that_do_not_hold_leave_no_bracket_of_doubled_rates() -> None:
     assert result.high / result.low <= 1.15
 
 
+def test_a_wide_tolerance_leaves_a_close_bracket_decided() -> None:
+    queue = Queue(2, fixed, seed=1)
+    assert searched(queue, Search(queue.capacity * 0.6, 0.1)).decided
+
+
 def test_a_rate_that_its_last_answers_made_undecided_is_watched_again() -> None:
     search = Search(100)
     search.add(100, blocks(0, 0.001))

@@ -418,9 +418,12 @@ class Search:
     def found(self) -> Found:
         """The result, once the search is over."""
         low, high = self._bracket()
-        least = self._least(low)
-        decided = self._is_confirmed(low, high) and high / least <= WIDEST
-        return Found(least, high, decided)
+        decided = self._is_confirmed(low, high) and self._is_close(low, high)
+        return Found(self._least(low), high, decided)
+
+    def _is_close(self, low: float, high: float) -> bool:
+        """Whether a bracket is close enough; a tolerance of more than 2 % does not count."""
+        return bool(high / low <= WIDE or high / self._least(low) <= WIDEST)
 
     def _least(self, low: float) -> float:
         """The capacity if a rate is sustained: less what latency may gain there."""
@@ -474,7 +477,7 @@ class Search:
         low, high = self._bracket()
         if not self._is_confirmed(low, high):
             return low, high
-        if high / self._least(low) <= WIDEST:
+        if self._is_close(low, high):
             return None
         # Of the rates in between that which is the least likely to stay undecided.
         closer: dict[float, tuple[float, float]] = {}

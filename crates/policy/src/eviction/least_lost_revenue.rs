@@ -29,7 +29,8 @@ pub fn policy() -> Box<dyn Eviction> {
 
 fn lost_revenue(instance: &InstanceView<'_>) -> u128 {
     let used = instance.volume();
-    let (cpu, memory) = (used.cpu.saturating_mul(CPU_PRICE), used.memory.saturating_mul(MEMORY_PRICE));
+    let (cpu, memory) =
+        (used.cpu.saturating_mul(CPU_PRICE), used.memory.saturating_mul(MEMORY_PRICE));
     cpu.saturating_add(memory)
 }
 

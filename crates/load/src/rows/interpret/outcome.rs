@@ -42,9 +42,10 @@ pub(super) fn judge(
                     "the key uncia is longer than {MAX_REPORT_BYTES} bytes, and is not read"
                 )),
             ),
-            Some(Report { valid: Some(false), .. }) => {
-                ("function_error", Some(WRONG_OUTPUT.to_owned()))
-            }
+            Some(Report { valid: Some(false), .. }) => (
+                "function_error",
+                Some(answer.failure().unwrap_or_else(|| WRONG_OUTPUT.to_owned())),
+            ),
             _ => (outcome, None),
         };
     }

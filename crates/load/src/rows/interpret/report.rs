@@ -72,10 +72,14 @@ impl Answer {
     }
 
     pub(super) fn explanation(&self) -> Option<String> {
+        self.failure().or_else(|| self.message.clone()).or_else(|| self.error.clone())
+    }
+
+    /// What a function says of its own failure.
+    pub(super) fn failure(&self) -> Option<String> {
         match (&self.error_type, &self.error_message) {
             (Some(kind), Some(message)) => Some(format!("{kind}: {message}")),
-            (Some(one), None) | (None, Some(one)) => Some(one.clone()),
-            (None, None) => self.message.clone().or_else(|| self.error.clone()),
+            (one, other) => one.clone().or_else(|| other.clone()),
         }
     }
 }

@@ -84,6 +84,9 @@ fn an_answer_that_its_function_calls_wrong_is_an_error_of_the_function() {
     assert_eq!(outcome(r#"{"uncia": {"valid": false}}"#), "function_error");
     assert_eq!(outcome(r#"{"uncia": {"valid": true}}"#), "ok");
     assert_eq!(outcome(r#"{"valid": false}"#), "ok");
+    // A stage whose own call has failed answers with what it knows of its hops.
+    let failed = r#"{"errorType": "E", "errorMessage": "no", "uncia": {"valid": false}}"#;
+    assert_eq!(answered(200, "", failed).0.error.as_deref(), Some("E: no"));
 }
 
 #[test]

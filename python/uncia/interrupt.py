@@ -74,6 +74,11 @@ class Interruption:
             for number in _SIGNALS:
                 signal.signal(number, self._on_signal)
             yield
+        except RuntimeError:
+            # DuckDB raises it in the place of the exception of a signal that interrupts a query.
+            if not self._raised:
+                raise
+            raise KeyboardInterrupt from None
         finally:
             for number, handler in before:
                 signal.signal(number, handler)

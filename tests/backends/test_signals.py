@@ -1,11 +1,15 @@
 """A signal ends a long query at once, and nothing is left of it."""
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from uncia.interrupt import Interruption
 
 QUERY = """
 import sys
@@ -145,3 +149,20 @@ def test_the_command_ends_quietly_where_duckdb_hides_the_signal(name: str, code:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "closed\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_is_interrupted_where_duckdb_hides_the_signal(number: int) -> None:
+    def query() -> None:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            raise RuntimeError("Query interrupted") from None
+
+    interruption = Interruption()
+    with pytest.raises(KeyboardInterrupt), interruption.listening():
+        query()
+    assert interruption.exit_code == 128 + number
+    with pytest.raises(RuntimeError, match="own"), Interruption().listening():
+        raise RuntimeError("own")

@@ -104,6 +104,10 @@ def test_chains_of_events_end_when_nothing_is_to_come() -> None:
     assert left(turn) == 2
     assert left(turn, logged("y", "x", stage="b")) == 1
     assert left(turn, logged("own", "x"), logged("t:1", "x", stage="t")) == 2
+    # A chain that a trigger begins may have stages of the same names.
+    triggered = [logged("t:1", "x", stage="b"), logged("u", "t:1", stage="a-1")]
+    assert left(turn, *triggered) == 2
+    assert left(turn, logged("y", "x", stage="b"), *triggered) == 1
     assert left(turn, logged("y", "x", stage="b"), logged("z", "x", stage="c")) == 0
     failed = logged("x", "r-0-1", stage="a-2", outcome="function_error")
     assert left(failed) == 0

@@ -289,6 +289,17 @@ def test_an_attempt_of_an_invocation_is_there_once(tmp_path: Path) -> None:
     record.write(rows, path)
     result, _ = _simulate(tmp_path / "run", {"path": str(path)})
     assert result["served"] == 3
+    # Regions have requests of the same names, and some logs number them by function.
+    rows = _rows(
+        scheduled=scheduled,
+        **columns,
+        invocation=["a"] * 4,
+        platform=["r1", "r2", "r1", "r2"],
+        function=["f", "f", "g", "g"],
+    )
+    record.write(rows, path)
+    result, _ = _simulate(tmp_path / "regions", {"path": str(path)})
+    assert result["served"] == 4
 
 
 def test_requests_whose_hashes_are_the_same_by_chance_are_told_apart(

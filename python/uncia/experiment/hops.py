@@ -21,7 +21,7 @@ from uncia.experiment.stages import ChainPlan
 from uncia.stats import columns
 from uncia.stats.chains import first_ancestors
 from uncia.stats.columns import pc
-from uncia.stats.hops import stream_of
+from uncia.stats.hops import behind_triggers, stream_of
 
 _Positions = NDArray[np.int64]
 
@@ -112,15 +112,17 @@ def outstanding(client: pa.Table, platform: pa.Table, chain: ChainPlan, stream: 
     if first is None:
         return 0
     invocations = columns.words(hops, "invocation").to_pylist()
+    parents = dict(zip(invocations, columns.words(hops, "parent").to_pylist(), strict=True))
+    by_triggers = behind_triggers(parents)
     stages = dict(zip(invocations, columns.words(hops, "stage").to_pylist(), strict=True))
+    # What functions invoke on their own, and what triggers begin, stands for no stage.
+    stages = {name: stage for name, stage in stages.items() if name not in by_triggers}
     is_good = columns.is_word(hops, "outcome", "ok").to_pylist()
     good = {name for name, is_ok in zip(invocations, is_good, strict=True) if is_ok}
     waited = [
         *_texts(roots.filter(columns.is_word(roots, "outcome", "ok")), "invocation", first),
         *((name, stage) for name, stage in stages.items() if name in good),
     ]
-    parents = dict(zip(invocations, columns.words(hops, "parent").to_pylist(), strict=True))
-    # What functions invoke on their own, and what triggers begin, stands for no stage.
     present = Counter(parents[name] for name, stage in stages.items() if stage in followers)
     return sum(
         max(0, followers.get(str(stage), 0) - present[invocation]) for invocation, stage in waited

@@ -22,7 +22,11 @@ from uncia.errors import Mistakes, UnciaError
 from uncia.experiment.simulation import TraceOf
 from uncia.units import MICRO_PER_VCPU, format_duration
 
-COLUMNS: Final = ("run", "invocation", "attempt")
+_SCOPES: Final = ("run", "platform", "function")
+"""Invocations have names of their own in each: regions of one provider have requests of the same
+names, and some logs number them by function."""
+
+COLUMNS: Final = (*_SCOPES, "invocation", "attempt")
 """Identify a row; the others that are checked make requests."""
 
 _QUANTITIES: Final = (
@@ -186,7 +190,7 @@ class Checks:
                     count += 1
                 seen.add(key)
         if first is not None:
-            _, name, attempt = first
+            *_, name, attempt = first
             raise UnciaError(
                 f"{self._path}: the same attempt of the same invocation is there again in"
                 f" {count:,} rows, first in that of invocation {name!r}, attempt {attempt}",
@@ -198,14 +202,19 @@ _SUM: Final = "phases do not add up to execution"
 
 
 def _keys(rows: pa.Table) -> Iterable[tuple[Any, ...]]:
-    """What identifies rows: run, invocation and attempt."""
-    names = rows["run"].unique()
-    runs: Iterable[Any] = repeat(names[0].as_py() if len(names) else None)
-    if len(names) > 1:
-        runs = rows["run"].cast(pa.string()).to_pylist()
-    return zip(
-        runs, rows["invocation"].to_numpy(), rows["attempt"].to_numpy().tolist(), strict=False
-    )
+    """What identifies rows: in which run, platform and function, invocation and attempt."""
+    scopes = (_words(rows[name]) for name in _SCOPES)
+    names, attempts = rows["invocation"].to_numpy(), rows["attempt"].to_numpy().tolist()
+    return zip(*scopes, names, attempts, strict=False)
+
+
+def _words(column: pa.ChunkedArray) -> Iterable[Any]:
+    """A column's texts; of one that has a single text, that again and again."""
+    words = column.unique()
+    if len(words) == 1:
+        return repeat(words[0].as_py())
+    texts: list[Any] = column.cast(pa.string()).to_pylist()
+    return texts
 
 
 def _hashes(rows: pa.Table) -> npt.NDArray[np.int64]:

@@ -45,7 +45,7 @@ _SCHEMA: Final = pa.schema(
 _KNOWN: Final = ("allocated_cpu", "allocated_memory", "spot_cpu", "preemptible", "qos")
 _TIMES: Final = ("experiment", "outcome", "scheduled", "sent", "started", "execution", "phases")
 _NEEDS: Final = (
-    *("function", "experiment", "outcome", "scheduled", "sent", "started", "execution", "phases"),
+    *("experiment", "outcome", "scheduled", "sent", "started", "execution", "phases"),
     *("cpu_user", "cpu_system", "memory_avg", "memory_peak"),
     *_KNOWN,
     *request_checks.COLUMNS,

@@ -11,8 +11,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,10 @@ from uncia.interrupt import end_with_parent
 POINT: Final = "point.json"
 WORK: Final = ".uncia-sweep-"
 """What the names of folders begin with that last as long as the process of a point."""
+
+
+_SETTLED_NS: Final = 10**9
+"""A file that was changed that lately may be again without another time of its last change."""
 
 
 def _begin(start: Callable[[], subprocess.Popen[str]]) -> subprocess.Popen[str] | None:
@@ -135,12 +141,28 @@ def content_digest(path: Path) -> str:
         # What is not there fails each point that reads it, with a sentence of its own.
         with contextlib.suppress(FileNotFoundError):
             try:
-                with file.open("rb") as content:
-                    table = hashlib.file_digest(content, "sha256").hexdigest()
+                table = _table_digest(file)
             except PermissionError as error:
                 raise UnciaError(f"cannot read {file}: {error.strerror}") from error
             digest.update(f"{file.relative_to(path)}\0{table}\n".encode())
     return digest.hexdigest()
+
+
+def _table_digest(file: Path) -> str:
+    status = file.stat()
+    if time.time_ns() - status.st_ctime_ns < _SETTLED_NS:
+        return _digest_of_version(file, time.monotonic_ns())
+    version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return _digest_of_version(file, *version, status.st_ctime_ns)
+
+
+# The points of a sweep read the same tables, which may have gigabytes.
+@lru_cache(maxsize=1024)
+def _digest_of_version(file: Path, *version: int) -> str:
+    """SHA-256 of a file, whose version says when it is another."""
+    del version
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -24,7 +24,7 @@ from uncia.stats.summary import quantiles
 from uncia.stats.turns import turns
 
 _NS_PER_MS: Final = 1e6
-_TURN: Final = re.compile(r"-(?P<turn>[1-9][0-9]*)$")
+_TURN: Final = re.compile(r"-(?P<turn>[1-9][0-9]{0,17})$")
 _BY_TRIGGER: Final = re.compile(r".+:[0-9]+(\.[0-9]+)?$")
 """What the platform calls what a trigger begins itself: the trigger, and the change's position."""
 _STREAM: Final = re.compile(r"-(?P<stream>[0-9]+)-[0-9]+$")
@@ -491,6 +491,21 @@ def followers(chain: Chain, described: Mapping[str, Any]) -> set[str]:
                 rows[each], rows.get(parent), described
             )
     return {name for name, left in is_left.items() if left}
+
+
+def behind_triggers(parents: Mapping[str, str | None]) -> set[str]:
+    """Of invocations and their parents, what is named as triggers name it, and all behind that."""
+    behind = {name: True for name in parents if _BY_TRIGGER.fullmatch(name)}
+    for name in parents:
+        passed: list[str] = []
+        at: str | None = name
+        while at is not None and at in parents and at not in behind:
+            behind[at] = False
+            passed.append(at)
+            at = parents[at]
+        if at is not None and behind.get(at, False):
+            behind.update(dict.fromkeys(passed, True))
+    return {name for name, is_behind in behind.items() if is_behind}
 
 
 def _is_by_trigger(hop: Row, parent: Row | None, described: Mapping[str, Any]) -> bool:

@@ -86,6 +86,9 @@ def _over_self(name: str, subject: SubjectRows, tariff: str) -> Figure:
     amounts = [getattr(it, name) for it in parts]
     if not parts or None in amounts:
         return Figure(None, why=why or "the platform does not say what it bills for")
+    if any(it.guessed for it in parts):
+        why = "functions invoked others on their own, and no row says whether they waited"
+        return Figure(None, why=f"it has an upper bound alone: {why}")
     self_times = np.array([it.self_time for it in parts], dtype=np.float64)
     of_all, n = np.array(amounts, dtype=np.float64), len(parts)
     if self_times.sum() <= 0:

@@ -4,9 +4,9 @@
 
 It needs boto3, and finds the platform as AWS's SDK does, by AWS_ENDPOINT_URL_LAMBDA for instance.
 The function must reach a store. Every file that ends in .c is compiled, so many at once as there
-are jobs; all other files may be included, whatever they hold. Folders whose names begin with a dot
-are left out, and PROGRAM, where it is in the folder. With --check it builds the same here, and
-compares every byte. The program is not run.
+are jobs; all other files may be included, whatever they hold. Files and folders whose names begin
+with a dot are left out, and PROGRAM, where it is in the folder. With --check it builds the same
+here, and compares every byte. The program is not run.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def read(folder, out):
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        is_hidden = any(part.startswith(".") for part in name.parent.parts)
+        is_hidden = any(part.startswith(".") for part in name.parts)
         if path.is_file() and not is_hidden and path.resolve() != out.resolve():
             files[str(name)] = path.read_bytes()
     if not any(path.endswith(".c") for path in files):

@@ -174,6 +174,7 @@ def test_the_coordinator_takes_files_that_are_no_text_and_its_own_program(
     picture, main = b"\x89PNG\r\n\x1a\n\0\xff", "// Gr\u00fc\u00dfe\nint main(void) { return 3; }\n"
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "index").write_bytes(b"DIRC\xff")
+    (tmp_path / ".env").write_text("TOKEN=secret\n")
     (tmp_path / "picture.png").write_bytes(picture)
     (tmp_path / "main.c").write_text(main, encoding="latin-1")
     out = tmp_path / "program"

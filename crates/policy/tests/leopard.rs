@@ -170,6 +170,24 @@ fn under_pressure_the_least_revenue_is_lost() {
 }
 
 #[test]
+fn what_an_instance_used_before_is_not_lost_with_what_it_serves() {
+    let mut driver = driver("leopard", "leopard", 1, &[batch(1, 10)]);
+    let first = serve(&mut driver, 0).unwrap();
+    sample(&mut driver, first, VCPU, 10);
+    driver.pass(60_000);
+    // As the simulator does: the last sample of one invocation is at the time at which the next begins.
+    sample(&mut driver, first, VCPU, 10);
+    driver.end(first, 0, End::Survives);
+    assert_eq!(serve(&mut driver, 0), None, "the idle one serves");
+    let began = driver.scheduler.view().now();
+    driver.pass(100);
+    let view = driver.scheduler.view();
+    let instance = view.instance(first).unwrap();
+    assert_eq!(instance.since(), began);
+    assert_eq!(instance.volume().cpu, u128::from(VCPU) * u128::from(view.now() - began));
+}
+
+#[test]
 fn functions_are_sent_home_and_spill_over() {
     let functions = vec![reserved(2, 10); 30];
     let mut driver = driver("reservations", "consistent-hashing", 4, &functions);

@@ -117,7 +117,7 @@ def _perform(stage, name, payload, is_event, instance, parent):
         for key in ("handler_start_ns", "handler_end_ns", "instance", "fresh", "kernel", "spans"):
             if key in envelope:
                 hop[key] = envelope[key]
-        for later in envelope.get("hops", []):
+        for later in envelope.get("hops") or []:
             hops.append({**later, "parent": later["parent"] or hop["request"]})
     return hops, hop.get("error")
 
@@ -164,9 +164,12 @@ def _invoke(stage, name, payload, is_event):
 def _message(body):
     """What a function says that failed."""
     try:
-        return json.loads(body)["errorMessage"]
+        message = json.loads(body)["errorMessage"]
     except (ValueError, KeyError, TypeError):
-        return body[:_MAX_ERROR].decode(errors="replace")
+        message = None
+    if isinstance(message, str) and message:
+        return message
+    return body[:_MAX_ERROR].decode(errors="replace")
 
 
 def _post(stage, name, payload, _is_event):

@@ -117,7 +117,8 @@ function enveloped(work, { routes = false } = {}) {
       [result, valid] = await work(given, context, stages);
     } catch (error) {
       if (!byUrl || !stages?.hops.length) throw error;
-      failure = error.message;
+      // It need have neither a message nor be an Error.
+      failure = error?.message || String(error) || "the function failed";
     }
     if (chain && routes) about = { kernel: stages.kernel, hops: stages.hops };
     else if (chain) [about, failure] = await follow(chain, result, context);

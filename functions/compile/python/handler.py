@@ -118,7 +118,7 @@ def compile_one(source, headers, flags, reuse):
     if not source:
         raise ValueError("source: name what is to be compiled, with path and sha256")
     options = toolchain.checked_flags(flags)
-    action = [toolchain.version(), options, source, headers]
+    action = [toolchain.version(), toolchain.ENVIRONMENT, options, source, headers]
     if reuse and (known := objects.made(action)) is not None:
         return {"object": known["object"], "reused": True}
     with tempfile.TemporaryDirectory() as name:

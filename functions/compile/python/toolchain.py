@@ -27,6 +27,7 @@ REFUSED = (
     *("-fplugin", "-wrapper", "-specs", "-B", "@", "-o", "-save-temps", "-time"),
     *("-Wa,", "-Wl,", "-Wp,", "-X", "-aux-info", "-d", "-fcallgraph-info", "-fdump", "-fopt-info"),
     *("-fsave-optimization-record", "-fstack-usage", "-gsplit-dwarf", "-M", "-fsyntax-only"),
+    *("-fprofile-note", "-fprofile-dir", "-fdiagnostics-format", "-fcompare-debug", "-iplugindir"),
     *("-print", "-###", "--"),
 )
 REFUSED_ALONE = ("-", "-c", "-E", "-S", "-v")
@@ -67,6 +68,8 @@ def write(folder, files):
         target = folder / checked_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
+        # __TIMESTAMP__ is when it was changed last.
+        os.utime(target, (0, 0))
 
 
 def compile_file(folder, path, flags):

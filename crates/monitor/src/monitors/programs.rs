@@ -23,8 +23,9 @@ const GUARD: &str = "read -r _; kill -s KILL -- -\"$1\"";
 pub(super) struct Running {
     pub name: String,
     pub child: Child,
-    /// The kernel kills the program with these monitors, but not what the program has started.
-    guard: Child,
+    /// The kernel kills the program with these monitors, but not what the program has started. None
+    /// where there is no shell.
+    guard: Option<Child>,
     /// CPU time in ns that was reported so far.
     reported: i64,
     is_over: bool,
@@ -40,19 +41,12 @@ impl Running {
         // the kernel the parent; it watches until the end.
         // SAFETY: it makes one system call, and allocates nothing.
         unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
-        let mut child =
-            program.spawn().map_err(|error| format!("{name} cannot be run: {error}"))?;
+        let child = program.spawn().map_err(|error| format!("{name} cannot be run: {error}"))?;
         let group = child.id().to_string();
         let mut guard = Program::new("/bin/sh");
         guard.args(["-c", GUARD, "guard", &group]).process_group(0);
-        match guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-            Ok(guard) => Ok(Self { name, child, guard, reported: 0, is_over: false }),
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(format!("{name} cannot be guarded by /bin/sh: {error}"))
-            }
-        }
+        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Self { name, child, guard: guard.spawn().ok(), reported: 0, is_over: false })
     }
 
     fn id(&self) -> Pid {
@@ -102,8 +96,10 @@ impl Running {
         // What it started may live on in its group, whose number is nobody else's until it is waited for.
         let _ = killpg(self.id(), Signal::SIGKILL);
         // Before that number may be another's.
-        let _ = self.guard.kill();
-        let _ = self.guard.wait();
+        if let Some(mut guard) = self.guard.take() {
+            let _ = guard.kill();
+            let _ = guard.wait();
+        }
         let _ = self.child.wait();
         self.is_over = true;
         more

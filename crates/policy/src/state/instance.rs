@@ -99,10 +99,10 @@ impl Volume {
 }
 
 impl Extra {
-    /// What an instance has used from `since` to `now`: until the first sample `unsampled`, then what each
-    /// sample says until the next.
+    /// What an instance has used from `since` to `now`: what each sample says until the next, and
+    /// `unsampled` before the first. A sample at `since` itself ends what was before.
     pub(crate) fn volume(&self, unsampled: Resources, since: Nanos, now: Nanos) -> Volume {
-        let mut volume = if self.sampled < since { Volume::default() } else { self.volume };
+        let mut volume = if self.sampled <= since { Volume::default() } else { self.volume };
         let used = if self.used == Resources::ZERO { unsampled } else { self.used };
         volume.add(used, now.saturating_sub(self.sampled.max(since)));
         volume

@@ -87,7 +87,7 @@ impl<'a> InstanceView<'a> {
         self.instance.preemptible
     }
 
-    /// What it has used since [`Self::since`], by its samples: until the first, its allocation.
+    /// What it has used since [`Self::since`], by its samples; its allocation if it was never sampled.
     pub fn volume(&self) -> Volume {
         let extra = &self.state.extras[self.slot];
         extra.volume(self.allocation(), self.since(), self.state.now)

@@ -402,3 +402,14 @@ def test_run_folders_that_hold_no_profile(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "no table" in failing(empty).message
+
+
+@pytest.mark.parametrize("digits", [25, 400, 5000])
+@pytest.mark.parametrize("body", [False, True])
+def test_integers_beyond_every_clock_are_no_times(tmp_path: Path, digits: int, body: bool) -> None:
+    events = f'{{"data": [[1, {"9" * digits}]]}}'
+    inner = json.dumps(events) if body else events
+    file = tmp_path / "profile.json"
+    file.write_text(f'[{{"data": {{"body": {inner}}}}}]' if body else f'[{{"data": {events}}}]')
+    with pytest.raises(UnciaError, match=r"run 0, event 0: its gap is .*, which is no time"):
+        profiles.read(file)

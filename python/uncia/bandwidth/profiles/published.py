@@ -32,6 +32,7 @@ _PAIR: Final = 2
 _SUCCESS: Final = range(200, 300)
 _MAX_TEXT: Final = 200  # of an error that is quoted
 _WHOLE_NS: Final = 2**62  # times beyond this fit no int64
+_INT64_DIGITS: Final = 20  # with the sign
 _BROKEN_OFF: Final = re.compile(r"[-+.\w]*\s*")  # what is left of a number or a word at the end
 
 
@@ -96,7 +97,7 @@ def _parse(path: Path, text: str) -> Any:
     if not text.strip():
         raise UnciaError(f"{path} is empty", hint=_FORM)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_whole)
     except json.JSONDecodeError as error:
         cut = _BROKEN_OFF.fullmatch(text, error.pos)
         if cut or error.msg.startswith("Unterminated string"):
@@ -167,7 +168,7 @@ def _payload(path: Path, index: int, invocation: dict[str, Any]) -> dict[str, An
 
 def _parse_body(location: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_whole)
     except (json.JSONDecodeError, RecursionError) as error:
         raise UnciaError(
             f"{location}: its body is not JSON, or cut off: {error}",
@@ -218,6 +219,11 @@ def _number(location: str, name: str, value: Any) -> float:
     if not math.isfinite(value) or abs(value) > _WHOLE_NS:
         raise UnciaError(f"{location}: its {name} is {value}, which is no time")
     return value
+
+
+def _whole(digits: str) -> int | float:
+    """An integer of JSON; one that fits no int64 as a float, infinite where it fits no float."""
+    return int(digits) if len(digits) <= _INT64_DIGITS else float(digits)
 
 
 def _kind(value: Any) -> str:

@@ -6,6 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tariff_rows import GB, MB, MS, S, row, table
 
@@ -99,3 +101,22 @@ def test_the_analysis_of_a_bill_leaves_out_what_the_bill_does(tariff: Any) -> No
     assert dict(parts.left_out) == {**line.not_billable, **line.unpriced}
     assert parts.rows == line.rows
     assert parts.total == (line.exact_cost or Fraction(0))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_number_without_a_sign_that_fits_nothing_is_one_absurd_row(
+    tmp_path: Path, stored: bool
+) -> None:
+    whole = table([row(execution=130 * MS), row()])
+    index = whole.column_names.index("execution")
+    huge = pa.array([130 * MS, 2**63 + 5], pa.uint64())
+    data: Any = whole.set_column(index, "execution", huge)
+    if stored:
+        pq.write_table(data, tmp_path / "rows.parquet")
+        data = tmp_path / "rows.parquet"
+    (line,) = bill(data, ["aws-lambda-x86"])
+    (alone,) = bill(table([row(execution=130 * MS)]), ["aws-lambda-x86"])
+    assert (line.rows, line.unpriced) == (1, {ABSURD: 1})
+    assert line.exact_cost == alone.exact_cost
+    (parts,) = decompositions(data, ["aws-lambda-x86"])
+    assert dict(parts.left_out) == {ABSURD: 1}

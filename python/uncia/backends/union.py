@@ -8,6 +8,7 @@ import ibis.expr.datatypes as dt
 import pyarrow as pa
 from ibis.expr import types as ir
 
+from uncia.backends.integers import signed
 from uncia.errors import UnciaError
 
 # The record's types as Ibis has them; a partition column that is none of these stays text.
@@ -116,5 +117,6 @@ def _as(table: ir.Table, types: dict[str, dt.DataType]) -> ir.Table:
         if column not in schema or _is_null(schema[column]):
             columns[column] = ibis.null(dtype)
         else:
-            columns[column] = table[column].cast(dtype)
+            value = table[column]
+            columns[column] = signed(value) if dtype.is_int64() else value.cast(dtype)
     return table.select(**columns)

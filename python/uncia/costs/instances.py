@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.backends import Backend, Source, use
+from uncia.backends.integers import signed
 from uncia.costs.sizes import Size, billed_amount
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff, find, get, ids
@@ -49,8 +50,6 @@ COLUMNS: Final = (
     "usd_per_instance_hour",
     "note",
 )
-
-_INT64_MAX: Final = (1 << 63) - 1
 
 _PRICED: Final = 0
 _REASONS: Final = {
@@ -336,9 +335,4 @@ def _integers(table: ir.Table, name: str) -> Any:
 
     if name not in table.columns or not table.schema()[name].is_integer():
         return ibis.null("int64")
-    value: Any = table[name]
-    if table.schema()[name].is_unsigned_integer():
-        # A value that does not fit is absurd, and so is the largest that does.
-        largest = ibis.literal(_INT64_MAX, "uint64")
-        value = ibis.ifelse(value.cast("uint64") > largest, largest, value.cast("uint64"))
-    return value.cast("int64")
+    return signed(table[name])

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import ibis
 from ibis.expr import types as ir
 
+from uncia.backends.integers import signed
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.exact import integer, product
@@ -51,7 +52,7 @@ def from_instances(table: ir.Table, by_run: bool = True) -> ir.Table:
         UnciaError: a needed column is missing.
     """
     _require(table, ("instance", "started", "initialized"), "instances")
-    began, ready = table["started"].cast("int64"), table["initialized"].cast("int64")
+    began, ready = signed(table["started"]), signed(table["initialized"])
     return _starts(table, began, ready - began, by_run)
 
 
@@ -64,10 +65,10 @@ def from_requests(table: ir.Table, by_run: bool = True) -> ir.Table:
     _require(table, ("instance", "started", "start", "initialization"), "invocations")
     cold = table.filter(
         table["start"].cast("string").isin(INSTANCE_STARTS).fill_null(False)
-        | table["initialization"].cast("int64").notnull()
+        | signed(table["initialization"]).notnull()
     )
-    initialization = cold["initialization"].cast("int64")
-    began = cold["started"].cast("int64") - initialization
+    initialization = signed(cold["initialization"])
+    began = signed(cold["started"]) - initialization
     return _starts(cold, began, initialization, by_run)
 
 
@@ -110,13 +111,13 @@ def requests(table: ir.Table, by_run: bool = True) -> ir.Table:
         UnciaError: a needed column is missing.
     """
     _require(table, ("instance", "started", "execution"), "invocations")
-    execution = table["execution"].cast("int64")
+    execution = signed(table["execution"])
     ran = (execution >= integer(0)) & (execution <= integer(MAX_TIME))
     return table.filter(ran & table["instance"].notnull()).select(
         run=_text(table, "run", by_run),
         platform=_text(table, "platform"),
         instance=table["instance"].cast("string"),
-        started=table["started"].cast("int64"),
+        started=signed(table["started"]),
         execution=execution,
     )
 
@@ -175,7 +176,7 @@ def waiting(table: ir.Table, served: ir.Table, by_run: bool = True) -> ir.Table:
         of_first=served["first"],
         of_initialization=served["initialization"],
     )
-    execution = table["execution"].cast("int64")
+    execution = signed(table["execution"])
     ran = (execution >= integer(0)) & (execution <= integer(MAX_TIME))
     rows = table.filter(ran)
     rows = rows.mutate(
@@ -187,7 +188,7 @@ def waiting(table: ir.Table, served: ir.Table, by_run: bool = True) -> ir.Table:
         firsts,
         [
             *(rows[f"of_{name}"] == firsts[f"of_{name}"] for name in _KEYS),
-            rows["started"].cast("int64") == firsts["of_first"],
+            signed(rows["started"]) == firsts["of_first"],
         ],
     )
     # Of requests that began in the same ns, the shortest; then by the row's identity.
@@ -207,7 +208,7 @@ def waited(table: ir.Table) -> ir.Table:
     """Select the rows that waited for a start, with a known initialization."""
     if "initialization" not in table.columns:
         return table.limit(0)
-    return table.filter(table["initialization"].cast("int64").notnull())
+    return table.filter(signed(table["initialization"]).notnull())
 
 
 def _ordered(starts: ir.Table, ran: ir.Table) -> ir.Table:
@@ -307,7 +308,7 @@ def _plausible(table: ir.Table, name: str, maximum: int) -> Any:
     """An allocation; null where it is missing or absurd."""
     if name not in table.columns or not table.schema()[name].is_integer():
         return ibis.null("int64")
-    value = table[name].cast("int64")
+    value = signed(table[name])
     return ibis.ifelse(
         (value >= integer(0)) & (value <= integer(maximum)), value, ibis.null("int64")
     )

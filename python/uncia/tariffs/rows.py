@@ -12,6 +12,7 @@ from typing import Any, Final
 import ibis
 from ibis.expr import types as ir
 
+from uncia.backends.integers import signed
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.billable_time import lacks_initialization
@@ -166,4 +167,4 @@ def integers(table: ir.Table, name: str) -> Any:
             f"the column {name} is {dtype}, but bills are exact: it must hold whole numbers"
             " (ns, bytes, micro-vCPU)"
         )
-    return table[name].cast("int64")
+    return signed(table[name])

@@ -40,6 +40,18 @@ Headers = Annotated[dict[str, str], AfterValidator(_check_headers)]
 Url = Annotated[str, AfterValidator(_check_url)]
 
 
+class MistakeAt(ValueError):
+    """A mistake in a part of what a validator is given.
+
+    Attributes:
+        below: the path of the part, from the validated value on.
+    """
+
+    def __init__(self, below: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message)
+        self.below = below
+
+
 class Form(BaseModel):
     """A YAML form: refuses unknown keys, does not convert text to numbers, and is immutable."""
 

@@ -338,3 +338,65 @@ def test_the_form_has_a_json_schema() -> None:
     schema = Tariff.model_json_schema()
     assert schema["additionalProperties"] is False
     assert {"id", "charges", "sizes", "sources"} <= set(schema["required"])
+
+
+INSTANCE_FEE = 'fee:\n  price: "0"\n  source: prices\n\n'
+INSTANCE_MEMORY = """  - resource: memory
+    basis: allocated
+    price: "0.00001"
+    per: GB-second
+    source: prices
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "message"),
+    [
+        (
+            "basis: allocated\n    price: \"0.00001\"",
+            "basis: lent\n    price: \"0.00001\"",
+            "charges[0].basis",
+            "over instance time only what is allocated is billed, not what is lent",
+        ),
+        (
+            "per: GB-second",
+            "per: GB-second\n    when: preemptible",
+            "charges[0].when",
+            "over instance time every instance is billed alike: write a tariff for each kind",
+        ),
+        (
+            'price: "0"\n',
+            'price: "0.01"\n',
+            "fee.price",
+            "over instance time there is no invocation to pay a fee for",
+        ),
+        (
+            "sizes:\n",
+            "free_tier:\n  gb_seconds: 100\n  source: prices\n\nsizes:\n",
+            "free_tier",
+            "over instance time nothing takes a free tier off: leave it out",
+        ),
+    ],
+)
+def test_a_price_of_instances_refuses_what_it_cannot_follow(
+    tmp_path: Path, old: str, new: str, key: str, message: str
+) -> None:
+    text = GOOD[: GOOD.index("limits:")] if "limits:" in GOOD else GOOD
+    charges = text[text.index("charges:") : text.index("fee:")]
+    text = text.replace(charges, f"charges:\n{INSTANCE_MEMORY}")
+    text = text.replace(text[text.index("fee:") : text.index("sizes:")], INSTANCE_FEE)
+    if "free_tier:" in text:
+        text = text[: text.index("free_tier:")]
+    text = text.replace("kind: turnaround", "kind: instance")
+    file = tmp_path / "own.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert read(file).by_instance
+    assert text.count(old) == 1, old
+    text = text.replace(old, new)
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UnciaError) as caught:
+        read(file)
+    (shown, line, rest) = caught.value.message.replace(f"{tmp_path}/", "").split(":", 2)
+    assert (shown, rest) == ("own.yaml", f" {key}: {message}")
+    assert key.rpartition(".")[2] in text.splitlines()[int(line) - 1]

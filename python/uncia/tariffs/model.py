@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from uncia.errors import UnciaError
-from uncia.forms import Form
+from uncia.forms import Form, MistakeAt
 from uncia.tariffs.rules import AMOUNT_KEYS, KINDS, TIME_KEYS, Minimum, Rules
 from uncia.tariffs.sizes import AnySizes, Fixed, Sizes, Text
 from uncia.units import (
@@ -309,6 +309,24 @@ for _form, _head, _keys in (
         )
 
 
+def _check_of_instances(charge: Charge, index: int) -> None:
+    """Refuse what the price of an instance cannot follow: it is of the whole size, all the time.
+
+    Raises:
+        MistakeAt: the charge is by use or of a kind of rows.
+    """
+    if charge.basis != "allocated":
+        raise MistakeAt(
+            (index, "basis"),
+            f"over instance time only what is allocated is billed, not what is {charge.basis}",
+        )
+    if charge.when != "always":
+        raise MistakeAt(
+            (index, "when"),
+            "over instance time every instance is billed alike: write a tariff for each kind",
+        )
+
+
 def _check_bound(key: str | None, bound: int) -> None:
     for kind in KINDS:
         if kind.key == key:
@@ -397,13 +415,31 @@ class Tariff(Form):
         time = info.data.get("time")
         if time is None:
             return value
-        for charge in value:
+        for index, charge in enumerate(value):
+            if time.kind == "instance":
+                _check_of_instances(charge, index)
             if charge.resource in ("storage", "instance") and time.kind != "instance":
                 raise ValueError(f"{charge.resource} is only billed over instance time")
             if time.kind == "cpu" and (charge.resource, charge.basis) != ("cpu", "used"):
                 raise ValueError("over CPU time, only CPU used can be billed")
             if time.kind == "cpu" and charge.rules:
                 raise ValueError("over CPU time, granularity and minimum stand under time")
+        return value
+
+    @field_validator("fee")
+    @classmethod
+    def _fee_fits_time(cls, value: Fee, info: ValidationInfo) -> Fee:
+        time = info.data.get("time")
+        if time is not None and time.kind == "instance" and Fraction(value.price or 0):
+            raise MistakeAt(("price",), "over instance time there is no invocation to pay a fee for")
+        return value
+
+    @field_validator("free_tier")
+    @classmethod
+    def _free_tier_fits_time(cls, value: FreeTier | None, info: ValidationInfo) -> FreeTier | None:
+        time = info.data.get("time")
+        if value is not None and time is not None and time.kind == "instance":
+            raise ValueError("over instance time nothing takes a free tier off: leave it out")
         return value
 
     @field_validator("sizes")

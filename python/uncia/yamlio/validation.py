@@ -63,7 +63,8 @@ def _explain(
     """One pydantic error as (path in the document, message, allowed words)."""
     kind = detail["type"]
     context: Mapping[str, Any] = detail.get("ctx", {})
-    location = detail["loc"]
+    # A validator of a whole may know in which part the mistake is: `uncia.forms.MistakeAt`.
+    location = (*detail["loc"], *getattr(context.get("error"), "below", ()))
     missing = kind in ("missing", "union_tag_not_found")
     walk = location[:-1] if kind in ("missing", "extra_forbidden") else location
     path, candidates = _descend(model_cls, document.data, walk)

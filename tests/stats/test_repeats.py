@@ -351,3 +351,11 @@ def test_one_run_beside_enough_of_the_baseline_is_judged_by_how_those_differ() -
     assert half == pytest.approx(2.776 * spread * math.sqrt(1 + 1 / 5), rel=1e-3)
     # Of three it is not known.
     assert verdict("p50>10%", changed(runs(level[:3]), runs([1.4]), paired=False)) == "not judged"
+
+
+def test_a_single_row_is_too_few() -> None:
+    change = changed(counted([0], rows=1), counted([0], rows=1), FAILED)
+    (finding,) = verdicts.judge(
+        [gates.parse("failed>1%")], "change", [change], ["warm"], rows_only=True
+    )
+    assert "1 row a side is too few to exclude 1 %" in finding.reason

@@ -22,6 +22,7 @@ from uncia.stats.comparison import SHARES, WHOLE_RUN, Change
 from uncia.stats.gates import Gate, unit_of
 from uncia.stats.quantiles import LEVEL
 from uncia.stats.repeats import Estimate
+from uncia.text import plural
 
 Verdict = Literal["holds", "violated", "not judged"]
 Side = Literal["baseline", "candidate"]
@@ -186,8 +187,9 @@ def _judge_change(
     sides = [candidate] if gate.measure == "value" else [baseline, candidate]
     for side in sides:
         if side.few:
-            rows = f"{side.rows} rows{' a run' if side.runs else ''}"
-            reason = f"{text}; {rows} are too few for a {gate.metric}, {side.needed} are needed"
+            rows = f"{plural(side.rows, 'row')}{' a run' if side.runs else ''}"
+            verb = "is" if side.rows == 1 else "are"
+            reason = f"{text}; {rows} {verb} too few for a {gate.metric}, {side.needed} are needed"
             return finding("not judged", reason)
     runs = min(max(1, len(side.runs)) for side in sides)
     if _is_single(change):
@@ -233,7 +235,8 @@ def _undecided(
         reason = f"{text}; of {judgements} metrics judged together, one may be so by chance"
     if rows := _too_few_for_share(gate, finding.keywords["change"]):
         # Not noise is the reason: with no failure at all the interval would include the bound.
-        reason = f"{text}; {rows:,} rows a side are too few to exclude {gate.bound:g} %"
+        verb = "is" if rows == 1 else "are"
+        reason = f"{text}; {plural(rows, 'row')} a side {verb} too few to exclude {gate.bound:g} %"
     elif noise.sentence:
         reason += f"; noisy: {noise.sentence}"
     if measured.estimate is None or measured.estimate.is_single:

@@ -19,7 +19,7 @@ from ibis.expr import types as ir
 from uncia.backends.atomic_write import atomic_path, check_no_empty_key
 from uncia.backends.errors import overflow_error
 from uncia.backends.options import Options
-from uncia.backends.paths import Part, files, holds, is_address, keys_of
+from uncia.backends.paths import Part, check_names, files, holds, is_address, keys_of
 from uncia.backends.subqueries import unfused_selects
 from uncia.backends.union import typed_keys, union_tables, with_types
 from uncia.errors import UnciaError
@@ -78,6 +78,7 @@ class DuckDB:
         if isinstance(source, ir.Table):
             return source
         if isinstance(source, pa.Table):
+            check_names(source.column_names, "the table")
             return self._connection.create_table(
                 ibis.util.gen_name(name), with_types(source, name), temp=True
             )

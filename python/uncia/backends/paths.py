@@ -1,5 +1,6 @@
 """The files of a source: Parquet files, partitioned folders, addresses and Arrow IPC streams."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,53 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
         if path.is_file():
             check_whole(path)
     parquet.verify(local)
+    for path in local:
+        check_columns(path, name)
     return Files((*_grouped(local), *addresses), tuple(streams))
+
+
+def check_columns(path: Path, name: str) -> None:
+    """Refuse a Parquet file whose columns engines would mistake.
+
+    Engines read one of two columns with the same name, and footers tell of the other. They read a
+    duration as its number, whatever its unit is. What is wrong with a file that cannot be read is
+    the engine's to say.
+
+    Raises:
+        UnciaError: a column is there more than once, or holds durations in another unit than ns.
+    """
+    import pyarrow.parquet as pq
+
+    from uncia.record import TABLES, columns
+
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException):
+        return
+    check_names(schema.names, str(path))
+    times = {it.name for it in columns(name) if it.unit == "ns"} if name in TABLES else set()
+    for field in schema:
+        is_wrong = pa.types.is_duration(field.type) and field.type.unit != "ns"
+        if is_wrong and field.name in times:
+            raise UnciaError(
+                f"{path}: the column {field.name} is {field.type}, and must hold ns",
+                "Write it as duration[ns] or whole ns, or convert it: uncia trace import uncia.",
+            )
+
+
+def check_names(names: Sequence[str], table: str) -> None:
+    """Refuse columns of which two have one name.
+
+    Args:
+        names: of the columns.
+        table: what has them, for the message.
+
+    Raises:
+        UnciaError: a name is there twice.
+    """
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise UnciaError(f"{table} has the column {', '.join(twice)} more than once")
 
 
 def holds(source: object, name: str) -> bool:

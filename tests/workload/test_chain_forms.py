@@ -202,6 +202,11 @@ def test_the_resolved_file_reads_back_as_the_same() -> None:
         ("think: 20ms", "think: {min: 2s}", "right.think.max: "),
         ("think: 20ms", "think: {min: 2s, max: 3s, mean: 2s}", "right.think.mean: unknown key"),
         ("requests: 10}", "requests: 10, think: long}", "clients.closed.think: 'long'"),
+        (
+            "requests: 10}",
+            f"requests: {10**20}}}",
+            "clients.closed.requests: must be less than or equal to 9223372036854775807",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(before: str, after: str, words: str) -> None:

@@ -11,6 +11,8 @@ from uncia.text import plural
 from uncia.units import Duration, format_duration, parse_duration
 
 MAX_CLIENTS: Final = 1_000_000
+MAX_REQUESTS: Final = (1 << 63) - 1
+"""The engine's integers are of 64 bits."""
 
 
 class ThinkTime(Form):
@@ -82,7 +84,9 @@ class Closed(Form):
     clients: int = Field(ge=1, le=MAX_CLIENTS, description="How many send at once")
     think: Think = Field(NO_THOUGHT, description="From an answer to the next request")
     duration: Duration | None = Field(None, gt=0, description="No request begins after this time")
-    requests: int | None = Field(None, ge=1, description="How many in all, at most")
+    requests: int | None = Field(
+        None, ge=1, le=MAX_REQUESTS, description="How many in all, at most"
+    )
     together: bool = Field(
         False, description="Bursts back to back: each waits for all answers of the one before"
     )

@@ -235,3 +235,41 @@ def test_merging_unifies_dictionaries_and_keeps_order() -> None:
     merged = record.merge([rows([1]), rows([2, 3]), rows([])])
     assert merged["received"].to_pylist() == [1, 2, 3]
     assert merged["function"].to_pylist() == ["f0", "f0", "f1"]
+
+
+TABLE = {"function": ["f"], "invocation": ["i"], "attempt": [1], "outcome": ["ok"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("started", pa.array([1_700_000_000_000_000], pa.timestamp("us"))),
+        ("started", pa.array([1_700_000_000_000], pa.timestamp("ms", tz="Europe/Berlin"))),
+        ("execution", pa.array([1_700_000_000], pa.duration("s"))),
+        ("execution", pa.array([1_700_000_000_000_000_000.0])),
+    ],
+)
+def test_times_of_other_units_become_ns(name: str, values: pa.Array) -> None:
+    result = record.conform(pa.table({**TABLE, name: values}), "invocations")
+    assert result.column(name).to_pylist() == [1_700_000_000_000_000_000]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("execution", pa.array([True])),
+        ("execution", pa.array([0.5])),
+        ("execution", pa.array([5], pa.date32())),
+        ("allocated_memory", pa.array([5], pa.duration("s"))),
+        ("execution", pa.array([[5]])),
+    ],
+)
+def test_what_is_no_whole_number_names_its_column(name: str, values: pa.Array) -> None:
+    with pytest.raises(UnciaError, match=rf"^invocations\.{name} must be int64, but is "):
+        record.conform(pa.table({**TABLE, name: values}), "invocations")
+
+
+def test_times_from_1970_do_not_stand_beside_an_epoch() -> None:
+    rows = pa.table({**TABLE, "started": pa.array([1], pa.timestamp("us"))})
+    with pytest.raises(UnciaError, match=r"invocations\.started is timestamp\[us\], which counts"):
+        record.conform(rows.replace_schema_metadata({"uncia.epoch_unix_ns": "5"}), "invocations")

@@ -268,3 +268,40 @@ def test_runs_from_before_the_column_worker_are_merged(tmp_path: Path) -> None:
         pa.parquet.write_table(data, tmp_path / run / "invocations.parquet")
     uncia_run.convert([tmp_path / "earlier", tmp_path / "later"], tmp_path / "out")
     assert read(tmp_path / "out") == moved([*rows("earlier", 2), *later], EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "wrong"),
+    [
+        ("execution", pa.array([0.5, 5.0, None, -5.0]), 2),
+        ("execution", pa.array(["x", "5", None, "6"]), 1),
+        ("execution", pa.array([10**30, 5, None, 6], pa.decimal128(38, 0)), 1),
+        ("execution", pa.array([-1, 5, None, 6], pa.duration("ms")), 1),
+        ("started", pa.array([10**15, 5, None, 6], pa.timestamp("s")), 1),
+    ],
+)
+def test_a_cell_of_another_type_that_is_no_integer_costs_its_row(
+    tmp_path: Path, name: str, values: pa.Array, wrong: int
+) -> None:
+    data = pa.Table.from_pylist(rows("r", 4)).drop_columns([name]).append_column(name, values)
+    pa.parquet.write_table(data, tmp_path / "x.parquet")
+    done = uncia_run.convert([tmp_path / "x.parquet"], tmp_path / "out")
+    assert (done.rows, done.skipped) == ({"invocations": 4 - wrong}, wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("outcome", pa.array([b"\xff"])),
+        ("outcome", pa.array([{"a": 1}])),
+        ("execution", pa.array([True])),
+        ("execution", pa.array([[1]])),
+    ],
+)
+def test_a_column_of_a_wrong_type_is_named_with_its_file(
+    tmp_path: Path, name: str, values: pa.Array
+) -> None:
+    data = pa.Table.from_pylist(rows("r", 1)).drop_columns([name]).append_column(name, values)
+    pa.parquet.write_table(data, tmp_path / "x.parquet")
+    with pytest.raises(UnciaError, match=rf"x\.parquet: invocations\.{name} must be .*, but is "):
+        uncia_run.convert([tmp_path / "x.parquet"], tmp_path / "out")

@@ -171,6 +171,7 @@ def conform(
     if len(set(data.column_names)) < data.num_columns:
         repeated = next(it for it in data.column_names if data.column_names.count(it) > 1)
         raise UnciaError(f"the column {repeated} stands there more than once")
+    units = {column.name: column.unit for column in columns(table)}
     if only is not None:
         target = pa.schema([target.field(name) for name in only], metadata=target.metadata)
     arrays: list[pa.ChunkedArray | pa.Array] = []
@@ -185,11 +186,42 @@ def conform(
             raise UnciaError(
                 f"{table}.{field.name} must not be null, but is in {column.null_count} rows"
             )
-        arrays.append(_cast(column, field, table))
+        unit = units.get(field.name, "")
+        if pa.types.is_timestamp(column.type) and epoch_unix_ns(data):
+            raise UnciaError(
+                f"{table}.{field.name} is {column.type}, which counts from 1970, but the table's"
+                " times count from its own epoch: write whole ns"
+            )
+        arrays.append(_cast(column, field, table, unit))
     return pa.Table.from_arrays(arrays, schema=target)
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArray:
+def as_integers(values: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
+    """Values as int64: numbers that are whole, and times and durations of any unit in ns.
+
+    Args:
+        values: of a foreign table.
+        unit: of the column that they are for.
+
+    Raises:
+        pyarrow.ArrowException: a value is not whole or does not fit, or the type means none.
+    """
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return as_integers(values.cast(kind.value_type), unit)
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        if unit != "ns":
+            raise pa.ArrowTypeError("it holds no times")
+        in_ns = pa.duration("ns")
+        if pa.types.is_timestamp(kind):
+            in_ns = pa.timestamp("ns", tz=kind.tz)
+        values = values.cast(in_ns)
+    elif pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        raise pa.ArrowTypeError("its values are no whole numbers")
+    return values.cast(pa.int64())
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field, table: str, unit: str) -> pa.ChunkedArray:
     if column.type == field.type:
         return column
     try:
@@ -199,6 +231,8 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArr
                 return pa.chunked_array([pa.nulls(len(text), field.type)])
             encoded = text.dictionary_encode()
             return encoded if encoded.type == field.type else encoded.cast(field.type)
+        if pa.types.is_int64(field.type):
+            return as_integers(column, unit)
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise UnciaError(

@@ -22,7 +22,7 @@ import pyarrow.ipc
 from uncia import record
 from uncia.errors import UnciaError
 from uncia.record import parquet
-from uncia.record.schema import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
+from uncia.record.schema import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY, as_integers
 from uncia.traces.base import Imported, Issues, gather, visible
 from uncia.traces.output import BATCH_ROWS, Output, output
 from uncia.traces.rejected import Problem
@@ -60,7 +60,6 @@ _OUTCOMES: Final = (
     "transport_error",
     "preempted",
 )
-_INT64_MAX: Final = (1 << 63) - 1
 _FILE_MAGIC: Final = b"PAR1"
 _STREAM_MAGIC: Final = b"\xff\xff\xff\xff"
 
@@ -137,11 +136,11 @@ class _Merger:
         at = 0
         for batch in self._batches(source):
             data = pa.Table.from_batches([batch])
-            good = self._good(source, data, at)
-            at += data.num_rows
-            if not good.all():
-                data = data.filter(pa.array(good))
             try:
+                good = self._good(source, data, at)
+                at += data.num_rows
+                if not good.all():
+                    data = data.filter(pa.array(good))
                 data = record.conform(data, self._table, epoch=0)
                 data = _shifted(data, self._table, source.epoch)
             except UnciaError as error:
@@ -196,11 +195,19 @@ class _Merger:
             if column.name not in data.column_names:
                 continue
             values = data.column(column.name)
-            for wrong, expected in _checks(self._table, column, values):
+            try:
+                checks = list(_checks(self._table, column, values))
+            except pa.ArrowException as error:
+                raise UnciaError(
+                    f"{self._table}.{column.name} must be {column.type}, but is {values.type}:"
+                    f" {error}"
+                ) from error
+            for wrong, expected in checks:
+                shown = _shown(data) if wrong.any() else data
                 for row in np.flatnonzero(wrong & ~bad):
-                    text = str(values[int(row)].as_py())
+                    text = str(shown.column(column.name)[int(row)].as_py())
                     line = before + int(row) + 1
-                    whole = json.dumps(data.slice(int(row), 1).to_pylist()[0], default=str)
+                    whole = json.dumps(shown.slice(int(row), 1).to_pylist()[0], default=str)
                     problems.append(
                         Problem(source.path, line, column.name, text, expected, row=whole)
                     )
@@ -208,6 +215,14 @@ class _Merger:
         for problem in sorted(problems, key=lambda problem: problem.line):
             self._issues.add(problem)
         return ~bad
+
+
+def _shown(data: pa.Table) -> pa.Table:
+    """The rows with times and durations as numbers: Python's do not reach as far."""
+    for index, field in enumerate(data.schema):
+        if pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type):
+            data = data.set_column(index, field.name, data.column(index).cast(pa.int64()))
+    return data
 
 
 def _checks(
@@ -219,13 +234,31 @@ def _checks(
     if column.name == "outcome":
         known = pc.is_in(values.cast(pa.utf8()), value_set=pa.array([*_OUTCOMES, None], pa.utf8()))
         yield ~_bools(known), f"one of {', '.join(_OUTCOMES)}"
-    if column.type == "int64" and pa.types.is_uint64(values.type):
-        largest = pa.scalar(_INT64_MAX, pa.uint64())
-        yield _bools(pc.greater(values, largest)), "an integer of 64 bits with a sign"
+    if column.type != "int64":
         return
-    is_quantity = column.type == "int64" and column.unit and column.name not in _TIMES[table]
-    if is_quantity and pa.types.is_integer(values.type):
-        yield _bools(pc.less(values, 0)), "a quantity of 0 or more"
+    whole = values
+    if values.type != pa.int64():
+        whole = _whole(values, column.unit)
+        unfit = _bools(values.is_valid()) & ~_bools(whole.is_valid())
+        yield unfit, "an integer of 64 bits with a sign"
+    if column.unit and column.name not in _TIMES[table]:
+        yield _bools(pc.less(whole, 0)), "a quantity of 0 or more"
+
+
+def _whole(values: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
+    """Values as int64, null where one is none; halves are tried where a whole does not fit.
+
+    Raises:
+        pyarrow.ArrowException: no value of the type is one.
+    """
+    try:
+        return as_integers(values, unit)
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            return pa.chunked_array([pa.nulls(1, pa.int64())])
+    middle = len(values) // 2
+    halves = [_whole(part, unit) for part in (values[:middle], values[middle:])]
+    return pa.chunked_array([chunk for half in halves for chunk in half.chunks], pa.int64())
 
 
 def _bools(values: pa.ChunkedArray) -> _Bools:

@@ -354,8 +354,8 @@ INSTANCE_MEMORY = """  - resource: memory
     ("old", "new", "key", "message"),
     [
         (
-            "basis: allocated\n    price: \"0.00001\"",
-            "basis: lent\n    price: \"0.00001\"",
+            'basis: allocated\n    price: "0.00001"',
+            'basis: lent\n    price: "0.00001"',
             "charges[0].basis",
             "over instance time only what is allocated is billed, not what is lent",
         ),

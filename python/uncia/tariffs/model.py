@@ -431,7 +431,9 @@ class Tariff(Form):
     def _fee_fits_time(cls, value: Fee, info: ValidationInfo) -> Fee:
         time = info.data.get("time")
         if time is not None and time.kind == "instance" and Fraction(value.price or 0):
-            raise MistakeAt(("price",), "over instance time there is no invocation to pay a fee for")
+            raise MistakeAt(
+                ("price",), "over instance time there is no invocation to pay a fee for"
+            )
         return value
 
     @field_validator("free_tier")

@@ -62,3 +62,15 @@ def test_a_table_without_allocations_has_no_usual_size(tmp_path: Path) -> None:
     run = CliRunner().invoke(build(), ["cost", "prices", str(file)])
     assert isinstance(run.exception, UnciaError)
     assert "allocated" in run.exception.message
+
+
+def test_a_report_without_initializations_has_its_other_sections(tmp_path: Path) -> None:
+    file, page = tmp_path / "rows.parquet", tmp_path / "page.html"
+    pq.write_table(table([row(instance="a", started=5)]).drop_columns(["initialization"]), file)
+    command = ["cost", "report", str(file), "-t", LAMBDA, "--html", str(page)]
+    result = CliRunner().invoke(build(), command)
+    assert result.exit_code == 0, result.output
+    assert "without cold starts, as the table has no column initialization" in result.stderr
+    text = page.read_text(encoding="utf-8")
+    assert 'id="rounding"' in text
+    assert 'id="coldstarts"' not in text

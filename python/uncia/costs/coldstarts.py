@@ -165,6 +165,15 @@ def analysed(
         return _analysed(source, tariffs, instances, match, fit, points, backend)
 
 
+def missing_columns(source: Source, backend: Backend) -> list[str]:
+    """The columns of invocations that `analysed` needs to match cold starts, and are not there."""
+    table = backend.table(source)
+    needed = ["instance", "started"]
+    if not backend.has(source, "instances"):
+        needed += ["start", "initialization"]
+    return [name for name in needed if name not in table.columns]
+
+
 def _analysed(
     source: Source,
     tariffs: Sequence[str | Path | Tariff] | None,

@@ -52,7 +52,7 @@ def _sections(
     source: Sequence[str], tariffs: Sequence[str] | None, fit: FitRule, backend: Backend
 ) -> list[Section]:
     from uncia.costs.breakeven import break_even
-    from uncia.costs.coldstarts import analysed
+    from uncia.costs.coldstarts import analysed, missing_columns
     from uncia.costs.decompose import decompose
     from uncia.costs.distributions import inflation_cdf
     from uncia.costs.fees import fee_equivalents
@@ -69,7 +69,15 @@ def _sections(
     from uncia.report.cost import rounding as rounding_page
     from uncia.report.cost import utilization as utilization_page
 
-    starts = analysed(source, tariffs, fit=fit, points=_POINTS, backend=backend)
+    starts = None
+    missing = missing_columns(source, backend)
+    if missing:
+        typer.echo(
+            f"note: without cold starts, as the table has no column {' and no '.join(missing)}",
+            err=True,
+        )
+    else:
+        starts = analysed(source, tariffs, fit=fit, points=_POINTS, backend=backend)
     # Of starts those of warm-ups count too: their instances are in the table beside.
     rows = options.results(source, backend)
     return [
@@ -79,7 +87,7 @@ def _sections(
         ),
         utilization_page.section(utilization(rows, fit=fit, backend=backend)),
         decompose_page.section(decompose(rows, tariffs, fit=fit, backend=backend)),
-        coldstarts_page.section(starts.frame, starts.cdf),
+        *([] if starts is None else [coldstarts_page.section(starts.frame, starts.cdf)]),
         rounding_page.section(
             fee_equivalents(tariffs),
             rounding(rows, tariffs, at_least=AT_LEAST, fit=fit, backend=backend),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,7 @@ GCP_CPU = Fraction(24, 10**6)
 GCP_GB = Fraction(25, 10**7)
 GCP_FEE = Fraction(4, 10**7)
 MILLION = 10**6
+DATA = Path(__file__).resolve().parents[1] / "data" / "tariffs"
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +171,19 @@ def test_merged_requests_share_a_fee(on_aws: pd.DataFrame) -> None:
     hint = only(on_aws, "short", "merge requests")
     assert near(hint["saving_usd_per_million"], AWS_FEE * Fraction(9, 10) * MILLION)
     assert "merge requests" not in names(on_aws, "waits")  # its fee is little
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_merged_requests_lose_what_is_free_of_each(
+    tmp_path: Path, backend: Backend, free: bool
+) -> None:
+    text = (DATA / "first-free.yaml").read_text(encoding="utf-8")
+    assert text.count("  free: 100 ms\n") == 1
+    file = tmp_path / "own.yaml"
+    file.write_text(text if free else text.replace("  free: 100 ms\n", ""), encoding="utf-8")
+    data = table(rows("short", [30 * MS] * 50, memory=1024, cpu_user=1 * MS, memory_avg=40 * MB))
+    found = hints(data, tariffs=[file], backend=backend)
+    assert ("merge requests" in names(found, "short")) is not free
 
 
 def test_waiting_is_moved_to_the_smallest_size(on_aws: pd.DataFrame) -> None:

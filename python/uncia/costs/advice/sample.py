@@ -161,6 +161,30 @@ class Rows:
     picked: Any = None
 
 
+def merged_rows(sample: Sample, batch: int) -> Sample:
+    """Each `batch` rows of a sample as one that runs them after one another; the rest is left out.
+
+    Times add up; one start is waited for, the longest. What one of them lacks is unknown.
+    """
+    merges = sample.rows // batch
+
+    def batches(values: Any) -> Any:
+        return values[: merges * batch].reshape(merges, batch)
+
+    def known(values: Ints, merged: Ints) -> Ints:
+        return np.where((batches(values) < 0).any(axis=1), _NONE, merged)
+
+    return Sample(
+        total=sample.total // batch,
+        execution=batches(sample.execution).sum(axis=1),
+        initialization=batches(sample.initialization).max(axis=1),
+        cpu_time=known(sample.cpu_time, batches(sample.cpu_time).sum(axis=1)),
+        peak=known(sample.peak, batches(sample.peak).max(axis=1)),
+        average=known(sample.average, batches(sample.average).sum(axis=1) // batch),
+        unknown_start=batches(sample.unknown_start).any(axis=1),
+    )
+
+
 def bill_rows(backend: Backend, tariff: Tariff, groups: Mapping[Any, Rows]) -> dict[Any, Price]:
     """Bill groups of rows under a tariff.
 

@@ -12,11 +12,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tariff_rows import row, table
 
 import uncia
 from uncia import record
+from uncia.errors import UnciaError
 from uncia.tariffs import bill, ids
 from uncia.tariffs.catalogue import is_model
 
@@ -265,3 +267,26 @@ def test_a_reader_that_left_is_no_error_to_be_shown(
     finally:
         os.close(writer)
     assert (ended.returncode, ended.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(("days", "noted"), [(14, "14 days"), (30, None), (62, "62 days")])
+def test_a_free_tier_of_a_month_says_how_long_rows_span(
+    command: Command, tmp_path: Path, days: int, noted: str | None
+) -> None:
+    file = tmp_path / "rows.parquet"
+    started = pa.array([5, 5 + days * 24 * 3600 * 10**9], pa.int64())
+    pq.write_table(table([row(), row()]).append_column("started", started), file)
+    code, _, err = command("bill", file, "-t", "aws-lambda-x86", "--free-tier", "--json")
+    assert code == 0, err
+    if noted is None:
+        assert "began within" not in err
+    else:
+        assert f"note: The rows began within {noted}" in err
+
+
+def test_groups_that_are_no_text_are_refused_with_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    lists = pa.array([["f"]], pa.list_(pa.utf8()))
+    pq.write_table(table([row()]).drop_columns(["function"]).append_column("function", lists), file)
+    with pytest.raises(UnciaError, match=r"rows\.parquet: the column function is array<string>"):
+        bill(file, ["aws-lambda-x86"], ["function"])

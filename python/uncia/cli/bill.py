@@ -82,6 +82,7 @@ def register(app: typer.Typer) -> None:
         from uncia.tariffs import bill as price
         from uncia.tariffs import ids
         from uncia.tariffs.catalogue import resolve
+        from uncia.tariffs.free import span_note
 
         for path in table:
             if path in ids() and not Path(path).exists():
@@ -104,6 +105,9 @@ def register(app: typer.Typer) -> None:
                 facts=selected.facts,
                 instances=_instances(table, tariff or None, groups, backend, notes),
             )
+            if free_tier and any(item.free_tier for item in resolve(tariff or None)):
+                span = span_note(backend.table(selected.rows), backend)
+                notes += [] if span is None else [span]
         notes = [*selected.notes, *notes]
         lines = with_memory_names(lines)
         empty = unpriced.empty_bills(lines)

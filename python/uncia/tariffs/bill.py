@@ -172,6 +172,7 @@ def _run(
         raise UnciaError("no tariff was named")
     facts = known_facts(table, fit) if facts is None else without_replaced(facts, fit)
     invocations, chosen, rules = apply_fit(backend.table(table), chosen, fit, backend)
+    _check_groups(invocations, group_by, table)
     # The table may be of another engine than the backend.
     wide = invocations.get_backend().name == "duckdb"
     planned = query(invocations, chosen, group_by, facts, wide=wide)
@@ -181,6 +182,25 @@ def _run(
     rows.sort(key=_order(group_by))
     words = PEAK_REASONS if fit == "used-peak" else {}
     return _Result(chosen, [plan.renamed(words) for plan in planned.plans], rules, rows)
+
+
+def _check_groups(invocations: Any, group_by: Sequence[str], source: Source) -> None:
+    """Refuse to group by lists, structures and bytes, which name nothing.
+
+    Raises:
+        UnciaError: with the files, where the rows are from any.
+    """
+    schema = invocations.schema()
+    for name in group_by:
+        dtype = schema.get(name)
+        if dtype is None or not (dtype.is_nested() or dtype.is_binary()):
+            continue
+        paths = [source] if isinstance(source, (str, Path)) else source
+        is_stored = isinstance(paths, (list, tuple))
+        where = f"{', '.join(map(str, paths))}: " if is_stored else ""
+        raise UnciaError(
+            f"{where}the column {name} is {dtype}, and rows can only be billed by text"
+        )
 
 
 def _rows(planned: Query, backend: Backend, *, has_few_cells: bool) -> list[dict[str, Any]]:

@@ -462,6 +462,62 @@ def test_bad_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("key", ["errorType", "status"])
+def test_half_of_a_surrogate_pair_is_replaced(key: str, tmp_path: Path) -> None:
+    report = {
+        "time": iso(EPOCH_MS) + "Z",
+        "type": "platform.report",
+        "record": {
+            "requestId": request_id(1),
+            "metrics": {"durationMs": 1, "billedDurationMs": 1, "memorySizeMB": 128},
+            "status": "error",
+        }
+        | {key: "x\ud800"},
+    }
+    exited = f"RequestId: {request_id(2)} Process exited before \udc00 completing"
+    lines = [
+        f"REPORT RequestId: {request_id(2)}\tDuration: 1 ms\tBilled Duration: 1 ms\t"
+        "Memory Size: 128 MB\t",
+        exited,
+    ]
+    events = [
+        {"timestamp": EPOCH_MS + number, "message": line, "logStreamName": STREAM.format(1)}
+        for number, line in enumerate([json.dumps(report), *lines])
+    ]
+    done = aws_logs.convert([text(tmp_path / "fn.json", json.dumps(events))], tmp_path / "out")
+    assert done.skipped == 0
+    errors = {row["invocation"]: row["error"] for row in imported(tmp_path / "out")}
+    assert errors == {
+        request_id(1): "x\ufffd",
+        request_id(2): "Process exited before \ufffd completing",
+    }
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_number_beyond_all_bounds_is_one_bad_row(wrapped: bool, tmp_path: Path) -> None:
+    def report(number: int, duration: str) -> str:
+        record = {
+            "time": iso(EPOCH_MS + number) + "Z",
+            "type": "platform.report",
+            "record": {
+                "requestId": request_id(number),
+                "metrics": {"durationMs": "D", "billedDurationMs": 2, "memorySizeMB": 128},
+                "status": "success",
+            },
+        }
+        text = json.dumps(record).replace('"D"', duration)
+        return json.dumps({"timestamp": EPOCH_MS, "message": text}) if wrapped else text
+
+    huge = "1e99999999999999999999"
+    lines = [report(1, "1.5"), report(2, huge), report(3, huge.replace("e", "e-"))]
+    log = text(tmp_path / "fn.jsonl", "\n".join(lines))
+    done = aws_logs.convert([log], tmp_path / "out", strict=False)
+    assert done.skipped == 2
+    assert [row["execution"] for row in imported(tmp_path / "out")] == [1_500_000]
+    with pytest.raises(UnciaError, match=f"column Duration: '{huge}' is not milliseconds"):
+        aws_logs.convert([log], tmp_path / "none", strict=True)
+
+
 def test_a_file_that_was_cut_off_is_an_error_that_says_where(tmp_path: Path) -> None:
     events = as_events([Invocation(request_id(1), STREAM.format(1), EPOCH_MS, 1, 128, 1)])
     whole = json.dumps(events)

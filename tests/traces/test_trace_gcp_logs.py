@@ -235,6 +235,8 @@ def test_bad_entries_are_left_out_and_counted(tmp_path: Path) -> None:
         (request(1, "NaNs"), r"httpRequest\.latency"),
         (request(1, "1s", 99), r"httpRequest\.status: '99' is not an HTTP status"),
         (request(1, "1s", timestamp="2025-13-10T10:00:00Z"), "timestamp: .* is not a time"),
+        (request(1, "1s", timestamp="0001-01-01T00:00:00+23:00"), "timestamp: .* is not a time"),
+        (request(1, "1s", timestamp="2025-05-10T10:00:00+99:00"), "timestamp: .* is not a time"),
         (request(1, "1s", httpRequest=None), "httpRequest: '' is not an object"),
         (request(1, "1s", resource={}), r"resource\.labels\.service_name: '' is not a name"),
         (error_message(1, "Function execution took long"), "textPayload"),
@@ -260,6 +262,30 @@ def test_bad_entries_are_left_out_and_counted(tmp_path: Path) -> None:
         with pytest.raises(UnciaError, match=entry):
             gcp_logs.convert([file], tmp_path / "none", strict=True)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_number_beyond_all_bounds_is_one_bad_row(tmp_path: Path) -> None:
+    huge = json.dumps([request(1, "1s"), request(2, "-1")]).replace(
+        '"-1"', "1e99999999999999999999"
+    )
+    sized = json.dumps(service(cpu="-1", memory="512Mi")).replace('"-1"', "1e99999999999999999999")
+    log = tmp_path / "a.json"
+    log.write_text(huge)
+    size = tmp_path / "service.json"
+    size.write_text(sized)
+    done = gcp_logs.convert([log, size], tmp_path / "out", strict=False)
+    assert done.skipped == 1
+    (row,) = imported(tmp_path / "out")
+    assert (row["execution"], row["allocated_memory"]) == (SECOND, 512 << 20)
+    assert "allocated_cpu" not in row
+
+
+def test_half_of_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
+    text = "Function execution took 5 ms, finished with status: 'x\ud800'"
+    log = save(tmp_path / "a.json", request(1, "1s"), error_message(2, text))
+    done = gcp_logs.convert([log], tmp_path / "out")
+    assert done.skipped == 0
+    assert [row.get("error") for row in imported(tmp_path / "out")] == [None, "x\ufffd"]
 
 
 def test_what_is_no_log_is_an_error(tmp_path: Path) -> None:

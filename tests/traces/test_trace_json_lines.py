@@ -77,6 +77,12 @@ def test_numbers_stay_decimal_text() -> None:
     assert str(values("[155.50]")[0]) == "155.50"
 
 
+@pytest.mark.parametrize("chunk", [1, 3, 1 << 20])
+@pytest.mark.parametrize("number", ["1e99999999999999999999", "-2.5E-99999999999999999999"])
+def test_a_number_beyond_what_decimals_hold_is_left_its_text(number: str, chunk: int) -> None:
+    assert values(f'[1, {number}, {{"a": {number}}}, 2]', chunk) == [1, number, {"a": number}, 2]
+
+
 @pytest.mark.parametrize("chunk", [1, 6, 1 << 20])
 def test_a_line_that_is_no_json_is_one_broken_record(chunk: int) -> None:
     text = '{"a": 1}\n{"a": 2,\n{"a": "q\n{"a" 3}\nplain text\n\n{"a": 4}\n{"a": [1, }\n{"a": 5}'
@@ -193,3 +199,20 @@ def test_quantities_of_logs_are_exact(text: str | Decimal, factor: int) -> None:
     plain = str(text).strip().removesuffix("ms").rstrip()
     number = cells.scaled(plain, factor)
     assert result == (number if number is not None and number >= 0 else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-02T00:00:00+23:59", 60),
+        ("1969-12-31T00:00:00-2359", 24 * 3600 - 60 - 24 * 3600),
+        ("1970-01-01T00:00:00+24:00", None),
+        ("1970-01-01T00:00:00-99:00", None),
+        ("1970-01-01T00:00:00+00:60", None),
+        ("0001-01-01T00:00:00+23:00", None),  # before the first year, by its zone
+        ("9999-12-31T23:59:59-23:00", None),
+        ("0001-01-01T00:00:00Z", None),
+    ],
+)
+def test_a_zone_is_less_than_a_day_and_a_time_within_bounds(text: str, seconds: int | None) -> None:
+    assert log_values.unix_ns(text) == (None if seconds is None else seconds * 10**9)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, Final
 
 from uncia.traces import cells, log_values
+from uncia.traces.json_lines import decimal
 from uncia.units import MIB, NS_PER_MS
 
 START: Final = 0
@@ -100,13 +100,14 @@ def parse(message: str) -> Line | None:
     if (fault := _TIMED_OUT.search(text)) is not None:
         return Line(FAULT, fault.group(1), outcome="timeout", error=fault.group(2))
     if (fault := _EXITED.search(text)) is not None:
-        return Line(FAULT, fault.group(1), outcome="function_error", error=fault.group(2))
+        error = log_values.text(fault.group(2))
+        return Line(FAULT, fault.group(1), outcome="function_error", error=error)
     return None
 
 
 def _parse_json(text: str) -> Line | None:
     try:
-        event = json.loads(text, parse_float=Decimal)
+        event = json.loads(text, parse_float=decimal)
     except (ValueError, RecursionError):
         return None  # a message of the function's own that only looks like one
     return from_json(event)
@@ -192,7 +193,7 @@ def _outcome(line: Line, status: str, error: Any) -> None:
         line.outcome = "ok"
         return
     line.outcome = "timeout" if status == "timeout" else "function_error"
-    line.error = str(error).strip() if error else status
+    line.error = log_values.text(str(error).strip() if error else status)
 
 
 def _function_of(arn: Any) -> str | None:

@@ -172,7 +172,7 @@ def _took(entry: Entry, text: str) -> None:
         return
     outcomes = {"ok": "ok", "timeout": "timeout"}
     entry.outcome = outcomes.get(status, "function_error")
-    entry.error = None if entry.outcome == "ok" else status
+    entry.error = None if entry.outcome == "ok" else log_values.text(status)
 
 
 def _judge(entry: Entry, status: int) -> None:

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -155,7 +155,8 @@ class Record:
     """A record of a file.
 
     Attributes:
-        value: as JSON means it; a number with a fraction is a `Decimal`, NaN is None.
+        value: as JSON means it; a number with a fraction is a `Decimal`, or its text where its
+            exponent is beyond what a `Decimal` holds; NaN is None.
         line: the line that it begins in, from 1.
         index: its number in the file, from 1.
         around: the members of the object that holds its list, as far as they were before it.
@@ -211,7 +212,7 @@ class _Scanner:
         self._lists = lists
         self._index = 0
         self._decode = json.JSONDecoder(
-            parse_float=Decimal, parse_int=_integer, parse_constant=_constant
+            parse_float=decimal, parse_int=_integer, parse_constant=_constant
         ).raw_decode
 
     def run(self) -> Iterator[Record | Broken]:
@@ -317,8 +318,8 @@ class _Scanner:
                 continue
             # A number that touches the end of what was read may go on behind it.
             used = end - text.at
-            touches = isinstance(value, int | Decimal) and _NUMBER_TAIL.match(text.buffer, end)
-            if touches and text.more():
+            is_number = text.buffer[end - 1].isdigit()  # all other values end otherwise
+            if is_number and _NUMBER_TAIL.match(text.buffer, end) and text.more():
                 continue
             text.at += used
             return value
@@ -360,6 +361,17 @@ class _Scanner:
             f"{text.path}, line {text.line():,}, record {self._index + 1:,} is no JSON:"
             f" {what}: {shown(near)}"
         )
+
+
+def decimal(text: str) -> Decimal | str:
+    """A number with a fraction or an exponent; its text if the exponent has some 19 digits.
+
+    Readers of values refuse that text as no such quantity, as they do any other.
+    """
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text
 
 
 def _integer(text: str) -> int | Decimal:

@@ -20,7 +20,10 @@ _TIME: Final = re.compile(
 )
 _COMMON: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
 _NAME: Final = re.compile(r"[!-~]{1,512}")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MINUTE: Final = 60  # seconds
+_HOUR: Final = 3600
 _ENDINGS: Final = re.compile(
     r"(\.(json|jsonl|ndjson|csv|log|txt|out|pkl|pickle|gz|gzip|bz2|xz|zip))+$", re.IGNORECASE
 )
@@ -33,7 +36,8 @@ _EXPORTED: Final = re.compile(
 def unix_ns(text: Any) -> int | None:
     """A time such as ``2025-05-12T20:24:06.154Z`` as Unix time in ns; UTC if it names no zone.
 
-    What is finer than a nanosecond is rounded to the nearest, halves up.
+    What is finer than a nanosecond is rounded to the nearest, halves up. None if the zone is a
+    day or more from UTC, or the time further from 1970 than a table can hold (127 years).
     """
     match = _TIME.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
@@ -43,13 +47,14 @@ def unix_ns(text: Any) -> int | None:
         moment = datetime(*map(int, parts), tzinfo=UTC)  # type: ignore[misc,arg-type]
     except ValueError:
         return None
+    seconds = (moment - _EPOCH) // timedelta(seconds=1)
     if zone and zone[0] in "+-":
         hours, minutes = int(zone[1:3]), int(zone[-2:])
-        if minutes > 59:
+        if hours > 23 or minutes > 59:
             return None
-        shift = timedelta(hours=hours, minutes=minutes)
-        moment += -shift if zone[0] == "+" else shift
-    seconds = (moment - _EPOCH) // timedelta(seconds=1)
+        # Whole numbers, as a datetime of the year 1 or 9999 cannot be moved across its end.
+        shift = hours * _HOUR + minutes * _MINUTE
+        seconds += -shift if zone[0] == "+" else shift
     part = cells.scaled(f"0.{fraction}", NS_PER_S) if fraction else 0
     return None if part is None else _bounded(seconds * NS_PER_S + part)
 
@@ -78,6 +83,14 @@ def quantity(value: Any, factor: int, unit: str = "") -> int | None:
 def name(value: Any) -> str | None:
     """A name: text of printable ASCII without spaces."""
     return value if isinstance(value, str) and _NAME.fullmatch(value) else None
+
+
+def text(value: str) -> str:
+    """A text that UTF-8 can write: halves of surrogate pairs become U+FFFD.
+
+    JSON may hold such halves (``\\ud800``), where what wrote a log cut a text in the middle.
+    """
+    return _SURROGATE.sub("\ufffd", value)
 
 
 def file_name(path: Path) -> str:

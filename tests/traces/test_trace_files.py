@@ -320,6 +320,21 @@ def test_archives_are_to_be_unpacked_first(tmp_path: Path) -> None:
     assert raised.value.hint == "Unpack it first."
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_beside_its_compressed_self_does_not_count_twice(
+    named: bool, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "in" / "trace.txt", AZURE2021, ROWS)
+    packed = file.with_name(file.name + ".gz")
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    with pytest.raises(UnciaError) as raised:
+        base.expand([file, packed] if named else [tmp_path / "in"])
+    assert str(packed) in raised.value.message
+    assert f"and {file.name} beside it" in raised.value.message
+    packed.rename(file.with_name("other" + file.name + ".gz"))
+    assert len(base.expand([file, file.with_name("other" + file.name + ".gz")])) == 2
+
+
 def test_files_of_no_trace_of_two_traces_or_named_twice_are_refused(tmp_path: Path) -> None:
     files = samples(tmp_path)
     other = write(tmp_path / "other.csv", ["x", "y"], [[1, 2]])

@@ -18,6 +18,7 @@ SUFFIXES: Final = (".csv", ".csv.gz", ".txt", ".txt.gz")
 REJECTED_FILE: Final = "rejected.csv"
 """The file of rejected rows in the folder of an import's tables."""
 
+_PACKED: Final = (".gz", ".bz2", ".xz")
 _EXAMPLES: Final = 3  # bad rows that are shown in full; the others are counted
 _MAX_REASONS: Final = 5  # reasons that an error lists
 
@@ -186,7 +187,8 @@ def gather(paths: Iterable[Path | str], in_folder: Callable[[Path], list[Path]])
     """The files that ``paths`` name; of a folder, those that ``in_folder`` chooses.
 
     Raises:
-        UnciaError: there is none, a path does not exist, or a file is named twice.
+        UnciaError: there is none, a path does not exist, or a file is named twice, be it once
+            plain and once compressed.
     """
     files: list[Path] = []
     for path in map(Path, paths):
@@ -198,9 +200,18 @@ def gather(paths: Iterable[Path | str], in_folder: Callable[[Path], list[Path]])
             raise UnciaError(f"{path} does not exist")
     if not files:
         raise UnciaError("no file of a trace was named")
-    seen: set[Path] = set()
+    seen: dict[Path, Path] = {}
     for file in files:
-        if file.resolve() in seen:
+        path = file.resolve()
+        plain = path.with_suffix("") if path.suffix.lower() in _PACKED else path
+        if plain not in seen:
+            seen[plain] = path
+        elif seen[plain] == path:
             raise UnciaError(f"{file} is named twice, so its rows would count twice")
-        seen.add(file.resolve())
+        else:
+            raise UnciaError(
+                f"{file} and {seen[plain].name} beside it seem to be the same file, compressed and"
+                " not, so its rows would count twice",
+                hint="Move one of them away; if they differ, give one of them another name.",
+            )
     return files

@@ -134,7 +134,7 @@ def test_statuses_are_outcomes(tmp_path: Path) -> None:
         (200, "ok", None),
         (302, "ok", None),
         (404, "transport_error", "HTTP 404"),
-        (429, "throttled", "HTTP 429"),
+        (429, "transport_error", "HTTP 429"),  # the function's own
         (500, "function_error", "HTTP 500"),
         (503, "function_error", "HTTP 503"),
         (504, "timeout", "HTTP 504"),
@@ -197,6 +197,107 @@ def test_descriptions_beside_the_log_give_the_allocation(tmp_path: Path) -> None
         for row in imported(tmp_path / "out")
     ]
     assert result == [(500_000, 10**9, False), (1_000_000, 512 << 20, None)]
+
+
+def described(location: str | None, **limits: str) -> dict[str, Any]:
+    description = service(**limits)
+    if location is not None:
+        description["metadata"]["labels"] = {"cloud.googleapis.com/location": location}
+    return description
+
+
+def placed(number: int, location: str | None) -> dict[str, Any]:
+    entry = request(number, "1s")
+    del entry["resource"]["labels"]["location"]
+    if location is not None:
+        entry["resource"]["labels"]["location"] = location
+    return entry
+
+
+def cpus(folder: Path) -> list[object]:
+    return [row.get("allocated_cpu") for row in imported(folder)]
+
+
+def test_a_description_is_of_its_location(tmp_path: Path) -> None:
+    sizes = [described("eu", cpu="1", memory="1Gi"), described("us", cpu="4", memory="4Gi")]
+    log = [placed(1, "eu"), placed(2, "us"), placed(3, "asia"), placed(4, None)]
+    for order, size in (("a", sizes), ("b", sizes[::-1])):
+        save(tmp_path / order / "log.json", *log)
+        save(tmp_path / order / "sizes.json", *size)
+        done = gcp_logs.convert([tmp_path / order], tmp_path / f"out-{order}")
+        assert cpus(tmp_path / f"out-{order}") == [1_000_000, 4_000_000, None, None]
+        assert any(text.startswith("1 request of services that nothing") for text in done.warnings)
+        assert any(
+            text.startswith("1 request of services whose descriptions differ")
+            for text in done.warnings
+        )
+
+
+def test_a_description_without_location_counts_where_no_other_does(tmp_path: Path) -> None:
+    sizes = [described("eu", cpu="1", memory="1Gi"), described(None, cpu="2", memory="1Gi")]
+    save(tmp_path / "in" / "sizes.json", *sizes, *sizes)
+    save(tmp_path / "in" / "log.json", placed(1, "eu"), placed(2, "us"))
+    gcp_logs.convert([tmp_path / "in"], tmp_path / "out")
+    assert cpus(tmp_path / "out") == [1_000_000, 2_000_000]
+
+
+def test_descriptions_that_differ_give_no_allocation(tmp_path: Path) -> None:
+    sizes = [described("eu", cpu=cpu, memory="1Gi") for cpu in ("1", "2")]
+    save(tmp_path / "in" / "sizes.json", *sizes)
+    save(tmp_path / "in" / "log.json", placed(1, "eu"))
+    done = gcp_logs.convert([tmp_path / "in"], tmp_path / "out")
+    assert cpus(tmp_path / "out") == [None]
+    assert any("descriptions differ" in text for text in done.warnings)
+
+
+@pytest.mark.parametrize(
+    ("limits", "allocation"),
+    [
+        ({"cpu": "1", "memory": "512Mi"}, (1_500_000, 1 << 30)),
+        ({"memory": "512Mi"}, (None, 1 << 30)),
+        ({"cpu": "1000000000", "memory": "1048575.9Gi"}, (1_000_000_000_500_000, None)),
+    ],
+)
+def test_containers_of_an_instance_add_up(
+    limits: dict[str, str], allocation: tuple[int | None, int | None], tmp_path: Path
+) -> None:
+    size = service(cpu="500m", memory="512Mi")
+    size["spec"]["template"]["spec"]["containers"].append({"resources": {"limits": limits}})
+    save(tmp_path / "in" / "log.json", request(1, "1s"))
+    save(tmp_path / "in" / "service.json", size)
+    gcp_logs.convert([tmp_path / "in"], tmp_path / "out")
+    (row,) = imported(tmp_path / "out")
+    assert (row.get("allocated_cpu"), row.get("allocated_memory")) == allocation
+
+
+def test_what_never_had_an_instance_is_not_billed(tmp_path: Path) -> None:
+    statuses = (403, 429, 500, 503, 504)
+    refused = [request(n, "10s", status, labels={}) for n, status in enumerate(statuses)]
+    ran = [request(n, "2s", status) for n, status in enumerate(statuses, len(statuses))]
+    save(tmp_path / "in" / "log.json", *refused, *ran)
+    save(tmp_path / "in" / "service.json", service(cpu="1", memory="512Mi"))
+    gcp_logs.convert([tmp_path / "in"], tmp_path / "out")
+    rows = imported(tmp_path / "out")
+    assert [(row["outcome"], row.get("execution")) for row in rows] == [
+        ("transport_error", None),
+        ("throttled", None),
+        ("throttled", None),
+        ("throttled", None),
+        ("timeout", None),
+        ("transport_error", 2 * SECOND),
+        ("transport_error", 2 * SECOND),
+        ("function_error", 2 * SECOND),
+        ("function_error", 2 * SECOND),
+        ("timeout", 2 * SECOND),
+    ]
+    (line,) = bill(record.read(tmp_path / "out"), ["gcp-run-request"])
+    assert (line.rows, line.unpriced) == (5, {})
+    assert line.not_billable == {
+        "throttled": 3,
+        "timeout before it ran": 1,
+        "transport error before it ran": 1,
+    }
+    assert line.billable_micro_vcpu_ns == 5 * 2 * SECOND * 1_000_000
 
 
 def test_google_bills_steps_of_100_ms(tmp_path: Path) -> None:

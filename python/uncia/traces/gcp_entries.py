@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -42,6 +42,7 @@ _UNITS: Final = {
     "Mi": 1 << 20,
     "Gi": 1 << 30,
 }
+_MAX_SIZE: Final = 1 << 50
 _LATENCY: Final = "seconds such as 0.123456s"
 _TOO_MANY_REQUESTS: Final = 429
 _GATEWAY_TIMEOUT: Final = 504
@@ -68,9 +69,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Size:
-    """What a service or revision is allocated: micro-vCPU, bytes, requests at a time."""
+    """What a service or revision is allocated: micro-vCPU, bytes, requests at a time.
+
+    CPU and memory are those of all its containers together, as Cloud Run bills them.
+    """
 
     name: str
+    location: str | None
     cpu: int | None
     memory: int | None
     concurrency: int | None
@@ -110,12 +115,18 @@ def sizes(record: dict[str, Any]) -> Iterator[Size]:
     containers = spec.get("containers")
     if name is None or not isinstance(containers, list) or not containers:
         return
-    limits = _object(_object(_object(containers[0]).get("resources")).get("limits"))
+    limits = [
+        _object(_object(_object(container).get("resources")).get("limits"))
+        for container in containers
+    ]
+    labels = _object(metadata.get("labels"))
+    cpu_units = {"": MICRO_PER_VCPU, "m": MICRO_PER_VCPU // 1000}
     concurrency = spec.get("containerConcurrency")
     yield Size(
         name,
-        _scaled(_CPU, limits.get("cpu"), {"": MICRO_PER_VCPU, "m": MICRO_PER_VCPU // 1000}),
-        _scaled(_SIZE, limits.get("memory"), _UNITS),
+        log_values.name(labels.get("cloud.googleapis.com/location")),
+        _sum(_scaled(_CPU, limit.get("cpu"), cpu_units) for limit in limits),
+        _sum(_scaled(_SIZE, limit.get("memory"), _UNITS) for limit in limits),
         concurrency if isinstance(concurrency, int) else None,
     )
 
@@ -178,15 +189,18 @@ def _took(entry: Entry, text: str) -> None:
 def _judge(entry: Entry, status: int) -> None:
     """The outcome by HTTP status, as Uncia's own client judges it, and 504 as a timeout.
 
-    A request that was refused before an instance was found, as without permission, never ran.
+    A request that failed before it had an instance, as without permission, never ran. Where no
+    instance was available, Cloud Run answers 429, 500 or 503. With an instance, all of them are
+    answers of the function's own, which ran.
     """
     entry.status = status
-    if 400 <= status < 500 and entry.kind == REQUEST and entry.instance is None:
+    never_ran = status >= 400 and entry.kind == REQUEST and entry.instance is None
+    if never_ran:
         entry.duration = None
-    if status == _TOO_MANY_REQUESTS:
-        entry.outcome = "throttled"
-    elif status == _GATEWAY_TIMEOUT:
+    if status == _GATEWAY_TIMEOUT:
         entry.outcome = "timeout"
+    elif never_ran and (status == _TOO_MANY_REQUESTS or status >= 500):
+        entry.outcome = "throttled"
     elif status >= 500:
         entry.outcome = "function_error"
     else:
@@ -220,7 +234,17 @@ def _scaled(pattern: re.Pattern[str], value: Any, units: dict[str, int]) -> int 
     if match is None:
         return None
     number = log_values.quantity(match.group(1), units[match.group(2)])
-    return number if number is not None and 0 < number < 1 << 50 else None
+    return number if number is not None and 0 < number < _MAX_SIZE else None
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    """The sum; None if a part is, or if it is absurd."""
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total if total < _MAX_SIZE else None
 
 
 def _object(value: Any) -> dict[str, Any]:

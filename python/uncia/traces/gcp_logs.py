@@ -7,9 +7,9 @@ An entry of Cloud Run's request log becomes a row of the invocation table:
   Google bills a request for. ``ended`` is their sum. All are exact to the nanosecond.
 * ``function`` is the service, ``platform`` names the location, ``instance`` is the label
   ``instanceId``, ``invocation`` is ``insertId`` and ``request_id`` the trace, sampled or not.
-* ``status`` is the HTTP status: 429 is ``throttled``, 504 ``timeout``, any other from 500 is
-  ``function_error``, from 400 ``transport_error``. One from 400 to 499 without an instance
-  never ran: its ``execution`` is null.
+* ``status`` is the HTTP status: 504 is ``timeout``, any other from 500 ``function_error``, from 400
+  ``transport_error``. A request from 400 that names no instance never ran: its ``execution`` is
+  null, and 429 or from 500, but for 504, it is ``throttled``, as no instance was available.
 * ``requestSize`` and ``responseSize`` count headers too, and are therefore not the table's sizes of
   bodies, which are null.
 
@@ -19,8 +19,10 @@ started`` with the same execution id, and ``invocation`` that id.
 
 Allocations are not logged. Where the descriptions of services or revisions are given beside the log
 (`gcloud run services describe SERVICE --format=json`), ``allocated_cpu`` and ``allocated_memory``
-are their limits; a revision's own come before those of its service. ``shared`` is false where a
-container serves one request at a time, else null.
+are the limits of all containers together; a revision's own come before those of its service. A
+description counts for requests of its location (its label ``cloud.googleapis.com/location``). One
+that names none counts for all locations, where no other does. ``shared`` is false where an instance
+serves one request at a time, else null.
 """
 
 import json
@@ -162,8 +164,9 @@ class _Reader:
     functions: Names = field(default_factory=Names)
     revisions: Names = field(default_factory=Names)
     locations: Names = field(default_factory=Names)
-    sizes: dict[str, Size] = field(default_factory=dict)
+    sizes: dict[str, list[Size]] = field(default_factory=dict)
     unsized: int = 0
+    ambiguous: int = 0
     _rows: list[dict[str, Any]] = field(default_factory=list)
 
     def read(self, path: Path) -> None:
@@ -187,7 +190,9 @@ class _Reader:
                     self.issues.add(Problem(path, record.line, "", text, "an entry of a log"))
                     continue
                 for size in gcp_entries.sizes(record.value):
-                    self.sizes[size.name] = size
+                    described = self.sizes.setdefault(size.name, [])
+                    if size not in described:
+                        described.append(size)
                 try:
                     entry = gcp_entries.entry(record.value)
                 except Unreadable as bad:
@@ -230,28 +235,50 @@ class _Reader:
 
     def allocations(self) -> list[str]:
         """How many rows have no allocation."""
-        if not self.unsized:
-            return []
-        return [
-            f"{plural(self.unsized, 'request')} of services that nothing describes: allocation is"
-            " null; give the JSON of `gcloud run services describe` beside the log"
-        ]
+        sentences = []
+        if self.ambiguous:
+            sentences.append(
+                f"{plural(self.ambiguous, 'request')} of services whose descriptions differ:"
+                " allocation is null; give one description for each service and location"
+            )
+        if self.unsized:
+            sentences.append(
+                f"{plural(self.unsized, 'request')} of services that nothing describes: allocation"
+                " is null; give the JSON of `gcloud run services describe` beside the log"
+            )
+        return sentences
+
+    def _described(self, location: str | None, names: tuple[str | None, ...]) -> list[Size]:
+        """The descriptions of the first of these names that has any for the location."""
+        for name in names:
+            sizes = self.sizes.get(name or "", [])
+            if location is not None:
+                there = [size for size in sizes if size.location == location]
+                sizes = there or [size for size in sizes if size.location is None]
+            if sizes:
+                return sizes
+        return []
 
     def columns(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
         """The columns of the invocation table."""
         row = dict(zip(batch.schema.names, batch.columns, strict=True))
         function = self.functions.column(row["function"])
-        chosen = [
-            self.sizes.get(revision or "") or self.sizes.get(name)
-            for revision, name in zip(
-                self.revisions.column(row["revision"]).to_pylist(),
-                function.to_pylist(),
-                strict=True,
+        chosen = []
+        for location, revision, name in zip(
+            self.locations.column(row["location"]).to_pylist(),
+            self.revisions.column(row["revision"]).to_pylist(),
+            function.to_pylist(),
+            strict=True,
+        ):
+            described = self._described(location, (revision, name))
+            allocations = {(size.cpu, size.memory, size.concurrency) for size in described}
+            self.ambiguous += len(allocations) > 1
+            chosen.append(described[0] if len(allocations) == 1 else None)
+            self.unsized += not allocations or (
+                len(allocations) == 1 and described[0].memory is None
             )
-        ]
         cpu = pa.array([size and size.cpu for size in chosen], pa.int64())
         memory = pa.array([size and size.memory for size in chosen], pa.int64())
-        self.unsized += memory.null_count
         alone = [False if size and size.concurrency == 1 else None for size in chosen]
         return {
             "platform": self.locations.column(

@@ -196,7 +196,7 @@ def _place(plan: Plan, deployment: DeploymentPlan, key: str) -> yamlio.KeyPath:
 
 
 def _ignored_hints(plan: Plan) -> Iterator[str]:
-    """What requests say of those to come to whom that means nothing."""
+    """Hints that are sent to functions or platforms that ignore them."""
     policy = _retention(plan.file.platform)
     for experiment in plan.experiments:
         for stream in experiment.streams:

@@ -313,7 +313,7 @@ class Execution:
         ]
 
     def _extend_plan(self, platform: Platform) -> None:
-        """Let the plan go on with what is made of the rows so far, if anything is."""
+        """Extend the plan by experiments that are made from the rows so far, if there are any."""
         if self.extend is None:
             return
         longer = self.extend(run_tables.rows_so_far(self.folder, self.log))

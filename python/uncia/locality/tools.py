@@ -1,4 +1,4 @@
-"""The programs that it takes: QEMU's user mode and valgrind from Debian, and what is compiled here.
+"""The programs it needs: QEMU's user mode and valgrind from Debian, and two compiled here.
 
 The folder ``c`` has the tracer, a plugin of QEMU, and the program that runs the predictors on
 traces. A predictor is a file of ``c/predictors``, found by its place.

@@ -409,7 +409,7 @@ def _check_value(entry: SuiteEntry, key: yamlio.KeyPath, value: Value) -> None:
                 raise entry.document.error(key, error.message, hint=error.hint) from error
         subject = entry.subjects[term.subject]
         if subject.experiment not in _experiments_for(entry, subject):
-            # That is told of the subject itself.
+            # The check of the subject itself reports this.
             continue
         run = entry.run_of(subject)
         of_run = next((kind.plural for kind in _KINDS if kind.has(entry, run)), _PLATFORMS)

@@ -65,9 +65,9 @@ def _slope(x: Floats, y: Floats) -> Floats:
 
 
 def _draws(value: Value, figures: Figures) -> tuple[float, Floats] | None:
-    """The value of an expression, and its draws; as often itself if it has none.
+    """The value of an expression and its draws; without draws, the value repeated.
 
-    None without a value, or if it is of too few rows to say how sure it is.
+    None if there is no value, or too few rows to tell its uncertainty.
     """
     items = [figures(term) for term in value.terms]
     if any(item.value is None or item.few for item in items):

@@ -1,9 +1,9 @@
-"""What instances cost that are there because of hints, which no row of an invocation tells.
+"""The cost of instances that were kept because of hints, which no row of an invocation holds.
 
-``hint_idle`` of the table ``instances`` says how long each instance idled on the account of hints.
-Times its allocated memory that is charged at the tariff's idle price, whether what was said came or
-not. It is null while an instance lives and where its worker crashed: those are counted, and not
-charged.
+``hint_idle`` of the table ``instances`` is how long each instance idled because of hints. Times its
+allocated memory, it is charged at the tariff's idle price, whether the announced requests came or
+not. It is null while an instance lives and where its worker crashed: such instances are counted and
+not charged.
 """
 
 from __future__ import annotations

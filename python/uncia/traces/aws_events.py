@@ -1,6 +1,6 @@
 """CloudWatch's events, whatever form they were exported in.
 
-| form | whence |
+| form | source |
 |---|---|
 | ``{"events": [{"timestamp", "message", "logStreamName"?, ...}]}`` | `aws logs filter-log-events` and `get-log-events`; several pages may follow one another |
 | a list of such events, or one a line | scripts |

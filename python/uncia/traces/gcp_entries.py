@@ -1,6 +1,6 @@
 """Entries of Google Cloud Logging that describe a request, and descriptions of services.
 
-| entry | whence |
+| entry | source |
 |---|---|
 | of the log ``run.googleapis.com/requests``, with ``httpRequest`` | Cloud Run, and functions of the second generation |
 | ``Function execution took 12 ms, finished with status code: 200`` | functions of the first generation, at the end |

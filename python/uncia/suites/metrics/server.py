@@ -43,7 +43,7 @@ def _rate(subject: SubjectRows) -> float | None:
 
 
 def _offered(subject: SubjectRows, tariff: str) -> Figure:
-    """The rate, which is as sure as the capacity that it is a share of; else it has no chance."""
+    """The rate of requests; a share of a capacity is as uncertain as that capacity."""
     del tariff
     rate, rows = _rate(subject), subject.requests.num_rows
     if rate is None:

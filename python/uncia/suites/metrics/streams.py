@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SPAN: Final = "memory"
 _STEP_BYTES: Final = 24
-"""Of a step of the function's; what it is asked to move is whole steps."""
+"""Bytes that one step of the function moves; it moves whole steps only."""
 
 
 def _moved(event: Any) -> int:

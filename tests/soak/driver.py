@@ -29,6 +29,7 @@ _DEPLOYERS = 2
 _LOAD_S = (0.05, 1.5)
 # Without any event ending in it, those that are left are lost.
 _PROGRESS_TIMEOUT_S = 60.0
+_COPIES_TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Soak:
                 self._end()
                 self._start()
             time.sleep(_LOAD_S[1])
+            self._wait_for_copies()
             self._gate.close()
             for client in clients:
                 client.thread.join(timeout=90)
@@ -88,6 +90,18 @@ class Soak:
             deploy_steady(connection, engine.address)
         self._look(engine)
         self._gate.open(Upstream(engine.address, self.ledger.era))
+
+    def _wait_for_copies(self) -> None:
+        """Go on until functions with a zygote have had copies: a busy machine makes it slowly."""
+        assert self._engine is not None
+        deadline = time.monotonic() + _COPIES_TIMEOUT_S
+        while time.monotonic() < deadline:
+            rows, _ = self._engine.rows(after=0)
+            starts = {(row["function"], row["start"]) for row in rows}
+            served = {function for function, _ in starts}
+            if all((it, "restored") in starts for it in COPIED if it in served):
+                return
+            time.sleep(0.5)
 
     def _look(self, engine: Engine) -> None:
         """Read the rows after those seen before, as a client that polls does."""

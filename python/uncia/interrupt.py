@@ -74,9 +74,10 @@ class Interruption:
             for number in _SIGNALS:
                 signal.signal(number, self._on_signal)
             yield
-        except RuntimeError:
+        except RuntimeError as error:
             # DuckDB raises it in the place of the exception of a signal that interrupts a query.
-            if not self._raised:
+            # What ends a command with an exit code is a kind of it.
+            if not self._raised or type(error) is not RuntimeError:
                 raise
             raise KeyboardInterrupt from None
         finally:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from record_rows import table
 
 from uncia.report.sections import chain_parts as section
-from uncia.stats import chain_parts, hops
+from uncia.stats import chain_parts, hops, waits
 from uncia.stats.chain_parts import CLOCKS_DIFFER, NO_TIMES, SLACK_NS, ChainParts
 
 KERNEL = "kernel-1"
@@ -331,7 +331,7 @@ def test_who_invokes_another_within_a_stage_waits_unless_it_ends_before(
     assert parts.executed - parts.self_time == waited
     # That it waited is a guess.
     assert parts.guessed == waited
-    assert hops.waiting(rows, None, experiment).to_pylist() == [0, waited, 0]
+    assert waits.waiting(rows, None, experiment).to_pylist() == [0, waited, 0]
     call = {"run": "run-1", "invocation": "h1", "instance": "i", "clock": KERNEL, "name": "call"}
     sent = table([call | {"start": 20 * us, "end": 21 * us}], "spans")
     reported = only(rows, sent, experiment)
@@ -445,7 +445,7 @@ def test_what_triggers_begin_is_told_by_lineage(kind: str, followers: list[Any])
     waited = dict(
         zip(
             whole[0]["invocation"].to_pylist(),
-            hops.waiting(whole[0], None, whole[2]).to_pylist(),
+            waits.waiting(whole[0], None, whole[2]).to_pylist(),
             strict=True,
         )
     )

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from record_rows import table
 
-from uncia.stats import chains, columns, hops, summary
+from uncia.stats import chains, columns, hop_chains, hops, summary, waits
 
 MS = 1_000_000
 
@@ -169,13 +169,13 @@ def test_a_caller_waits_once_for_those_that_it_waits_for_together() -> None:
         ]
     )
     # By the platform: 4 to 10, and 7 (with the time in the queue) to 14.
-    assert hops.waiting(rows, None, FORK).to_pylist() == [10 * MS, 0, 0]
+    assert waits.waiting(rows, None, FORK).to_pylist() == [10 * MS, 0, 0]
     call = {"invocation": "x", "instance": "i", "name": "call", "clock": "function"}
     spans = table([{**call, "start": 3 * MS, "end": 11 * MS}], "spans")
-    assert hops.waiting(rows, spans, FORK).to_pylist() == [11 * MS, 0, 0]
+    assert waits.waiting(rows, spans, FORK).to_pylist() == [11 * MS, 0, 0]
     for kind in ("asynchronous", "sequence"):
         alone = described(kind, a=ONE, b=ONE, c=ONE)
-        assert hops.waiting(rows, spans, alone).to_pylist() == [0, 0, 0]
+        assert waits.waiting(rows, spans, alone).to_pylist() == [0, 0, 0]
 
 
 HOUR = 3_600_000
@@ -202,7 +202,7 @@ def test_the_platforms_times_bound_the_calls_that_functions_report(
     start, end = call
     span = {"invocation": "x", "instance": "i", "name": "call", "clock": "function"}
     spans = table([span | {"start": start * MS, "end": end * MS}], "spans")
-    assert hops.waiting(rows, spans, chain).to_pylist() == [waited * MS, 0]
+    assert waits.waiting(rows, spans, chain).to_pylist() == [waited * MS, 0]
 
 
 def test_calls_stand_alone_where_the_platform_has_no_times() -> None:
@@ -218,14 +218,14 @@ def test_calls_stand_alone_where_the_platform_has_no_times() -> None:
         ({"ended": 8 * MS}, nothing, 0),
     ):
         rows = table([root(0, 1_000) | of_root, hop("x", "run-1:e-0-0", 4, 12) | of_hop])
-        assert hops.waiting(rows, spans, chain).to_pylist() == [waited * MS, 0]
+        assert waits.waiting(rows, spans, chain).to_pylist() == [waited * MS, 0]
 
 
 def test_nobody_waits_longer_than_it_runs() -> None:
     # The caller met its timeout while it waited.
     rows = table([root(0, 11), hop("x", "run-1:e-0-0", 4, 30)])
     chain = described("nested", a=ONE, b=ONE)
-    assert hops.waiting(rows, None, chain).to_pylist() == [6 * MS, 0]
+    assert waits.waiting(rows, None, chain).to_pylist() == [6 * MS, 0]
 
 
 def test_events_end_with_their_last_stage_and_sequences_have_gaps() -> None:
@@ -244,7 +244,7 @@ def test_events_end_with_their_last_stage_and_sequences_have_gaps() -> None:
     (chain,) = hops.summarise(rows, None, twice)
     (stage,) = chain["stages"]
     assert (stage["stage"], stage["hops"], stage["between_ms"]["max"]) == ("a", 2, 1)
-    assert hops.executions(rows, twice).to_pylist() == [True, False, False]
+    assert hop_chains.executions(rows, twice).to_pylist() == [True, False, False]
 
 
 def test_a_stage_of_a_sequence_follows_on_what_leads_to_it_and_not_on_what_stands_beside_it() -> (
@@ -270,7 +270,7 @@ def test_a_stage_of_a_sequence_follows_on_what_leads_to_it_and_not_on_what_stand
             hop("d", first, 427, 500, stage="d"),
         ]
     )
-    (chain,) = hops.by_stream(rows, columns.chains_of(sequence))[0]
+    (chain,) = hop_chains.by_stream(rows, columns.chains_of(sequence))[0]
     between = hops.times_between([chain])
     assert between == {"b": MS, "c1": 300 * MS, "c2": 5 * MS, "d": 7 * MS}
     (of_chain,) = hops.summarise(rows, None, sequence)
@@ -289,7 +289,7 @@ def test_a_stage_that_was_preempted_began_with_its_first_attempt() -> None:
             hop("b", first, 60, 80, attempt=2),
         ]
     )
-    (chain,) = hops.by_stream(rows, columns.chains_of(sequence))[0]
+    (chain,) = hop_chains.by_stream(rows, columns.chains_of(sequence))[0]
     assert hops.times_between([chain]) == {"b": 2 * MS}
 
 
@@ -341,7 +341,7 @@ def test_attempts_that_were_preempted_are_of_the_chain_of_the_one_that_went_well
             hop("y", first, 19, 22, stage="c"),
         ]
     )
-    (chain,) = hops.by_stream(rows, columns.chains_of(FORK))[0]
+    (chain,) = hop_chains.by_stream(rows, columns.chains_of(FORK))[0]
     assert (chain.root["attempt"], [it["attempt"] for it in chain.attempts]) == (3, [1, 2])
     (found,) = hops.summarise(rows, None, FORK)
     assert (found["begun"], found["complete"], found["hops"]) == (1, 1, 2)
@@ -351,5 +351,5 @@ def test_attempts_that_were_preempted_are_of_the_chain_of_the_one_that_went_well
     assert of_all["failed"] == 0
     # Of attempts without one that went well, the row with the client's outcome is the root.
     failed = table([root(0, 30, attempt=1, outcome="timeout", error="late"), rows.to_pylist()[1]])
-    (chain,) = hops.by_stream(failed, columns.chains_of(FORK))[0]
+    (chain,) = hop_chains.by_stream(failed, columns.chains_of(FORK))[0]
     assert chain.root["outcome"] == "timeout"

@@ -227,7 +227,7 @@ def _invoked(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from uncia.stats import columns, hops
+    from uncia.stats import columns, hop_chains, waits
 
     described = columns.experiments_of(description.data())
     if not any(columns.chains_of(experiment) for experiment in described.values()):
@@ -235,10 +235,10 @@ def _invoked(
     parts, waited = [invocations.slice(0, 0)], [pa.array([], pa.int64())]
     for name, rows in columns.by_word(invocations, "experiment").items():
         experiment = described.get(name)
-        is_function = pc.invert(hops.executions(rows, experiment))
+        is_function = pc.invert(hop_chains.executions(rows, experiment))
         parts.append(rows.filter(is_function))
         # By all rows, as executions of sequences lead to their invocations.
-        times = pa.chunked_array([hops.waiting(rows, spans, experiment)])
+        times = pa.chunked_array([waits.waiting(rows, spans, experiment)])
         waited.append(times.filter(is_function).combine_chunks())
     return record.merge(parts, "invocations"), pa.concat_arrays(waited)
 

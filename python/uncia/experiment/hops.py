@@ -21,7 +21,8 @@ from uncia.experiment.stages import ChainPlan
 from uncia.stats import columns
 from uncia.stats.chains import first_ancestors
 from uncia.stats.columns import pc
-from uncia.stats.hops import behind_triggers, stream_of
+from uncia.stats.hop_chains import stream_of
+from uncia.stats.lineage import behind_triggers
 
 _Positions = NDArray[np.int64]
 

@@ -28,9 +28,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from uncia.stats import chains, clocks, columns, hops
+from uncia.stats import chains, clocks, columns, hop_chains, lineage, waits
 from uncia.stats.columns import pc
-from uncia.stats.hops import Call, Chain, Row
+from uncia.stats.hop_chains import Call, Chain, Row
 from uncia.stats.summary import quantiles
 from uncia.units import NS_PER_MS
 
@@ -133,14 +133,14 @@ def of_experiment(
         An item for each kind of chain; an empty list if the experiment has none.
     """
     described = columns.chains_of(experiment)
-    calls = hops.calls_of(spans, table) if described else {}
+    calls = hop_chains.calls_of(spans, table) if described else {}
     result = []
-    for stream, of_stream in hops.by_stream(table, described).items():
+    for stream, of_stream in hop_chains.by_stream(table, described).items():
         about = described[stream]
-        complete = [it for it in of_stream if hops.is_complete(it, about)]
-        waited_for = partial(hops.is_waited_for, described=about)
+        complete = [it for it in of_stream if lineage.is_complete(it, about)]
+        waited_for = partial(waits.is_waited_for, described=about)
         parts = [
-            _parts(hops.without_followers(it, about), about["kind"], calls, waited_for)
+            _parts(lineage.without_followers(it, about), about["kind"], calls, waited_for)
             for it in complete
         ]
         result.append(ChainKind(about["name"], about["kind"], parts, len(of_stream)))
@@ -219,18 +219,19 @@ def _of_client(table: pa.Table, experiment: Mapping[str, object] | None) -> list
     declared = {} if experiment is None else chains.declared_stages(experiment)
     if all(len(stages) < _FEWEST_STAGES for stages in declared.values()):
         return []
-    rows = hops.rows_of(table.filter(pc.invert(columns.is_hop(table))))
+    rows = hop_chains.rows_of(table.filter(pc.invert(columns.is_hop(table))))
     later = [row for row in rows if row["parent"] is not None]
     parents = {row["invocation"]: row["parent"] for row in later}
-    owner = hops.begun(row for row in rows if row["parent"] is None and row["stage"] is not None)
+    first = (row for row in rows if row["parent"] is None and row["stage"] is not None)
+    owner = hop_chains.begun(first)
     roots = list(owner.values())
     for row in later:
-        chain = hops.owner_of(row["parent"], parents, owner)
+        chain = hop_chains.owner_of(row["parent"], parents, owner)
         if chain is not None:
             chain.hops.append(row)
     begun: dict[str, list[Chain]] = {}
     for chain in roots:
-        stream = str(hops.stream_of(chain.root["invocation"]))
+        stream = str(hop_chains.stream_of(chain.root["invocation"]))
         if len(declared.get(stream, set())) >= _FEWEST_STAGES:
             begun.setdefault(stream, []).append(chain)
     return [_kind_of_client(of_stream, declared[stream]) for stream, of_stream in begun.items()]
@@ -287,7 +288,7 @@ def _known_parts(
     execution, both = _length(working), _length([*working, *starts])
     latency = window[1] - window[0]
     # What was preempted takes its time of the chain; it is run again, and nobody pays for it.
-    kept = [row for row in ran if not hops.is_preempted(row)]
+    kept = [row for row in ran if not hop_chains.is_preempted(row)]
     billed = [row["billed"] for row in kept]
     self_time = sum(_length(pieces[id(row)]) for row in kept)
     most = sum(_length(_without(runs[id(row)], known.get(id(row), []))) for row in kept)
@@ -357,7 +358,7 @@ def _waits(
         if is_waited_for is None and there[1] > end + SLACK_NS:
             # It outlasts who invoked it, who did not wait.
             continue
-        if hops.is_preempted(caller):
+        if hop_chains.is_preempted(caller):
             # What it had called goes on without it.
             there = (min(there[0], end), min(there[1], end))
         waited = _within(there, (start, end))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from uncia.report.data import RunData
-from uncia.stats import columns, comparison, hops, summary
+from uncia.stats import columns, comparison, hop_chains, summary
 from uncia.stats.columns import pc
 from uncia.stats.comparison import Figure, Figures, Measured
 from uncia.stats.quantiles import Ints
@@ -31,7 +31,7 @@ def _begun(whole: pa.Table, table: pa.Table) -> columns.Column:
     if not pc.any(columns.is_hop(table)).as_py():
         return due
     names = columns.words(whole, "invocation")
-    root = dict(zip(names.to_pylist(), hops.roots_of(whole), strict=True))
+    root = dict(zip(names.to_pylist(), hop_chains.roots_of(whole), strict=True))
     known = columns.due(whole)
     of_hop = [root.get(name) for name in columns.words(table, "invocation").to_pylist()]
     # A later attempt is due when the first one was.

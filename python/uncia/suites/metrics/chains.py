@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from uncia.stats import bootstrap, chain_parts, columns, comparison, hops
+from uncia.stats import (
+    bootstrap,
+    chain_parts,
+    columns,
+    comparison,
+    hop_chains,
+    hops,
+    lineage,
+)
 from uncia.stats.columns import pc
 from uncia.stats.comparison import Figure
 from uncia.stats.quantiles import QUANTILES, Ints, minimum_rows, quantile
@@ -104,8 +112,8 @@ def _over_self(name: str, subject: SubjectRows, tariff: str) -> Figure:
 def _invoked(subject: SubjectRows) -> tuple[pa.Table, Ints, int]:
     """Its invocations of functions, the number of each one's chain, and how many chains."""
     table = subject.invocations
-    owners = pa.array(hops.roots_of(table), pa.utf8())
-    is_billed = pc.and_(pc.invert(hops.executions(table, subject.meta)), pc.is_valid(owners))
+    owners = pa.array(hop_chains.roots_of(table), pa.utf8())
+    is_billed = pc.and_(pc.invert(hop_chains.executions(table, subject.meta)), pc.is_valid(owners))
     table, owners = table.filter(is_billed), owners.filter(is_billed)
     known = pc.unique(owners)
     numbers = pc.index_in(owners, value_set=known)
@@ -163,10 +171,10 @@ def _gaps(subject: SubjectRows) -> Ints:
     described = columns.chains_of(subject.meta)
     times = [
         time
-        for stream, chains in hops.by_stream(subject.invocations, described).items()
+        for stream, chains in hop_chains.by_stream(subject.invocations, described).items()
         if described[stream]["kind"] == "sequence"
         for time in hops.times_between(
-            hops.without_followers(chain, described[stream]) for chain in chains
+            lineage.without_followers(chain, described[stream]) for chain in chains
         ).values()
     ]
     return np.sort(np.array(times, dtype=np.int64))
@@ -196,9 +204,9 @@ def failures(subject: SubjectRows) -> Any:
     alone = {n: it for n, it in described.items() if it["kind"] == "asynchronous"}
     unfinished = [
         chain.root["invocation"]
-        for stream, chains in hops.by_stream(subject.invocations, alone).items()
+        for stream, chains in hop_chains.by_stream(subject.invocations, alone).items()
         for chain in chains
-        if not hops.is_complete(chain, alone[stream])
+        if not lineage.is_complete(chain, alone[stream])
     ]
     roots = subject.requests
     is_unfinished = pc.is_in(
@@ -221,7 +229,7 @@ def _timed_out(subject: SubjectRows, tariff: str) -> Figure:
     """The share of chains that failed, and of which an invocation timed out."""
     del tariff
     table = subject.invocations
-    rows = table.append_column("root", pa.array(hops.roots_of(table), pa.utf8()))
+    rows = table.append_column("root", pa.array(hop_chains.roots_of(table), pa.utf8()))
     late = rows.filter(columns.is_word(rows, "outcome", "timeout"))
     roots = rows.filter(columns.is_request(rows))
     if not roots.num_rows:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from uncia.stats import bootstrap, columns, hops
+from uncia.stats import bootstrap, columns, hop_chains
 from uncia.stats.comparison import Figure
 from uncia.stats.quantiles import QUANTILES, minimum_rows
 from uncia.suites.metrics import Metric
@@ -35,7 +35,7 @@ def _bandwidth(subject: SubjectRows, tariff: str) -> Figure:
     moved = {
         name: of_stream[number]
         for name in names
-        if (number := hops.stream_of(name)) is not None and number < len(of_stream)
+        if (number := hop_chains.stream_of(name)) is not None and number < len(of_stream)
     }
     spans = subject.run.spans
     rows = [

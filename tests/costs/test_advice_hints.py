@@ -182,8 +182,8 @@ def test_merged_requests_lose_what_is_free_of_each(
     file = tmp_path / "own.yaml"
     file.write_text(text if free else text.replace("  free: 100 ms\n", ""), encoding="utf-8")
     data = table(rows("short", [30 * MS] * 50, memory=1024, cpu_user=1 * MS, memory_avg=40 * MB))
-    found = hints(data, tariffs=[file], backend=backend)
-    assert ("merge requests" in names(found, "short")) is not free
+    result = hints(data, tariffs=[file], backend=backend)
+    assert ("merge requests" in names(result, "short")) is not free
 
 
 def test_waiting_is_moved_to_the_smallest_size(on_aws: pd.DataFrame) -> None:

@@ -133,10 +133,10 @@ def test_an_end_that_cannot_be_judged_is_watched_on_and_not_given_up() -> None:
     assert search.next() == 105
     search.add(105, blocks(0.05, 0.001))
     assert search.next() is None
-    found = search.found()
-    assert found.decided
-    assert found.low == pytest.approx(100, rel=0.02)
-    assert found.high == 105
+    result = search.found()
+    assert result.decided
+    assert result.low == pytest.approx(100, rel=0.02)
+    assert result.high == 105
 
 
 def test_ends_that_do_not_hold_leave_no_bracket_of_doubled_rates() -> None:

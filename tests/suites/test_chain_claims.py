@@ -162,8 +162,8 @@ def test_hops_that_went_well_do_not_make_up_for_chains_that_failed(
         rows.append(root | ended)
         for turn, stage in enumerate(STAGES):
             name, begin = f"h{number}-{turn}", 12 * turn + 1
-            one = hop(number, name, root["invocation"], begin, begin + 10, stage=stage)
-            rows.append(one | (ended if stage == STAGES[-1] else {}))
+            row = hop(number, name, root["invocation"], begin, begin + 10, stage=stage)
+            rows.append(row | (ended if stage == STAGES[-1] else {}))
     claims = ("slow.chain_latency < 1s", "slow.gap_p50 < 1s", "slow.p50 < 1s")
     result = findings(tmp_path, "sequence", STAGES, rows, [], *claims)
     assert [it.verdict for it in result] == [verdict] * 3

@@ -49,12 +49,12 @@ def figure(took_ms: list[int], event: dict[str, Any], name: str = "memory") -> F
 
 
 def test_it_is_all_bytes_over_all_time() -> None:
-    found = figure([8, 8, 8, 8, 8, 24], STREAMS)
-    assert found.value == pytest.approx(6 * 0.048 / 0.064)
-    assert found.rows == 6
-    assert found.draws is not None
-    assert found.draws.min() >= 2
-    assert found.draws.max() <= 6
+    result = figure([8, 8, 8, 8, 8, 24], STREAMS)
+    assert result.value == pytest.approx(6 * 0.048 / 0.064)
+    assert result.rows == 6
+    assert result.draws is not None
+    assert result.draws.min() >= 2
+    assert result.draws.max() <= 6
     few = figure([8], STREAMS)
     assert (few.value, few.rows, few.draws) == (pytest.approx(6), 1, None)
 
@@ -64,6 +64,6 @@ def test_it_is_all_bytes_over_all_time() -> None:
     [(STREAMS, "registers"), ({}, "memory"), (STREAMS | {"traffic": "1GB"}, "memory")],
 )
 def test_where_nothing_is_told_there_is_none(event: dict[str, Any], name: str) -> None:
-    found = figure([8] * 6, event, name)
-    assert found.value is None
-    assert "moved" in found.why
+    result = figure([8] * 6, event, name)
+    assert result.value is None
+    assert "moved" in result.why

@@ -88,9 +88,9 @@ def test_openwhisk_is_where_the_command_says(write: Callable[..., Path]) -> None
 
 
 def test_names_of_actions_may_have_blanks(write: Callable[..., Path]) -> None:
-    one = instance(application="my package/my action@1.0")
+    action = instance(application="my package/my action@1.0")["one"]
     for changes, path in (({}, "api/v1/namespaces/_/actions"), ({"data_file": "a.jpg"}, "web")):
-        instances = {"one": {**one["one"], **changes}}
+        instances = {"one": {**action, **changes}}
         original = write(PROFILER, endpoint="local_openwhisk", instances=instances)
         url = read(importers.convert(original)).functions["one"].url
         assert path in url

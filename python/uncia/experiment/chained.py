@@ -60,15 +60,15 @@ def in_order_of_branches(name: str, waits: Mapping[str, Sequence[str]]) -> Seque
 
 def _above(stage: str, waits: Mapping[str, Sequence[str]]) -> set[str]:
     """A stage and all that it waits for, directly or not."""
-    found: set[str] = set()
+    stages: set[str] = set()
     left = [stage]
     while left:
         name = left.pop()
         # Behind a fan-in many ways lead to the same stages: each is followed once.
-        if name not in found:
-            found.add(name)
+        if name not in stages:
+            stages.add(name)
             left += waits[name]
-    return found
+    return stages
 
 
 @dataclass(frozen=True)

@@ -149,8 +149,12 @@ class Checks:
         is_off = known & (np.abs(sums - execution) > (lengths + 1) * _ROUNDED_NS)
         if is_off.any():
             first = int(np.argmax(is_off))
-            lasts, said = (format_duration(int(values[first])) for values in (sums, execution))
-            self._note(_SUM, is_off, rows, f": they last {lasts}, and its execution {said}")
+            total, execution_text = (
+                format_duration(int(values[first])) for values in (sums, execution)
+            )
+            self._note(
+                _SUM, is_off, rows, f": they last {total}, and its execution {execution_text}"
+            )
 
     def _add_cpu(self, rows: pa.Table) -> None:
         """Check that the CPU of a row without phases is a number that the engine can take."""

@@ -98,12 +98,12 @@ class Task:
         """Why the tables here are none that the point is of; None if they are."""
         for path, digest in self.inputs.items():
             try:
-                found = content_digest(path)
+                other = content_digest(path)
             except UnciaError as error:
                 return error.message
             except OSError as error:
                 return f"cannot read {path}: {error.strerror}"
-            if found != digest:
+            if other != digest:
                 return (
                     f"{path} on {socket.gethostname()} is another table than when the sweep was"
                     " started"

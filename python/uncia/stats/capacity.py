@@ -215,18 +215,18 @@ class Rate:
         # Each is asked for many times, and its bounds take thousands of draws.
         key = (len(self.seen), level)
         if key not in self._slopes:
-            self._slopes[key] = slopes.of_gains([one.gains for one in self.seen], level)
+            self._slopes[key] = slopes.of_gains([seen.gains for seen in self.seen], level)
         return self._slopes[key]
 
     @property
     def watched_s(self) -> float:
         """How long it was watched, in seconds."""
-        return sum(one.requests for one in self.seen) / self.per_s
+        return sum(seen.requests for seen in self.seen) / self.per_s
 
     @property
     def failed(self) -> int:
         """How many requests failed."""
-        return sum(one.failed for one in self.seen)
+        return sum(seen.failed for seen in self.seen)
 
     def verdict(self, tolerance: float, level: float = slopes.LEVEL) -> Verdict:
         """Whether it is sustained: nothing failed, and latency does not grow.
@@ -244,7 +244,7 @@ class Rate:
 
     def is_generators(self, tolerance: float) -> bool:
         """Whether latency grows because the generator is late, and not the server."""
-        late = slopes.of_gains([one.late for one in self.seen])
+        late = slopes.of_gains([seen.late for seen in self.seen])
         return not self.failed and late is not None and late.low > tolerance / 2
 
 
@@ -268,7 +268,7 @@ class Expected:
             slope = rate.slope()
             if slope is None or rate.failed or slope.low <= 0:
                 continue
-            gains = np.concatenate([one.gains for one in rate.seen])
+            gains = np.concatenate([seen.gains for seen in rate.seen])
             weights.append(gains.size * rate.per_s)
             capacities.append(rate.per_s / (1 + slope.value))
             # Of a single request, whatever the rate.

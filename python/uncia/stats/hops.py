@@ -106,10 +106,10 @@ def _stamps(call: Call, *, hands_payload: bool) -> Stamps | None:
 def _summarise(
     described: Mapping[str, Any], chains: list[Chain], calls: Mapping[str, Call]
 ) -> dict[str, Any]:
-    own = {id(chain): without_followers(chain, described) for chain in chains}
-    complete = [own[id(chain)] for chain in chains if is_complete(chain, described)]
+    own_hops = {id(chain): without_followers(chain, described) for chain in chains}
+    complete = [own_hops[id(chain)] for chain in chains if is_complete(chain, described)]
     hops = [hop for chain in chains for hop in chain.hops]
-    of_chain = {id(hop) for chain in own.values() for hop in chain.hops}
+    of_chain = {id(hop) for chain in own_hops.values() for hop in chain.hops}
     stamps = {}
     for hop in hops:
         stage = described["stages"].get(stage_of(hop["stage"], described), {})
@@ -117,7 +117,7 @@ def _summarise(
         if call and (it := _stamps(call, hands_payload="payload" in stage)):
             stamps[hop["invocation"]] = it
     times = dict(zip(stamps, clocks.transfers(stamps.values()), strict=True))
-    between = times_between(own.values()) if described["kind"] == "sequence" else {}
+    between = times_between(own_hops.values()) if described["kind"] == "sequence" else {}
     latencies = [
         took for chain in complete if (took := _took(chain, described["kind"])) is not None
     ]

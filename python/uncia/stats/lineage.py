@@ -30,8 +30,8 @@ def stage_of(name: str | None, described: Mapping[str, Any]) -> str:
 def is_complete(chain: Chain, described: Mapping[str, Any]) -> bool:
     """Whether the root and a hop of each stage ended ok."""
     # By their stages: functions may invoke others on their own, which are no stages of the chain.
-    own = without_followers(chain, described).hops
-    good = {hop["stage"] for hop in own if hop["outcome"] == "ok"}
+    hops = without_followers(chain, described).hops
+    good = {hop["stage"] for hop in hops if hop["outcome"] == "ok"}
     return bool(chain.root["outcome"] == "ok" and expected(described) <= good)
 
 

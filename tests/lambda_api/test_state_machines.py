@@ -199,6 +199,13 @@ def test_what_was_accepted_is_not_gone_after_a_kill(serve: Serve) -> None:
         described = states.describe_execution(executionArn=execution)
         assert described["status"] == "FAILED"
         assert "platform ended" in described["cause"]
+        began, failed = states.get_execution_history(executionArn=execution)["events"]
+        assert (began["type"], began["executionStartedEventDetails"]["input"]) == (
+            "ExecutionStarted",
+            "{}",
+        )
+        assert (failed["type"], failed["previousEventId"]) == ("ExecutionFailed", 1)
+        assert "platform ended" in failed["executionFailedEventDetails"]["cause"]
 
 
 def test_data_has_a_limit_that_can_be_set(serve: Serve) -> None:

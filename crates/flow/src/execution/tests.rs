@@ -303,6 +303,15 @@ fn the_whole_has_a_time_limit_too_and_can_be_stopped() {
 }
 
 #[test]
+fn numbers_stay_what_they_are() {
+    let input = r#"{"a":0.9452706955539223,"b":[1e-7,18446744073709551615],"c":0.1}"#;
+    let definition = json!({"StartAt": "A", "States": {
+        "A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "End": true}}});
+    let status = run(&definition, serde_json::from_str(input).unwrap());
+    assert_eq!(output(status).to_string(), input);
+}
+
+#[test]
 fn fail_states_say_why() {
     let state = json!({"Type": "Fail", "ErrorPath": "$.e", "Cause": "as asked"});
     let (error, cause) = failure(run(&single(state), json!({"e": "Own"})));

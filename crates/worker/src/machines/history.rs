@@ -1,10 +1,11 @@
 //! Histories in the form of Step Functions' API.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
-use uncia_flow::History;
+use uncia_flow::{Failure, History};
 
+use super::ExecutionRow;
 use super::execution::text;
 use crate::clock::epoch_seconds;
 
@@ -59,6 +60,26 @@ impl Log {
     }
 }
 
+/// The history of an execution that failed with its platform, at `time`: what it did in between is lost.
+pub(super) fn cut_off(row: &ExecutionRow, failure: Failure, time: i64) -> String {
+    let log = Log::new(true);
+    let event = |id: u64, kind, time: i64| History {
+        id,
+        previous: id - 1,
+        time: time.into(),
+        kind,
+        state: None,
+        function: None,
+        data: None,
+        failure: None,
+        index: None,
+    };
+    let input = serde_json::from_str(&row.input).ok().map(Arc::new);
+    log.add(History { data: input, ..event(1, "ExecutionStarted", row.started) });
+    log.add(History { failure: Some(failure), ..event(2, "ExecutionFailed", time) });
+    log.to_json()
+}
+
 /// An event as `GetExecutionHistory` gives it.
 fn describe(event: History, data: Option<String>) -> Value {
     let (key, data_key) = match event.kind {
@@ -91,8 +112,8 @@ fn describe(event: History, data: Option<String>) -> Value {
     let number = if event.kind == "MapStateStarted" { "length" } else { "index" };
     put(number, event.index.map(|index| json!(index)));
     if let Some(failure) = event.failure {
-        put("error", Some(json!(failure.error)));
-        put("cause", Some(json!(failure.cause)));
+        put("error", given(failure.error).map(Value::String));
+        put("cause", given(failure.cause).map(Value::String));
     }
     let mut value = json!({
         "id": event.id,
@@ -106,10 +127,13 @@ fn describe(event: History, data: Option<String>) -> Value {
     value
 }
 
+/// An error's name or its cause: the API leaves out what nobody gave.
+pub(super) fn given(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn event(kind: &'static str, data: Option<Value>) -> History {
@@ -138,6 +162,17 @@ mod tests {
             "stateEnteredEventDetails": {"name": "S", "input": "{\"a\":1}"},
         });
         assert_eq!(log.events(), [expected]);
+    }
+
+    #[test]
+    fn an_error_without_a_name_or_a_cause_has_none() {
+        let details = |error: &str, cause: &str| {
+            let failure = Failure { error: error.to_owned(), cause: cause.to_owned() };
+            let event = History { failure: Some(failure), ..event("ExecutionFailed", None) };
+            describe(event, None)["executionFailedEventDetails"].clone()
+        };
+        assert_eq!(details("E", ""), json!({"name": "S", "error": "E"}));
+        assert_eq!(details("", ""), json!({"name": "S"}));
     }
 
     #[test]

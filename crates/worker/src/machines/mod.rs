@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -35,6 +36,11 @@ const MAX_RUNNING: usize = 1_000;
 const MAX_DATA_BYTES: usize = 256 << 20;
 /// How long an execution of an express machine may take, in seconds.
 const EXPRESS_TIMEOUT_S: u64 = 300;
+
+/// How long until the end of an execution is written again that the disk did not take.
+const RETRY: Duration = Duration::from_secs(1);
+/// An execution that was accepted runs by then.
+const BEGINNING: Duration = Duration::from_secs(1);
 
 /// What the rows of a function that an execution invokes say of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,10 +253,8 @@ impl Machines {
 
     /// Fails an execution that cannot be resumed.
     pub(crate) async fn fail(self: Arc<Self>, row: ExecutionRow, cause: String) {
-        let failure = Failure { error: names::RUNTIME.to_owned(), cause };
-        let ended = Ended::of(&Status::Failed(failure));
         // The disk may be full: then it is tried again at the next start.
-        let _ = self.blocking(move |machines| machines.store.end(&row.arn, &ended, "[]")).await;
+        let _ = self.blocking(move |machines| machines.store.fail(&row, cause)).await;
     }
 
     /// Runs an execution that is in the database; returns its ARN, and since when it runs.
@@ -262,19 +266,33 @@ impl Machines {
         let run = self.run(&machine, definition, row, cause, running.clone());
         let arn = execution.clone();
         tokio::spawn(async move {
-            let status = end_of(run).await;
-            // The disk may be full: then it is failed at the next start, as after a crash.
-            let _ = (self.clone())
-                .blocking(move |machines| {
-                    let history = running.history.to_json();
-                    let ended = machines.store.end(&arn, &Ended::of(&status), &history);
-                    machines.lock().remove(&arn);
-                    ended
-                })
-                .await;
+            let ended = Arc::new(Ended::of(&end_of(run).await));
+            // The disk may be full. Until there is room again it runs on for whoever asks, since it would
+            // have failed if the platform ended now.
+            while !self.clone().keep_end(&arn, &ended, &running).await {
+                tokio::time::sleep(RETRY).await;
+            }
             drop(room);
         });
         (execution, started)
+    }
+
+    /// Writes how an execution ended, which then runs no more; whether that could be done.
+    async fn keep_end(
+        self: Arc<Self>,
+        arn: &str,
+        ended: &Arc<Ended>,
+        running: &Arc<Running>,
+    ) -> bool {
+        let (arn, ended, running) = (arn.to_owned(), ended.clone(), running.clone());
+        self.blocking(move |machines| {
+            let is_kept = machines.store.end(&arn, &ended, &running.history.to_json()).is_ok();
+            if is_kept {
+                machines.lock().remove(&arn);
+            }
+            is_kept
+        })
+        .await
     }
 
     /// Puts an execution into the database, if there is room for it; the inner error is the one of the
@@ -380,13 +398,20 @@ impl Machines {
         }
     }
 
-    /// Stops an execution that runs; one that has ended stays as it is.
+    /// Stops an execution that runs; one that has ended stays as it is. Blocks for the disk.
     pub(crate) fn stop(&self, arn: &str, failure: Failure) -> Result<(), MachineError> {
-        if let Some(running) = self.lock().get(arn) {
-            running.stop(failure);
-            return Ok(());
+        let until = Instant::now() + BEGINNING;
+        loop {
+            if let Some(running) = self.lock().get(arn) {
+                running.stop(failure);
+                return Ok(());
+            }
+            // One that has just been accepted is in the database before it runs.
+            if self.describe(arn)?.ended.is_some() || Instant::now() > until {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
-        self.describe(arn).map(|_| ())
     }
 
     /// An execution of a standard machine.
@@ -452,8 +477,6 @@ async fn end_of(run: impl Future<Output = Status> + Send + 'static) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const WAITS: &str =
@@ -500,6 +523,48 @@ mod tests {
             assert!(cause.contains(words), "{cause}");
             assert!(machines.lock().is_empty());
             assert_eq!(machines.data.used(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_that_the_disk_does_not_take_is_written_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let never: Invoke = Arc::new(|_, _, _| Box::pin(std::future::pending()));
+        let (machines, machine) = with(folder.path(), WAITS, never);
+        let (arn, _) = machines.start(start(&machine, "{}".to_owned())).await.unwrap();
+        machines.store.rename("executions", "taken").unwrap();
+        machines.lock()[&arn].stop(Failure { error: "E".to_owned(), cause: String::new() });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        machines.store.rename("taken", "executions").unwrap();
+        assert_eq!(machines.describe(&arn).unwrap().ended, None);
+        assert_eq!(machines.running(), 1, "so that it can be asked for, and is not begun again");
+        until(|| machines.running() == 0).await;
+        let ended = machines.describe(&arn).unwrap().ended.unwrap();
+        assert_eq!(
+            (&*ended.status, ended.error.as_deref(), ended.cause),
+            ("ABORTED", Some("E"), None)
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn one_that_was_just_accepted_can_be_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let never: Invoke = Arc::new(|_, _, _| Box::pin(std::future::pending()));
+        let (machines, machine) = with(folder.path(), WAITS, never);
+        for index in 0..20 {
+            let request =
+                Start { name: Some(format!("e{index}")), ..start(&machine, "{}".to_owned()) };
+            let arn = format!("{EXECUTION_ARN}{}:e{index}", machine.rsplit(':').next().unwrap());
+            let stopper = machines.clone();
+            let stopped = tokio::task::spawn_blocking(move || {
+                let failure = Failure { error: String::new(), cause: String::new() };
+                while stopper.stop(&arn, failure.clone()).is_err() {}
+            });
+            machines.start(request).await.unwrap();
+            stopped.await.unwrap();
+            let all_ended =
+                tokio::time::timeout(Duration::from_secs(10), until(|| machines.running() == 0));
+            all_ended.await.expect("it is stopped");
         }
     }
 

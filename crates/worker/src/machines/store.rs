@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
-use uncia_flow::{Status, names};
+use uncia_flow::{Failure, Status, names};
 
+use super::history;
 use crate::clock::unix_ns;
 use crate::store::DatabaseError;
 use crate::store::database::{self, Format};
@@ -115,8 +116,8 @@ impl Ended {
         Self {
             status: status.to_owned(),
             output,
-            error: failure.map(|failure| failure.error.clone()),
-            cause: failure.map(|failure| failure.cause.clone()),
+            error: failure.and_then(|failure| history::given(failure.error.clone())),
+            cause: failure.and_then(|failure| history::given(failure.cause.clone())),
             time: unix_ns(),
         }
     }
@@ -135,25 +136,36 @@ impl Store {
         if version == 0 {
             store.try_to(|connection| connection.execute_batch(TABLES))?;
         }
-        store.try_to(|connection| {
-            connection.execute(
-                "UPDATE executions SET status = 'FAILED', error = ?1, cause = ?2, ended = ?3,
-                 history = '[]' WHERE ended IS NULL AND instr(name, ':') = 0",
-                params![names::RUNTIME, "The platform ended while the execution ran", unix_ns()],
-            )
-        })?;
+        for row in store.running("instr(name, ':') = 0")? {
+            store.fail(&row, "The platform ended while the execution ran".to_owned())?;
+        }
         Ok(store)
     }
 
     /// Executions that triggers began and an earlier platform did not end: they have the name of a change,
     /// which the API gives to none, and are not failed.
     pub(super) fn cut_off(&self) -> Result<Vec<ExecutionRow>, DatabaseError> {
+        self.running("instr(name, ':') > 0")
+    }
+
+    /// Executions without an end that meet this condition.
+    fn running(&self, condition: &str) -> Result<Vec<ExecutionRow>, DatabaseError> {
         self.try_to(|connection| {
             let sql = format!(
-                "SELECT {COLUMNS} FROM executions WHERE ended IS NULL AND instr(name, ':') > 0 ORDER BY id"
+                "SELECT {COLUMNS} FROM executions WHERE ended IS NULL AND {condition} ORDER BY id"
             );
             connection.prepare(&sql)?.query_map([], execution)?.collect()
         })
+    }
+
+    /// Ends an execution that an earlier platform left: it has failed.
+    pub(super) fn fail(&self, row: &ExecutionRow, cause: String) -> Result<(), DatabaseError> {
+        let failure = Failure { error: names::RUNTIME.to_owned(), cause };
+        let ended = Ended::of(&Status::Failed(failure.clone()));
+        let express = self.machine(&row.machine)?.is_some_and(|it| it.kind == Kind::Express);
+        let history =
+            if express { "[]".to_owned() } else { history::cut_off(row, failure, ended.time) };
+        self.end(&row.arn, &ended, &history)
     }
 
     pub(super) fn machine(&self, name: &str) -> Result<Option<Machine>, DatabaseError> {
@@ -251,6 +263,14 @@ impl Store {
             connection.query_row(sql, [arn], |row| row.get(0)).optional().map(Option::flatten)
         })?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+    }
+
+    /// Takes a table away from the statements that use it.
+    #[cfg(test)]
+    pub(super) fn rename(&self, table: &str, name: &str) -> Result<(), DatabaseError> {
+        self.try_to(|connection| {
+            connection.execute_batch(&format!("ALTER TABLE {table} RENAME TO {name}"))
+        })
     }
 
     fn try_to<T>(
@@ -371,6 +391,17 @@ mod tests {
         assert_eq!((&*failed.status, failed.error.as_deref()), ("FAILED", Some(names::RUNTIME)));
         assert_eq!(store.history("a").unwrap().len(), 1);
         assert!(store.history("b").unwrap().is_empty());
+        store
+            .put(&Machine { kind: Kind::Standard, ..store.machine("m").unwrap().unwrap() })
+            .unwrap();
+        store.begin(&row("c")).unwrap();
+        drop(store);
+        let history = Store::open(folder.path()).unwrap().history("c").unwrap();
+        let kinds: Vec<_> = history.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["ExecutionStarted", "ExecutionFailed"]);
+        assert_eq!(history[0]["executionStartedEventDetails"]["input"], "{}");
+        let failed = &history[1]["executionFailedEventDetails"];
+        assert_eq!(failed["error"], names::RUNTIME);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(crate) struct Begun {
     pub announced: Option<u64>,
     /// The body, until the instance ends it or breaks off.
     pub pieces: mpsc::Receiver<Bytes>,
+    /// Whether some of the body was thrown away, since the client took it too slowly.
+    pub is_cut: Arc<AtomicBool>,
 }
 
 /// The client has closed its connection.
@@ -66,6 +68,7 @@ pub struct Passage {
     _connection: Option<mpsc::Sender<()>>,
     has_begun: AtomicBool,
     is_broken: AtomicBool,
+    is_cut: Arc<AtomicBool>,
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -146,6 +149,12 @@ impl Passage {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// What comes of the answer is thrown away from now on: its client takes it too slowly, and is to know
+    /// that it has not all of it.
+    pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Ordering::Release);
+    }
+
     /// The request's body; only once.
     pub(crate) fn take_body(self: &Arc<Self>) -> Option<OutgoingBody> {
         let body = self.body.lock().unwrap_or_else(PoisonError::into_inner).take()?;
@@ -161,7 +170,7 @@ impl Passage {
     ) -> Result<mpsc::Sender<Bytes>, ClientGone> {
         let sender = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (piece, pieces) = mpsc::channel(PIECES);
-        let begun = Begun { status, headers, announced, pieces };
+        let begun = Begun { status, headers, announced, pieces, is_cut: self.is_cut.clone() };
         sender.ok_or(ClientGone)?.send(begun).map_err(|_| ClientGone)?;
         self.has_begun.store(true, Ordering::Relaxed);
         Ok(piece)

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -91,12 +92,12 @@ impl Stream {
     /// The answer as it comes.
     pub(super) fn pass(self) -> Answer {
         let Self { begun, completed, hang_up } = self;
-        let Begun { status, headers, announced, pieces } = begun;
+        let Begun { status, headers, announced, pieces, is_cut } = begun;
         let is_switched = status == StatusCode::SWITCHING_PROTOCOLS;
         let body = if is_switched {
             AnswerBody::default()
         } else {
-            let end = watch(completed, hang_up, as_it_is);
+            let end = watch(completed, is_cut, hang_up, as_it_is);
             AnswerBody::Passing(Passing::new(pieces, announced, end))
         };
         let mut response = Answer::new(body);
@@ -113,21 +114,22 @@ impl Stream {
             return self.pass();
         }
         let Self { mut begun, completed, hang_up } = self;
+        let is_cut = begun.is_cut;
         let read = prelude(&mut begun.pieces).await;
         let answer = read.and_then(|(head, rest)| Some((urls::integrated(&head)?, rest)));
         let Some((answer, rest)) = answer else {
             // The function goes on to its end, for which that of this answer waits.
-            let end = watch(completed, hang_up, |_| Ok(None));
+            let end = watch(completed, is_cut, hang_up, |_| Ok(None));
             return failed.map(|body| AnswerBody::Passing(Passing::of_last(body, end)));
         };
-        let end = watch(completed, hang_up, as_it_is);
+        let end = watch(completed, is_cut, hang_up, as_it_is);
         answer.map(|_| AnswerBody::Passing(Passing::new(begun.pieces, None, end).after(rest)))
     }
 
     /// The answer as events.
     fn into_events(self, tail: bool) -> AnswerBody {
         let Self { begun, completed, hang_up } = self;
-        let end = watch(completed, hang_up, move |ended| {
+        let end = watch(completed, begun.is_cut, hang_up, move |ended| {
             let ended = ended.ok_or_else(broken_off)?;
             Ok(Some(complete(ended.error.as_deref(), &ended.completion, tail)))
         });
@@ -180,13 +182,15 @@ fn broken_off() -> io::Error {
 /// Waits for the end of an answer that has begun, with what `close` makes of it, and for its client.
 fn watch(
     completed: Running,
+    is_cut: Arc<AtomicBool>,
     hang_up: Option<HangUp>,
     close: impl FnOnce(Option<Ended>) -> io::Result<Option<Bytes>> + Send + 'static,
 ) -> End {
     let (sender, receiver) = oneshot::channel();
     let (unread, read) = oneshot::channel::<()>();
     tokio::spawn(async move {
-        let end = close(completed.await.ok().and_then(Ended::of));
+        let ended = completed.await.ok().and_then(Ended::of);
+        let end = if is_cut.load(Ordering::Acquire) { Err(broken_off()) } else { close(ended) };
         let limit = if end.is_ok() { REST_TIMEOUT } else { CUT_TIMEOUT };
         // Whoever asked may have gone away.
         let _ = sender.send(end);
@@ -347,6 +351,21 @@ mod tests {
         let headers = 12 + number(4) as usize;
         assert_eq!(&bytes[headers..bytes.len() - 4], b"abc");
         assert_eq!(&bytes[12..27], b"\x0b:event-type\x07\x00\x0c");
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_which_a_part_was_thrown_away_is_broken_off() {
+        for is_cut in [false, true] {
+            let ended = Box::pin(async { Err(ApiError::unavailable("of no matter")) });
+            let end = watch(ended, Arc::new(AtomicBool::new(is_cut)), None, |_| Ok(None));
+            assert_eq!(end.await.is_err(), is_cut);
+        }
+        let (passage, begun) = Passage::new();
+        let _pieces = passage.begin(StatusCode::OK, HeaderMap::new(), None).unwrap();
+        let begun = begun.await.unwrap();
+        assert!(!begun.is_cut.load(Ordering::Acquire));
+        passage.cut();
+        assert!(begun.is_cut.load(Ordering::Acquire));
     }
 
     #[tokio::test]

@@ -42,7 +42,7 @@ pub(super) fn streamed(
     begun: Begun,
     answer: JoinHandle<Result<Bytes, String>>,
 ) -> Result<AnswerBody, String> {
-    let Begun { status, headers, announced, pieces } = begun;
+    let Begun { status, headers, announced, pieces, .. } = begun;
     let answer_head = HttpAnswer { status, headers, body: None };
     let beginning = wire::encode(&Some(Beginning { answer: answer_head, announced }))?;
     let end = Box::pin(async move {
@@ -152,7 +152,13 @@ mod tests {
         }
         drop(sender);
         let headers = HeaderMap::from_iter([(http::header::SERVER, "x".parse().unwrap())]);
-        let begun = Begun { status: StatusCode::CREATED, headers, announced: Some(3), pieces };
+        let begun = Begun {
+            status: StatusCode::CREATED,
+            headers,
+            announced: Some(3),
+            pieces,
+            is_cut: std::sync::Arc::default(),
+        };
         let reply = tokio::spawn(async { Ok(Bytes::from_static(b"reply")) });
         let all = bytes_of(streamed(begun, reply).unwrap()).await;
         let mut read = BytesMut::new();

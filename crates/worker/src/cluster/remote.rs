@@ -189,7 +189,11 @@ impl RemoteInstance {
                 Some(Ok(Ok(()))) => passage.count_sent(bytes),
                 Some(Ok(Err(_))) if self.is_server => return Ok(Err(CLOSED)),
                 None if self.is_server => return Ok(Err(CUT_OFF)),
-                Some(Ok(Err(_)) | Err(_)) | None => client = None,
+                Some(Ok(Err(_))) => client = None,
+                Some(Err(_)) | None => {
+                    passage.cut();
+                    client = None;
+                }
             }
         }
     }

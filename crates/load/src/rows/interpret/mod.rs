@@ -13,7 +13,7 @@ use uncia_record::{Epoch, Invocation, Span, Text};
 
 use self::headers::Headers;
 use self::outcome::judge;
-use self::report::{Answer, Trace};
+use self::report::{Answer, trace};
 use super::batch::Completion;
 use super::hops::{self, Hop};
 use crate::http1;
@@ -124,10 +124,8 @@ fn explain(body: &[u8], headers: &Headers) -> Option<Explained> {
         let excess = text.chars().count().saturating_sub(MAX_OUTPUT_CHARACTERS);
         text.chars().skip(excess).collect::<String>()
     });
-    let explained = Explained {
-        trace: Trace::read(body),
-        output: output.filter(|text| !text.trim().is_empty()),
-    };
+    let explained =
+        Explained { trace: trace(body), output: output.filter(|text| !text.trim().is_empty()) };
     (explained != Explained::default()).then_some(explained)
 }
 

@@ -84,6 +84,15 @@ fn an_answer_that_its_function_calls_wrong_is_an_error_of_the_function() {
     assert_eq!(outcome(r#"{"uncia": {"valid": false}}"#), "function_error");
     assert_eq!(outcome(r#"{"uncia": {"valid": true}}"#), "ok");
     assert_eq!(outcome(r#"{"valid": false}"#), "ok");
+    // Other keys, whatever they hold, do not hide it.
+    for wrong in [
+        r#"{"uncia": {"valid": false, "instance": 7}}"#,
+        r#"{"uncia": {"handler_start_ns": 1.7e18, "valid": false}}"#,
+        r#"{"message": "a", "Message": "b", "uncia": {"valid": false}}"#,
+        r#"{"loss": NaN, "uncia": {"valid": false}}"#,
+    ] {
+        assert_eq!(outcome(wrong), "function_error", "{wrong}");
+    }
     // A stage whose own call has failed answers with what it knows of its hops.
     let failed = r#"{"errorType": "E", "errorMessage": "no", "uncia": {"valid": false}}"#;
     assert_eq!(answered(200, "", failed).0.error.as_deref(), Some("E: no"));

@@ -134,9 +134,9 @@ pub enum Kind {
 impl Asked {
     fn check(&self) -> Result<(), String> {
         let name = self.name();
-        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
         if name.is_empty() || !name.bytes().all(fine) {
-            return Err(format!("a monitor's name is letters, digits, _ and -, not {name:?}"));
+            return Err(format!("a monitor's name is letters, digits, _, - and ., not {name:?}"));
         }
         if let Some(budget) = self.budget.filter(|it| !(*it > 0.0 && *it <= 1.0)) {
             return Err(format!(

@@ -1,6 +1,7 @@
 //! Programs that a monitor runs, each in a process group of its own.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command as Program, Stdio};
 use std::thread;
@@ -46,7 +47,17 @@ impl Running {
         let mut guard = Program::new("/bin/sh");
         guard.args(["-c", GUARD, "guard", &group]).process_group(0);
         guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { name, child, guard: guard.spawn().ok(), reported: 0, is_over: false })
+        let mut running = Self { name, child, guard: None, reported: 0, is_over: false };
+        match guard.spawn() {
+            Ok(guard) => running.guard = Some(guard),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // Without it, what the program starts could outlive a killed engine, beside later measurements.
+            Err(error) => {
+                let name = &running.name;
+                return Err(format!("{name} cannot be run: its guard does not start: {error}"));
+            }
+        }
+        Ok(running)
     }
 
     fn id(&self) -> Pid {

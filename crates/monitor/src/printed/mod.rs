@@ -1,5 +1,7 @@
 //! What programs print, as samples: JSON lines, and the output of `perf stat -I`, `pqos` and `blkparse`.
 
+mod perf;
+
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value};
@@ -12,8 +14,6 @@ const NS_PER_S: f64 = 1e9;
 const SECTOR_BYTES: u64 = 512;
 /// What an object of JSON that is one sample may have.
 const KEYS: [&str; 5] = ["counter", "value", "interval_s", "cgroup", "cpu"];
-/// By which keys objects of perf say which part of the machine they are of.
-const PARTS: [&str; 6] = ["socket", "die", "cluster", "cache", "core", "node"];
 /// Requests to a device that wait for their end; those of which the end was not seen are forgotten.
 const MOST_IN_FLIGHT: usize = 65_536;
 
@@ -129,8 +129,7 @@ impl Printed {
         if line.starts_with('#') {
             return Ok(());
         }
-        let read = if line.starts_with('{') { perf_json(line) } else { perf_text(line) };
-        let read = read.ok_or("it is no line of perf stat -I")?;
+        let read = perf::Line::read(line)?;
         if read.time > self.times.0 {
             self.times = (read.time, self.times.0);
         }
@@ -147,7 +146,7 @@ impl Printed {
         rows.push(Sample {
             counter: self.counter(&format!("{}_{unit}", event.trim_matches('_').to_lowercase())),
             // As of several cores of pqos.
-            group: read.part.as_deref().map(Text::from),
+            group: read.of.as_deref().map(Text::from),
             cpu: read.cpu,
             interval: Some(((self.times.0 - self.times.1) * NS_PER_S) as i64),
             value,
@@ -282,96 +281,6 @@ impl Printed {
     }
 }
 
-/// A line of perf.
-struct PerfLine {
-    time: f64,
-    cpu: Option<i64>,
-    /// The socket, die, core or node that it is of, with several CPUs.
-    part: Option<String>,
-    value: Option<f64>,
-    unit: String,
-    event: String,
-}
-
-/// A number as it is printed; `None` where it was not counted.
-#[expect(clippy::option_option, reason = "one is taken apart at once by each caller")]
-fn count(text: &str) -> Option<Option<f64>> {
-    if text.starts_with('<') {
-        return Some(None);
-    }
-    text.replace(',', "").parse().ok().map(Some)
-}
-
-/// `CPU3` of `-A`.
-fn cpu_of(text: &str) -> Option<i64> {
-    text.strip_prefix("CPU")?.parse().ok()
-}
-
-/// Whether it is `S0`, `S0-D0`, `S0-D0-C1`, `S0-D0-L3-ID0` or `N0`: a part of the machine with several CPUs.
-fn is_part(text: &str) -> bool {
-    text.strip_prefix(['S', 'N']).is_some_and(|it| it.starts_with(|it: char| it.is_ascii_digit()))
-}
-
-fn perf_json(line: &str) -> Option<PerfLine> {
-    let object: Map<String, Value> = serde_json::from_str(line).ok()?;
-    let text = |key: &str| object.get(key).and_then(Value::as_str);
-    Some(PerfLine {
-        time: object.get("interval")?.as_f64()?,
-        cpu: text("cpu").and_then(|it| it.trim_start_matches("CPU").parse().ok()),
-        part: PARTS.iter().find_map(|key| text(key)).map(str::to_owned),
-        value: count(text("counter-value")?)?,
-        unit: text("unit").unwrap_or_default().to_owned(),
-        event: text("event")?.to_owned(),
-    })
-}
-
-fn perf_text(line: &str) -> Option<PerfLine> {
-    // `0.100105484,1036,,page-faults,…`: a number, not a thousand's comma, before the first comma.
-    let is_csv = line.split_once(',').is_some_and(|(time, _)| {
-        time.contains('.') && time.bytes().all(|it| it.is_ascii_digit() || it == b'.')
-    });
-    let fields: Vec<&str> = if is_csv {
-        line.split(',').collect()
-    } else {
-        // What comes after # is for people.
-        line.split('#').next()?.split_whitespace().collect()
-    };
-    let time = fields.first()?.parse().ok()?;
-    let mut rest = &fields[1..];
-    let cpu = rest.first().and_then(|it| cpu_of(it));
-    let part = rest.first().filter(|it| is_part(it)).map(|it| (*it).to_owned());
-    if cpu.is_some() || part.is_some() {
-        rest = &rest[1..];
-    }
-    // How many CPUs are counted comes before the value, but for events that are `percore` with `-A`.
-    if let (Some(_), [_, value, ..]) = (&part, rest)
-        && count(value).is_some()
-    {
-        rest = &rest[1..];
-    }
-    if is_csv {
-        let [value, unit, event, ..] = rest else { return None };
-        let (unit, event) = ((*unit).to_owned(), (*event).to_owned());
-        return Some(PerfLine { time, cpu, part, value: count(value)?, unit, event });
-    }
-    // "<not counted>" is two words.
-    let (value, rest) = match rest {
-        [first, second, rest @ ..] if first.starts_with('<') && second.ends_with('>') => {
-            (None, rest)
-        }
-        [value, rest @ ..] => (count(value)?, rest),
-        [] => return None,
-    };
-    let (unit, event) = match rest {
-        ["msec", event, ..] => ("msec", event),
-        ["Joules", event, ..] => ("Joules", event),
-        ["MiB", event, ..] => ("MiB", event),
-        [event, ..] => ("", event),
-        [] => return None,
-    };
-    Some(PerfLine { time, cpu, part, value, unit: unit.to_owned(), event: (*event).to_owned() })
-}
-
 /// The counter of a column of pqos, by how much its values are multiplied, and whether they are of an interval.
 fn pqos_counter(column: &str) -> Option<(&'static str, f64, bool)> {
     const KIB: f64 = 1024.0;
@@ -447,43 +356,6 @@ mod tests {
                     \"unit\" : \"msec\", \"event\" : \"cpu-clock\"}\n";
         assert_eq!(read(Format::Perf, json), (rows.to_vec(), 0));
         assert_eq!(read(Format::Perf, "Error: no access\n"), (vec![], 1));
-    }
-
-    #[test]
-    fn parts_of_the_machine_are_told_apart_and_how_many_cpus_they_have_is_no_value() {
-        let rows_of = |text: &str| {
-            let (mut printed, mut rows) = (Printed::new(Format::Perf, "x"), Vec::new());
-            for line in text.lines() {
-                printed.read(line, 1, &mut rows).unwrap();
-            }
-            let row = |it: Sample| {
-                (it.counter.to_string(), it.group.map(|it| it.to_string()), it.cpu, it.value)
-            };
-            rows.into_iter().map(row).collect::<Vec<_>>()
-        };
-        let row = |part: &str, value| {
-            ("x.page_faults_count".to_owned(), Some(part.to_owned()), None, value)
-        };
-        for part in ["S0", "S1-D0", "S0-D0-C1", "S0-D0-CLS2", "S0-D0-L3-ID0", "N1"] {
-            let expected = [row(part, 1036.0)];
-            let people = format!(
-                "     0.100146131 {part}      2       1,036      page-faults   # 1 K/sec\n"
-            );
-            let counted = format!("     0.1 {part}  2  <not counted>   page-faults\n");
-            assert_eq!(rows_of(&(people + &counted)), expected);
-            let csv = format!("0.3,{part},2,1036,,page-faults,100,100.00,,\n");
-            let counted = format!("0.3,{part},2,<not counted>,,page-faults,0,100.00,,\n");
-            assert_eq!(rows_of(&(csv + &counted)), expected);
-        }
-        let clock = [("x.cpu_clock_ms".to_owned(), Some("S0".to_owned()), None, 200.25)];
-        assert_eq!(rows_of("0.2 S0  2  200.25 msec cpu-clock  # 2.0 CPUs utilized"), clock);
-        assert_eq!(rows_of("0.2,S0,2,200.25,msec,cpu-clock,100,100.00,2.0,CPUs utilized"), clock);
-        // Of a core as a whole, with -A: not how many CPUs it has.
-        assert_eq!(rows_of("0.1 S0-D0-C0   1,036   page-faults"), [row("S0-D0-C0", 1036.0)]);
-        assert_eq!(rows_of("0.1,S0-D0-C0,1036,,page-faults,9,100"), [row("S0-D0-C0", 1036.0)]);
-        let json = "{\"interval\" : 0.1, \"node\" : \"N0\", \"aggregate-number\" : 2, \
-                    \"counter-value\" : \"1036.000000\", \"unit\" : \"\", \"event\" : \"page-faults\"}";
-        assert_eq!(rows_of(json), [row("N0", 1036.0)]);
     }
 
     #[test]

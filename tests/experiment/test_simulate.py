@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,18 +79,29 @@ def test_all_models_serve_the_same_requests(run: Path) -> None:
     assert len(asked[0][0]) > 150
 
 
-def test_the_account_of_a_model_is_that_of_its_rows(run: Path) -> None:
-    result = json.loads((run / "simulation.json").read_text())
+def _check_account(run: Path, result: dict[str, Any]) -> None:
+    """What rows have used and what still runs is all that workers gave."""
     for model in simulation.RULES:
-        rows, totals = _rows(run, model), result[model]["totals"]
+        rows, account = _rows(run, model), result[model]
+
+        def given(name: str, account: dict[str, Any] = account) -> int:
+            return int(account["totals"][name]) - int(account["running"][name])
+
         for column, total in (
-            ("cpu_user", int(totals["cpu_own"]) + int(totals["cpu_borrowed"])),
-            ("borrowed_cpu_time", int(totals["cpu_borrowed"])),
-            ("lent_cpu_time", int(totals["cpu_lent"])),
+            ("cpu_user", given("cpu_own") + given("cpu_borrowed")),
+            ("borrowed_cpu_time", given("cpu_borrowed")),
+            ("lent_cpu_time", given("cpu_lent")),
         ):
             # A row's time is rounded down to a nanosecond.
             exact = Fraction(total, 10**6)
             assert 0 <= exact - pc.sum(rows[column]).as_py() <= rows.num_rows, (model, column)
+
+
+def test_the_account_of_a_model_is_that_of_its_rows(run: Path) -> None:
+    result = json.loads((run / "simulation.json").read_text())
+    _check_account(run, result)
+    for model in simulation.RULES:
+        rows = _rows(run, model)
         assert result[model]["served"] == pc.sum(pc.equal(rows["outcome"], "ok")).as_py()
         assert result[model]["unfinished"] == 0
     assert int(result["npfu"]["totals"]["cpu_borrowed"]) > 0
@@ -128,6 +140,17 @@ def test_what_is_preempted_was_sent_once(tmp_path: Path) -> None:
     assert not [words for words in summary["warnings"] if "generator" in words]
     (line,) = tariffs.bill(stopped, [tmp_path / "run/tariff-npfu.yaml"])
     assert line.not_billable == {"preempted": stopped.num_rows}
+
+
+def test_what_still_runs_at_the_end_is_in_the_account(tmp_path: Path) -> None:
+    file = tmp_path / "broken-off.yaml"
+    file.write_text(FILE.replace("starts:", "until: 10s\nstarts:"))
+    checked, _ = simulation.load(file)
+    result = simulate.execute(checked, tmp_path / "run", progress.reporter(quiet=True))
+    _check_account(tmp_path / "run", result)
+    assert result["npfu"]["unfinished"] > 0
+    assert int(result["npfu"]["running"]["cpu_borrowed"]) > 0
+    assert int(result["npfu"]["running"]["memory_used"]) > 0
 
 
 def test_what_earns_nothing_has_no_factor(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ use crate::setting::Phase;
 use crate::totals::Integral;
 
 /// What an attempt has used: micro-vCPU x ns, bytes x ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Meter {
     /// CPU of its own reservation.
     pub cpu_own: Integral,
@@ -27,6 +27,18 @@ impl Meter {
     /// CPU that it used.
     pub fn cpu(&self) -> Integral {
         self.cpu_own + self.cpu_borrowed
+    }
+
+    /// Of both together; the peak is that of the one which used more.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            cpu_own: self.cpu_own + other.cpu_own,
+            cpu_borrowed: self.cpu_borrowed + other.cpu_borrowed,
+            cpu_lent: self.cpu_lent + other.cpu_lent,
+            memory: self.memory + other.memory,
+            memory_lent: self.memory_lent + other.memory_lent,
+            memory_peak: self.memory_peak.max(other.memory_peak),
+        }
     }
 }
 

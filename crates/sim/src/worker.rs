@@ -3,7 +3,7 @@
 use uncia_policy::sharing::{Claim, Grant, Sharing, divide, lent_memory};
 use uncia_policy::{FunctionSettings, InstanceId, Nanos, Resources, Sample};
 
-use crate::running::Running;
+use crate::running::{Meter, Running};
 use crate::setting::Phase;
 use crate::totals::{Integral, Totals};
 
@@ -179,6 +179,15 @@ impl Worker {
             self.preemptible_memory -= attempt.memory;
         }
         attempt
+    }
+
+    /// What all that runs has used so far.
+    pub(crate) fn used(&self) -> Meter {
+        self.slots.iter().zip(&self.grants).fold(Meter::default(), |sum, (slot, grant)| {
+            let mut attempt = self.attempts[*slot as usize].clone();
+            attempt.advance(self.now, grant);
+            sum.with(attempt.meter)
+        })
     }
 
     fn add_memory(&mut self, attempt: &Running) {

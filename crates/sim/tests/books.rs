@@ -299,10 +299,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_books_balance_under_all_policies((setting, trace) in case()) {
+    fn the_books_balance_under_all_policies((setting, trace) in case(), part in 0.0..1.0) {
         let first = run(&setting, &trace);
         prop_assert!(run(&setting, &trace) == first, "the same seed gives the same rows");
         prop_assert_eq!(first.0.unfinished, 0);
+        // And wherever it is broken off.
+        let until = Some((first.0.end as f64 * part) as Nanos);
+        run(&Setting { until, ..setting }, &trace);
         // Memory never runs out on any worker at any time: `simulate` fails if it does.
     }
 }

@@ -424,7 +424,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Numbers by dotted name."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        if name in ("policies", "totals", "seed"):
+        if name in ("policies", "totals", "running", "seed"):
             continue
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{name}.")

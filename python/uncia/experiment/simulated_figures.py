@@ -106,6 +106,7 @@ def figures(
         "revenue_usd_per_worker_hour": float(earned.rate * 3600),
         "price_factor_at_equal_revenue": _number(earned.factor),
         "totals": done["totals"],
+        "running": done["running"],
     }
 
 

@@ -41,7 +41,7 @@ pub(crate) fn run(config: &Path) -> ExitCode {
         Ok(slowdowns) => slowdowns,
         Err(error) => return output::fail(&error.to_string(), FAILED),
     };
-    let totals = summary.totals;
+    let (totals, running) = (summary.totals, summary.running);
     // Integrals are text: they may be above 64 bits.
     output::event(&json!({
            "event": "done",
@@ -72,6 +72,13 @@ pub(crate) fn run(config: &Path) -> ExitCode {
                "memory_used": totals.memory_used.to_string(),
                "memory_idle": totals.memory_idle.to_string(),
                "memory_lent": totals.memory_lent.to_string(),
+           },
+           "running": {
+               "cpu_own": running.cpu_own.to_string(),
+               "cpu_borrowed": running.cpu_borrowed.to_string(),
+               "cpu_lent": running.cpu_lent.to_string(),
+               "memory_used": running.memory.to_string(),
+               "memory_lent": running.memory_lent.to_string(),
            },
        }));
     ExitCode::SUCCESS

@@ -16,7 +16,7 @@ use uncia_policy::{
 
 use crate::check::{LATEST, SettingError, check};
 use crate::events::{Due, Events};
-use crate::running::Running;
+use crate::running::{Meter, Running};
 use crate::setting::{Setting, Trace};
 use crate::totals::{Integral, Totals};
 use crate::worker::{Scratch, Worker};
@@ -62,6 +62,8 @@ pub struct Summary {
     pub in_system: Integral,
     /// Integrals over all workers.
     pub totals: Totals,
+    /// What attempts had used that still ran at the end: of these there is no row.
+    pub running: Meter,
 }
 
 /// Why a simulation did not come to its end.
@@ -438,7 +440,8 @@ impl<'a, S: Sink> Simulation<'a, S> {
             self.bury(instance)?;
         }
         let totals = self.workers.iter().fold(Totals::default(), |sum, it| sum + it.totals);
+        let running = self.workers.iter().fold(Meter::default(), |sum, it| sum.with(it.used()));
         let (end, unfinished) = (self.now, self.outstanding);
-        Ok(Summary { end, unfinished, totals, ..self.summary })
+        Ok(Summary { end, unfinished, totals, running, ..self.summary })
     }
 }

@@ -82,9 +82,19 @@ pub(crate) fn run(setting: &Setting, trace: &Trace) -> (Summary, Rows) {
 /// What must hold in every simulation, to the last unit.
 fn check_books(setting: &Setting, trace: &Trace, summary: &Summary, rows: &Rows) {
     let totals = &summary.totals;
-    // Little's law, where each request ends: the area under the number of requests is the sum of
-    // the times that they spent.
+    let sum = |of: &dyn Fn(&Served) -> Integral| rows.served.iter().map(of).sum::<Integral>();
+    // All that the workers gave is what somebody was given.
+    let meter = |served: &Served| served.run.as_ref().map(|run| run.meter).unwrap_or_default();
+    let running = &summary.running;
+    assert_eq!(sum(&|it| meter(it).cpu_own) + running.cpu_own, totals.cpu_own);
+    assert_eq!(sum(&|it| meter(it).cpu_borrowed) + running.cpu_borrowed, totals.cpu_borrowed);
+    assert_eq!(sum(&|it| meter(it).cpu_lent) + running.cpu_lent, totals.cpu_lent);
+    assert_eq!(sum(&|it| meter(it).memory) + running.memory, totals.memory_used);
+    assert_eq!(sum(&|it| meter(it).memory_lent) + running.memory_lent, totals.memory_lent);
     if summary.unfinished == 0 {
+        assert_eq!(running.cpu(), 0);
+        // Little's law, where each request ends: the area under the number of requests is the sum of
+        // the times that they spent.
         let last = |served: &&Served| !matches!(served.outcome, Outcome::Preempted | Outcome::Lost);
         let times = rows.served.iter().filter(last).map(|served| {
             let arrival = trace.invocations[served.invocation].arrival;
@@ -94,14 +104,6 @@ fn check_books(setting: &Setting, trace: &Trace, summary: &Summary, rows: &Rows)
         });
         assert_eq!(times.sum::<Integral>(), summary.in_system, "Little's law");
         assert_eq!(summary.served + summary.rejected, summary.arrived);
-        // All that the workers gave is what somebody was given.
-        let sum = |of: &dyn Fn(&Served) -> Integral| rows.served.iter().map(of).sum::<Integral>();
-        let meter = |served: &Served| served.run.as_ref().map(|run| run.meter).unwrap_or_default();
-        assert_eq!(sum(&|it| meter(it).cpu_own), totals.cpu_own);
-        assert_eq!(sum(&|it| meter(it).cpu_borrowed), totals.cpu_borrowed);
-        assert_eq!(sum(&|it| meter(it).cpu_lent), totals.cpu_lent);
-        assert_eq!(sum(&|it| meter(it).memory), totals.memory_used);
-        assert_eq!(sum(&|it| meter(it).memory_lent), totals.memory_lent);
         let reserved = sum(&|it| {
             let time = it.run.as_ref().map_or(0, |run| run.ended - run.started);
             let function = &setting.functions[trace.invocations[it.invocation].function as usize];

@@ -15,8 +15,9 @@ from uncia import record
 from uncia.cli import build
 from uncia.errors import UnciaError
 from uncia.report import by_key, data
-from uncia.report.by_key import latency_over_time, throughput
+from uncia.report.by_key import capacity, latency_over_time, misses, parts, throughput
 from uncia.report.table import Table
+from uncia.runs.capacity import FILE, KnownCapacity
 
 MS = 1_000_000
 
@@ -137,6 +138,47 @@ def test_a_counter_over_cpu_time_is_of_rows_that_have_both(tmp_path: Path) -> No
     (line,) = by_key.lines([data.load(folder)], "platform.kind")
     assert line["page_faults_per_cpu_s"] == pytest.approx(2_000)
     assert line["cycles_per_cpu_s"] is None
+
+
+def test_capacities_parts_and_misses_are_drawn_by_group(folders: list[Path]) -> None:
+    for folder, per_s in zip(folders, (80.0, 20.0), strict=True):
+        KnownCapacity(folder.name, per_s, per_s - 1, per_s + 1, True).write(folder)
+        file = folder / "invocations.parquet"
+        rows = record.read(file).to_pylist()
+        for number, row in enumerate(rows):
+            row |= {"instructions": 1_000_000, "branch_misses": 4_000, "llc_misses": 500}
+            if number == 3:
+                row["instructions"] = None
+        record.write(table(rows), file)
+    runs = [data.load(it) for it in folders]
+    lines = by_key.lines(runs, "streams.0.settings.memory")
+    small = lines[0]
+    assert [small[f"capacity_{it}"] for it in ("per_s", "low_per_s", "high_per_s")] == [20, 19, 21]
+    assert (small["branch_mpki"], small["llc_mpki"]) == (4, 0.5)
+    chart = capacity.chart(lines, runs)
+    assert chart is not None
+    drawn = json.dumps(chart.spec)
+    assert '"name": "256MB", "capacity": 20.0, "low": 19.0, "high": 21.0}' in drawn
+    chart = misses.chart(lines, runs)
+    assert chart is not None
+    assert '"execution": 25.0, "mpki": 4.0}' in json.dumps(chart.spec)
+    chart = parts.chart(lines, runs)
+    assert chart is not None
+    drawn = json.dumps(chart.spec)
+    assert '"name": "256MB", "part": "execution", "value": 25.0' in drawn
+    assert '"name": "256MB", "part": "network and platform", "value": 25.0' in drawn
+
+
+def test_without_a_capacity_or_counters_there_is_no_chart_of_them(folders: list[Path]) -> None:
+    runs = [data.load(it) for it in folders]
+    lines = by_key.lines(runs, "platform.kind")
+    assert lines[0]["capacity_per_s"] is None
+    assert lines[0]["branch_mpki"] is None
+    assert capacity.chart(lines, runs) is None
+    assert misses.chart(lines, runs) is None
+    (folders[0] / FILE).write_text('{"per_s": 1}')
+    with pytest.raises(UnciaError, match=f"{FILE} is damaged"):
+        by_key.lines(runs, "platform.kind")
 
 
 def test_what_does_not_have_the_key_is_a_group_of_its_own(folders: list[Path]) -> None:

@@ -1,6 +1,5 @@
 """The suite of FaaSProfiler on made-up rows: metrics, power laws, rates scaled to a capacity."""
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +16,7 @@ from uncia.experiment.runner import Outcome
 from uncia.report.data import load
 from uncia.report.sections import breakdown
 from uncia.report.table import Table
+from uncia.runs.capacity import FILE, KnownCapacity
 from uncia.stats import bootstrap, modes
 from uncia.stats.comparison import Figure
 from uncia.suites import capacities, catalogue, claims, fits, left_out, perform, results
@@ -24,7 +24,6 @@ from uncia.suites.expressions import Term, parse, parse_value
 from uncia.suites.forms import Capacity, Subject
 from uncia.suites.metrics import gates, metric
 from uncia.suites.rows import SubjectRows
-from uncia.suites.searched import FILE, Searched
 
 RATE, SECONDS = 50, 8
 
@@ -173,7 +172,7 @@ def test_rows_without_a_price_are_not_free(tmp_path: Path) -> None:
     assert (revenue.value, "no price for 80 of 400 rows" in revenue.why) == (None, True)
 
 
-def two_runs(folder: Path, searched: dict[str, Searched]) -> dict[str, SubjectRows]:
+def two_runs(folder: Path, searched: dict[str, KnownCapacity]) -> dict[str, SubjectRows]:
     """Runs of the same rate, each a share of a capacity that was searched so."""
     subjects = {}
     for name, known in searched.items():
@@ -192,7 +191,7 @@ def judged(claim: str, subjects: dict[str, SubjectRows]) -> tuple[claims.Verdict
 
 
 def test_a_rate_is_as_sure_as_the_capacity_that_it_is_a_share_of(tmp_path: Path) -> None:
-    wide = {name: Searched(name, 50 / 0.95, 50.0, 55.0, True) for name in ("a", "b")}
+    wide = {name: KnownCapacity(name, 50 / 0.95, 50.0, 55.0, True) for name in ("a", "b")}
     subjects = two_runs(tmp_path / "wide", wide)
     due = figure(subjects["a"], "due")
     assert due.value == pytest.approx(RATE)
@@ -211,7 +210,7 @@ def test_a_rate_is_as_sure_as_the_capacity_that_it_is_a_share_of(tmp_path: Path)
 
 
 def test_a_search_that_was_not_decided_leaves_no_verdict(tmp_path: Path) -> None:
-    known = {name: Searched(name, 52.0, 40.0, 70.0, name == "a") for name in ("a", "b")}
+    known = {name: KnownCapacity(name, 52.0, 40.0, 70.0, name == "a") for name in ("a", "b")}
     subjects = two_runs(tmp_path, known)
     for text in ("a.due / b.due < 9", "b.power < a.power", "b.revenue:aws-lambda-x86 > 0 USD"):
         verdict, why = judged(text, subjects)
@@ -223,7 +222,7 @@ def test_a_search_that_was_not_decided_leaves_no_verdict(tmp_path: Path) -> None
 
 
 def test_without_what_the_search_came_to_nothing_is_sure(tmp_path: Path) -> None:
-    known = {name: Searched(name, 52.0, 40.0, 70.0, False) for name in ("a", "b")}
+    known = {name: KnownCapacity(name, 52.0, 40.0, 70.0, False) for name in ("a", "b")}
     subjects = two_runs(tmp_path, known)
     for name, subject in subjects.items():
         (subject.run.path / FILE).unlink()
@@ -247,10 +246,10 @@ def test_a_run_without_what_the_search_came_to_is_made_again(
     made = suite(tmp_path / "suite", {"it": claim("slow.due < 100/s")}, SCALED)
     found = catalogue.find(str(made))
     folder = tmp_path / "out" / "fig1" / "only"
-    searched: list[Searched] = []
+    searched: list[KnownCapacity] = []
 
-    def of_file(*_: Any) -> Searched:
-        searched.append(Searched("it", 9.0, 8.0, 10.0, True))
+    def of_file(*_: Any) -> KnownCapacity:
+        searched.append(KnownCapacity("it", 9.0, 8.0, 10.0, True))
         return searched[-1]
 
     def execute(*_: Any, **__: Any) -> Outcome:
@@ -357,10 +356,9 @@ def test_a_capacity_that_is_known_is_not_searched_again(tmp_path: Path) -> None:
             capacities.of_file(document, run.capacity, tmp_path, tmp_path, Silent())
         (folder,) = seen
         folder.mkdir(parents=True)
-        known = {"capacity_per_s": 60.0, "low_per_s": 59.0, "high_per_s": 61.0, "decided": True}
-        (folder / capacities.FILE).write_text(json.dumps(known))
+        KnownCapacity("the search's run", 60.0, 59.0, 61.0, True).write(folder)
         found = capacities.of_file(document, run.capacity, tmp_path, tmp_path, Silent())
-    assert found == Searched(folder.name, 60.0, 59.0, 61.0, True)
+    assert found == KnownCapacity(folder.name, 60.0, 59.0, 61.0, True)
 
 
 def test_a_run_by_a_framework_that_is_not_installed_is_left_out(

@@ -20,6 +20,7 @@ from uncia.experiment.planning import plan
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources
+from uncia.runs.capacity import KnownCapacity
 from uncia.stats import capacity, columns
 from uncia.stats.capacity import COLUMNS, Found, Rate, Search, Seen, see
 from uncia.units import format_rate, parse_rate
@@ -110,6 +111,8 @@ class Finder:
     ) -> Result:
         """Try rates until the capacity is known.
 
+        The capacity is kept in the run's folder, too.
+
         Raises:
             UnciaError: the file is not right, or the folder cannot be written. What goes wrong
                 later is the outcome's error.
@@ -132,7 +135,10 @@ class Finder:
         search = self.search
         capacity = search.found() if search is not None and is_over else None
         rates = [] if search is None else list(search.rates.values())
-        return Result(outcome, capacity, rates, self.tolerance)
+        result = Result(outcome, capacity, rates, self.tolerance)
+        if capacity is not None:
+            KnownCapacity.of(outcome.run, result.data()).write(outcome.folder)
+        return result
 
     def _plan(self) -> tuple[Plan, Sources]:
         experiments = {

@@ -10,25 +10,24 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from uncia import yamlio
 from uncia.errors import RunFailedError, UnciaError
 from uncia.experiment.capacity import Finder, of_experiment
 from uncia.experiment.progress import Reporter
+from uncia.runs.capacity import KnownCapacity
 from uncia.stats.slopes import TOLERANCE
 from uncia.suites.forms import Capacity
-from uncia.suites.searched import FILE, Searched
 from uncia.units import format_rate, parse_rate
-
-_KEYS: Final = frozenset({"capacity_per_s", "low_per_s", "high_per_s", "decided"})
 
 
 def of_file(
     document: yamlio.Document, form: Capacity, results: Path, base: Path, reporter: Reporter
-) -> Searched:
+) -> KnownCapacity:
     """The capacity of an experiment's function; searched unless it is known.
 
     Args:
@@ -51,13 +50,14 @@ def of_file(
         for key, value in {**content, "functions": functions}.items()
         if key not in ("description", "monitors", "services")
     }
+    sender = {key: value for key, value in sender.items() if key != "monitors"}
     text = json.dumps([content, sender], sort_keys=True)
     folder = results / "capacities" / hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
-        known = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        known = KnownCapacity.read(folder)
+    except UnciaError:
         known = None
-    if not isinstance(known, dict) or not known.keys() >= _KEYS:
+    if known is None:
         reporter.note(f"The capacity of {form.experiment} is searched.")
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -67,11 +67,10 @@ def of_file(
             raise KeyboardInterrupt
         if result.outcome.error is not None:
             raise result.outcome.error
-        known = result.data()
-        (folder / FILE).write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
-    if known["capacity_per_s"] is None:
+        known = KnownCapacity.read(folder)
+    if known is None:
         raise RunFailedError(f"{form.experiment}: no capacity was found, so that no rate is known")
-    found = Searched.of(folder.name, known)
+    found = replace(known, search=folder.name)
     sure = "" if found.decided else ", which could not be decided further"
     reporter.note(
         f"The capacity of {form.experiment} is {found.per_s:.4g}/s, between {found.low_per_s:.4g}"

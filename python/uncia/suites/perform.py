@@ -24,6 +24,7 @@ from uncia.experiment.planning import plan
 from uncia.experiment.progress import Reporter
 from uncia.experiment.runner import Outcome
 from uncia.experiment.sources import Sources
+from uncia.runs.capacity import FILE as CAPACITY
 from uncia.runs.folder import RUN, check_over, check_tables, read_run
 from uncia.suites import (
     capacities,
@@ -40,7 +41,6 @@ from uncia.suites.catalogue import SuiteEntry, experiment_file
 from uncia.suites.lacking import without_lacking
 from uncia.suites.listener import FILE as HEARD
 from uncia.suites.listener import VARIABLE, Listener
-from uncia.suites.searched import FILE as CAPACITY
 from uncia.suites.shorten import shorten
 from uncia.suites.target import Target
 

@@ -7,6 +7,7 @@ own (``--chart FILE``): ``chart(lines, runs)`` takes what `lines` gives and the 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import runpy
@@ -26,6 +27,7 @@ from uncia.report.numbers import count, figure
 from uncia.report.page import Chart, Page, Section
 from uncia.report.sections.latency import FEW
 from uncia.report.table import Column, Table
+from uncia.runs.capacity import KnownCapacity
 from uncia.stats import columns, summary
 from uncia.stats.columns import pc
 from uncia.stats.quantiles import Ints, quantile
@@ -76,16 +78,19 @@ def lines(runs: Sequence[RunData], key: str) -> list[Line]:
         ``throughput_per_s``; ``p50_ms`` and ``p99_ms`` of latency, and ``unsupported_quantiles``,
         those for which rows are too few; means ``execution_ms``, ``queued_ms``,
         ``initialization_ms``, ``user_ms``, ``system_ms`` and ``wait_ms``; counters by invocation
-        (``page_faults``) and by CPU-second (``page_faults_per_cpu_s``). None for what was not
-        measured.
+        (``page_faults``) and by CPU-second (``page_faults_per_cpu_s``); misses in a thousand
+        instructions, ``branch_mpki`` and ``llc_mpki``; and the run's ``capacity_per_s``, which lies
+        between ``capacity_low_per_s`` and ``capacity_high_per_s``. None for what was not measured.
 
     Raises:
-        UnciaError: no run's description has the key, or it has several values below it.
+        UnciaError: no run's description has the key, or it has several values below it; or what is
+            known of a capacity is damaged.
     """
     made = []
     is_known = False
     named = Counter(run.title for run in runs)
     for run in runs:
+        capacity = _capacity(run)
         for name in run.summaries:
             described = run.experiment_meta.get(name, {})
             found, value = _look(described, key)
@@ -96,7 +101,7 @@ def lines(runs: Sequence[RunData], key: str) -> list[Line]:
                 raise _several(key, value)
             title = run.title if named[run.title] == 1 else str(run.path)
             group = str(value) if found else NOT_SAID
-            made.append({"group": group, "run": title, **_line(run, name)})
+            made.append({"group": group, "run": title, **_line(run, name), **capacity})
     if not is_known:
         raise _absent(key, runs)
     return sorted(made, key=lambda line: _order(line["group"]))
@@ -280,15 +285,29 @@ def _line(run: RunData, name: str) -> Line:
     for counter in _COUNTERS:
         line[counter] = _mean(ok, counter, 1.0)
         line[f"{counter}_per_cpu_s"] = _per_cpu_s(ok, counter)
+    for name, misses in (("branch_mpki", "branch_misses"), ("llc_mpki", "llc_misses")):
+        line[name] = _ratio(ok, misses, ["instructions"], 1000)
     return line
 
 
+def _capacity(run: RunData) -> Line:
+    """What a run's folder says of the capacity that was searched for it, or in it."""
+    known = KnownCapacity.read(run.path)
+    names = ("per_s", "low_per_s", "high_per_s")
+    return {f"capacity_{name}": getattr(known, name, None) for name in names}
+
+
 def _per_cpu_s(rows: pa.Table, counter: str) -> float | None:
-    """A counter over CPU time, both summed over the rows in which all of both is known."""
-    parts = [columns.integers(rows, name) for name in (counter, "cpu_user", "cpu_system")]
-    known = pc.and_(pc.and_(*map(pc.is_valid, parts[:2])), pc.is_valid(parts[2]))
-    count, user, system = (int(pc.sum(part.filter(known)).as_py() or 0) for part in parts)
-    return count * NS_PER_S / (user + system) if user + system else None
+    """A counter over CPU time."""
+    return _ratio(rows, counter, ["cpu_user", "cpu_system"], NS_PER_S)
+
+
+def _ratio(rows: pa.Table, over: str, under: Sequence[str], scale: int) -> float | None:
+    """A column over others, all summed over the rows in which each of them is known."""
+    parts = [columns.integers(rows, name) for name in (over, *under)]
+    known = functools.reduce(pc.and_, map(pc.is_valid, parts))
+    count, *rest = (int(pc.sum(part.filter(known)).as_py() or 0) for part in parts)
+    return count * scale / sum(rest) if sum(rest) else None
 
 
 def _rate(times: Any) -> float | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from uncia.runs.capacity import FILE, KnownCapacity
 from uncia.stats import bootstrap, breakdown, columns, modes, slopes
 from uncia.stats.columns import pc
 from uncia.stats.comparison import Figure
@@ -19,7 +20,6 @@ from uncia.stats.quantiles import QUANTILES, Floats, minimum_rows
 from uncia.suites.metrics import Metric
 from uncia.suites.metrics.gates import METRICS as GATES
 from uncia.suites.metrics.gates import charged
-from uncia.suites.searched import FILE, Searched
 from uncia.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _offered(subject: SubjectRows, tariff: str) -> Figure:
     rate, rows = _rate(subject), subject.requests.num_rows
     if rate is None:
         return Figure(None, why="fewer than two requests were due at a time")
-    searched = Searched.read(subject.run.path)
+    searched = KnownCapacity.read(subject.run.path)
     if searched is None and subject.is_scaled:
         why = (
             f"{FILE} of the capacity that it is a share of is missing in {subject.run.path};"

@@ -1,4 +1,4 @@
-"""What the search of a run's capacity came to: ``capacity.json`` in the run's folder.
+"""The capacity that was found for a run: ``capacity.json`` in its folder.
 
 Rates that are shares of a capacity are as sure as it is: anywhere between the highest rate that was
 sustained and the lowest that was not.
@@ -17,8 +17,8 @@ FILE: Final = "capacity.json"
 
 
 @dataclass(frozen=True)
-class Searched:
-    """A capacity that was searched.
+class KnownCapacity:
+    """A capacity, between two rates.
 
     Attributes:
         search: which search it was; runs of the same functions on the same platform share one.
@@ -54,7 +54,7 @@ class Searched:
 
     @classmethod
     def read(cls, run: Path) -> Self | None:
-        """Read it from the folder of a run; None: its rates are of no capacity.
+        """Read it from the folder of a run; None: none was searched.
 
         Raises:
             UnciaError: the file is damaged.

@@ -290,7 +290,7 @@ def _cost(text: str, repeats: int, out: Path, *, as_json: bool) -> int:
 
     path = files.find(text)
     file, document = files.load(path)
-    if not file.monitors:
+    if not file.monitors and not any(it.monitors for it in file.experiments.values()):
         raise UnciaError(
             f"{text} names no monitors, so they cost nothing", hint="Name some under monitors:."
         )
@@ -301,7 +301,11 @@ def _cost(text: str, repeats: int, out: Path, *, as_json: bool) -> int:
         )
     sources = Sources(document, path.resolve().parent)
     watched = plan(file, sources)
-    alone = replace(watched, file=file.model_copy(update={"monitors": []}))
+    alone = replace(
+        watched,
+        file=file.model_copy(update={"monitors": []}),
+        experiments=[replace(it, monitors=()) for it in watched.experiments],
+    )
     sides: dict[repeating.Name, repeating.Side] = {
         "base": repeating.Side(alone, sources),
         "change": repeating.Side(watched, sources),

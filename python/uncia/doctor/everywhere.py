@@ -139,7 +139,7 @@ class Everywhere:
         watched += [(asked, there.watching) for there, asked in self._there]
         for asked, watching in watched:
             for each in asked:
-                name = each.name or each.monitor
+                name = each.row_name
                 if each.limits is not None and name not in watching:
                     of_it = f"monitor {name}: "
                     self.stop()

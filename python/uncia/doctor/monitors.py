@@ -7,7 +7,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -111,6 +111,15 @@ class Asked:
     program: str | None = None
     file: str | None = None
     hosts: Sequence[Host] = ()
+
+    @property
+    def row_name(self) -> str:
+        """What rows call it."""
+        return self.name or self.monitor
+
+    def within(self, experiment: str) -> Asked:
+        """It under a name that tells its rows from those of other experiments."""
+        return replace(self, name=f"{experiment}.{self.row_name}")
 
     @property
     def config(self) -> dict[str, Any]:
@@ -277,11 +286,12 @@ def unseen(rows: pa.Table, asked: Sequence[Asked], watching: Sequence[str]) -> l
     seen = set(pc.unique(of_groups.column("monitor").cast(pa.utf8())).to_pylist())
     sentences = []
     for each in asked:
-        name = each.monitor
-        if name not in _OF_GROUPS or name not in watching or name in seen or not each.groups:
+        name = each.row_name
+        is_silent = name in watching and name not in seen
+        if each.monitor not in _OF_GROUPS or not is_silent or not each.groups:
             continue
         patterns = " or ".join(each.groups)
-        if "cgroup" in seen and name != "cgroup":
+        if "cgroup" in seen and each.monitor != "cgroup":
             sentences.append(f"{name}: it has no rows of {patterns}: {_IN_OTHER_TREES}")
         else:
             sentences.append(f"{name}: no control group is named {patterns}")

@@ -126,6 +126,10 @@ def _experiment(plan: Plan, experiment: ExperimentPlan) -> dict[str, Any]:
         described["seed"] = experiment.seed
     if experiment.base is not None:
         described["base"] = experiment.base
+    if experiment.monitors:
+        described["monitors"] = [
+            it.asked.within(experiment.name).row_name for it in experiment.monitors
+        ]
     return described
 
 

@@ -283,6 +283,11 @@ class Experiment(Sender):
     connect_timeout: Duration = Field(DEFAULT_CONNECT_TIMEOUT_NS, gt=0)
     max_connections: int | None = Field(None, ge=1, description="Per target; unlimited if left out")
     expect: Expect = Field(default_factory=Expect, description="What may come out besides ok")
+    monitors: MonitorForms = Field(
+        default_factory=list,
+        description="What watches while this experiment alone is measured, besides the file's;"
+        " rows call it EXPERIMENT.NAME",
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

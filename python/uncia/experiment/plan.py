@@ -16,6 +16,7 @@ from uncia.experiment.triggers import TriggerPlan
 from uncia.workload.arrivals import ArrivalProcess
 from uncia.workload.hints import Hints
 from uncia.workload.loops import NO_THOUGHT, Closed, ThinkTime
+from uncia.workload.monitoring import MonitorForm
 
 WARMUP_SUFFIX: Final = ".warmup"
 
@@ -109,6 +110,7 @@ class ExperimentPlan:
     Attributes:
         seed: of its requests, if not the run's.
         measured: the experiment that it goes on beside, of which these are the neighbours.
+        monitors: what watches while it goes on, besides the run's monitors.
     """
 
     name: str
@@ -124,6 +126,7 @@ class ExperimentPlan:
     max_connections: int | None = None
     seed: int | None = None
     measured: str | None = None
+    monitors: Sequence[MonitorForm] = ()
 
     def expected_requests(self) -> int:
         """How many requests it makes, on average where arrivals are random.

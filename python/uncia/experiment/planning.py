@@ -69,6 +69,10 @@ def plan(file: ExperimentFile, sources: Sources, only: Sequence[str] = ()) -> Pl
                 sources.check_start(function, ("functions", alias, "start_from"))
     with mistakes.collect():
         read_programs(file.monitors, sources.document, sources.base)
+    for name, experiment in file.experiments.items():
+        at = ("experiments", name, "monitors")
+        with mistakes.collect():
+            read_programs(experiment.monitors, sources.document, sources.base, at)
     mistakes.raise_all()
     builder = _Builder(file, sources)
     experiments: list[ExperimentPlan] = []
@@ -198,6 +202,7 @@ class _Builder:
             timeout_ns=experiment.timeout,
             connect_timeout_ns=experiment.connect_timeout,
             max_connections=experiment.max_connections,
+            monitors=experiment.monitors,
         )
         if experiment.warmup is not None:
             at: yamlio.KeyPath = ("experiments", origin, "warmup")
@@ -293,6 +298,7 @@ class _Builder:
             expect=_outcomes_only(measured.expect),
             pause_ns=0,
             base=None,
+            monitors=(),
         )
 
     def _streams(self, origin: str, name: str, experiment: Experiment) -> list[StreamPlan]:

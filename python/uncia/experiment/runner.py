@@ -14,9 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from uncia import engine, record, services
-from uncia.doctor.monitors import INSTANCES, Asked
+from uncia.doctor.monitors import Asked
 from uncia.errors import RunFailedError, UnciaError
-from uncia.experiment import locked, run_tables, streams, verdict
+from uncia.experiment import locked, noise, run_tables, streams, verdict
 from uncia.experiment.conclude import conclude
 from uncia.experiment.deployed import Deployed, prefix_of
 from uncia.experiment.describe import Description, content
@@ -34,7 +34,7 @@ from uncia.runs.versions import versions
 from uncia.text import plural
 from uncia.workload import sizes
 from uncia.workload.client import Load, drive
-from uncia.workload.monitoring import asked_of
+from uncia.workload.monitoring import MonitorForm
 
 RESULTS: Final = Path("results")
 """Where runs are kept that name no folder, each in one named by its id."""
@@ -264,7 +264,9 @@ class Execution:
     def _measure(self) -> None:
         """Everything between the first and the last request."""
         # What does not work here is said before the run, and is in its warnings, too.
-        for sentence in self.machine.start(self.description, self.folder, self._asked()):
+        for sentence in self.machine.start(
+            self.description, self.folder, self._asked(self.plan.file.monitors)
+        ):
             self.reporter.note(f"Warning: {sentence}")
         self.description.warnings.extend(self.plan.warnings)
         kind = self.plan.platform
@@ -302,15 +304,11 @@ class Execution:
                     self.deployed.remove(platform, key)
             position += 1
 
-    def _asked(self) -> list[Asked]:
+    def _asked(self, forms: Sequence[MonitorForm]) -> list[Asked]:
         """The monitors that the file names, of this run's control groups unless it says whose."""
         run = self.description.run
         own = adapter(self.plan.platform).CAPABILITIES.groups(run, prefix_of(run))
-        return [
-            watch
-            for it in asked_of(self.plan.file.monitors)
-            for watch in (_of_run(it, own) if own and tuple(it.groups) == INSTANCES else [it])
-        ]
+        return noise.of_run(forms, own)
 
     def _extend_plan(self, platform: Platform) -> None:
         """Extend the plan by experiments that are made from the rows so far, if there are any."""
@@ -345,8 +343,12 @@ class Execution:
 
         name = f"[{position + 1}/{len(self.plan.experiments)}] {experiment.name}"
         self.reporter.begin(name, sends(experiment), experiment.expected_requests())
+        asked = self._asked(experiment.monitors)
         try:
-            done = drive(load, event, lambda pid: self._started(pid, process))
+            with self.machine.during(experiment.name, position, self.folder, asked) as sentences:
+                for sentence in sentences:
+                    self._warn(sentence)
+                done = drive(load, event, lambda pid: self._started(pid, process))
         finally:
             for resource in process:
                 self.journal.removed(resource)
@@ -482,16 +484,6 @@ class Execution:
             self.description.status = "interrupted"
         else:
             self.description.status = "failed" if self.description.failures else "complete"
-
-
-def _of_run(asked: Asked, groups: Sequence[str]) -> list[Asked]:
-    """A monitor of this run's control groups, which are on this machine."""
-    here = [host for host in asked.hosts if host.url is None]
-    there = [host for host in asked.hosts if host.url is not None]
-    if not there:
-        return [replace(asked, groups=groups)]
-    split = [replace(asked, hosts=there)]
-    return [replace(asked, groups=groups, hosts=here), *split] if here else split
 
 
 def failure(outcome: Outcome) -> RunFailedError:

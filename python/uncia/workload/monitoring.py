@@ -250,13 +250,19 @@ def asked_of(forms: Sequence[MonitorForm]) -> list[Asked]:
     return [form.asked for form in forms]
 
 
-def read_programs(forms: Sequence[MonitorForm], document: yamlio.Document, base: Path) -> None:
+def read_programs(
+    forms: Sequence[MonitorForm],
+    document: yamlio.Document,
+    base: Path,
+    at: yamlio.KeyPath = ("monitors",),
+) -> None:
     """Read the programs of bpftrace that forms name, so that what runs is what was checked.
 
     Args:
         forms: the monitors, which get the texts.
-        document: the file that they stand in, under ``monitors``.
+        document: the file that they stand in.
         base: its folder, from which paths go out.
+        at: where they stand.
 
     Raises:
         UnciaError: one cannot be read, is empty or too long; with file, line and key.
@@ -265,7 +271,7 @@ def read_programs(forms: Sequence[MonitorForm], document: yamlio.Document, base:
     for index, form in enumerate(forms):
         if form.file is None:
             continue
-        path, key = base / form.file, ("monitors", index, "file")
+        path, key = base / form.file, (*at, index, "file")
         with mistakes.collect():
             try:
                 text = path.read_text(encoding="utf-8")

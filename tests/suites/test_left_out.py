@@ -32,9 +32,8 @@ def test_a_platform_that_serves_nothing_is_refused_with_each_run(
     code, _, err = command(*words, "--platform", "http")
     assert code == 2
     for run in ("burst", "cold"):
-        assert f"{run}/only: the platform http cannot serve it: " in err
-        assert f"{run}.yaml:" in err
-    assert "http deploys nothing, so give the function's url instead" in err
+        assert f"{run}/only: no URL is known for " in err
+        assert f"give it in the file of --urls as {run}." in err
     assert "without --platform" in err
     assert not out.exists()
 

@@ -166,13 +166,14 @@ class ChainBuilder:
         )
 
     def _transfers(self, function: Function) -> bool:
-        return function.source is not None and self.sources.definition(function.source).transfers
+        name = function.declared_by
+        return name is not None and self.sources.definition(name).transfers
 
     def _takes_any(self, function: Function) -> bool:
         """Whether a function may be given whatever another answers."""
-        if function.source is None:
+        if function.declared_by is None:
             return True
-        definition = self.sources.definition(function.source)
+        definition = self.sources.definition(function.declared_by)
         return definition.takes_any_event or not definition.parameters
 
     def _check_room(self, at: yamlio.KeyPath, chain: ChainPlan) -> None:

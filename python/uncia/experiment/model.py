@@ -94,13 +94,25 @@ class Function(Settings):
     urls: list[Url] = Field(default_factory=list, description="Several addresses, visited in turn")
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] | None = None
     headers: Headers = Field(default_factory=dict, description="Sent with every request")
+    parameters_of: str | None = Field(
+        None,
+        description="Of a function at a URL: the catalogue's function, or the folder, that runs"
+        " there, whose parameters it takes",
+    )
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         origins = [self.source is not None, self.url is not None, bool(self.urls)]
         if sum(origins) != 1:
             raise ValueError("a function has exactly one of source, url and urls")
+        if self.parameters_of is not None and self.source is not None:
+            raise ValueError("parameters_of is of a function at a URL: its source has them here")
         return self
+
+    @property
+    def declared_by(self) -> str | None:
+        """The function of the catalogue, or the folder, that says which parameters it takes."""
+        return self.source or self.parameters_of
 
 
 class Override(Settings):

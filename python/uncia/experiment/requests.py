@@ -152,9 +152,9 @@ def _check_unit(
     """Check that a column goes into a catalogue function's parameter in the unit that it takes."""
     name = chains.only_name(text)
     form = None if name is None else fields.get(name)
-    if not isinstance(form, ColumnField) or function.source is None:
+    if not isinstance(form, ColumnField) or function.declared_by is None:
         return
-    declared = sources.definition(function.source).parameters.get(parameter)
+    declared = sources.definition(function.declared_by).parameters.get(parameter)
     if declared is None or declared.unit is None or declared.unit == columns.unit_of(form):
         return
     raise sources.document.error(

@@ -49,13 +49,16 @@ class Sources:
 
         :raises UnciaError: with file, line and key.
         """
-        if function.source is None:
+        if function.declared_by is None:
             return
         at: yamlio.KeyPath = ("functions", alias)
+        key = "parameters_of" if function.source is None else "source"
         try:
-            definition = self.definition(function.source)
+            definition = self.definition(function.declared_by)
         except UnciaError as error:
-            raise self.document.error((*at, "source"), error.message, hint=error.hint) from error
+            raise self.document.error((*at, key), error.message, hint=error.hint) from error
+        if function.source is None:
+            return
         if (
             function.runtime is not None
             and language(function.runtime) not in definition.runtime_names
@@ -151,9 +154,9 @@ class Sources:
 
         filled = {name: value for name, value in parameters.items() if name in templates}
         values = {name: value for name, value in parameters.items() if name not in templates}
-        if function.source is None:
+        if function.declared_by is None:
             return {**values, **filled}
-        definition = self.definition(function.source)
+        definition = self.definition(function.declared_by)
         if definition.takes_any_event:
             return {**values, **filled}
         self._check_names(definition, parameters, at)

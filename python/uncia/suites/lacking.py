@@ -18,6 +18,7 @@ from uncia.functions import catalogue, golang, java
 from uncia.functions.images import debian
 from uncia.perf_events import HARDWARE_CYCLES
 from uncia.platforms import docker_socket, framework_servers
+from uncia.suites import urls
 
 if TYPE_CHECKING:
     from uncia.functions.form import Function
@@ -89,16 +90,20 @@ def of_experiments(document: yamlio.Document) -> dict[str, str]:
         document: an experiment file that is valid.
     """
     data = document.data
-    by_function = {
-        alias: failures(_of_function(document, function))
-        for alias, function in data.get("functions", {}).items()
-    }
+    by_urls = urls.lacking(document)
+    if urls.are_needed(data):
+        by_function = {alias: urls.of_function(document, alias) for alias in data["functions"]}
+    else:
+        by_function = {
+            alias: failures(_of_function(document, function))
+            for alias, function in data.get("functions", {}).items()
+        }
     always = _of_triggers(data)
     lacking: dict[str, str] = {}
     for name, experiment in (data.get("experiments") or {}).items():
         used = _functions_of(experiment, data) | always
         sandboxes = failures(_of_sandbox(experiment.get("settings") or {}))
-        sentences = [by_function.get(alias, "") for alias in sorted(used)]
+        sentences = [by_function.get(alias, "") for alias in sorted(used)] + by_urls[name]
         lacking[name] = "; ".join(dict.fromkeys(it for it in (*sentences, sandboxes) if it))
     for name, experiment in (data.get("experiments") or {}).items():
         # What it is compared with is gone.

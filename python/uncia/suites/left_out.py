@@ -11,7 +11,7 @@ from uncia.errors import UnciaError
 from uncia.experiment import checks
 from uncia.experiment.planning import plan
 from uncia.experiment.sources import Sources
-from uncia.suites import emulated, locality
+from uncia.suites import emulated, locality, urls
 from uncia.suites.catalogue import SuiteEntry, experiment_file
 from uncia.suites.lacking import of_experiments, of_file, of_machine, without_lacking
 from uncia.suites.target import Target
@@ -52,8 +52,12 @@ def _refusal(entry: SuiteEntry, name: str, target: Target) -> str:
     """What the platform that is named does not take of a run's file; "" if it takes all of it."""
     if target.platform is None or name in entry.without_platform:
         return ""
-    document = without_lacking(_for_target(entry, name, target))
-    return _refusal_of(document, target.platform)
+    document = _for_target(entry, name, target)
+    if urls.are_needed(document.data):
+        lacking = of_experiments(document)
+        if all(lacking.values()):
+            return "; ".join(dict.fromkeys(lacking.values()))
+    return _refusal_of(without_lacking(document), target.platform)
 
 
 def _for_target(entry: SuiteEntry, name: str, target: Target) -> yamlio.Document:

@@ -111,6 +111,7 @@ class State:
             "quick": self.quick,
             "platform": self.target.platform,
             "like": self.target.like,
+            "urls": self.target.urls,
             "trace": self.trace,
             "files": self.files,
             "errors": self.errors,
@@ -141,7 +142,7 @@ class State:
             for run, value in content[key].items():
                 if not isinstance(value, str):
                     raise UnciaError(f"{path} is damaged: {key}, {run} is not a text")
-        for key in ("platform", "like", "trace"):
+        for key in ("platform", "like", "urls", "trace"):
             if not isinstance(content.get(key), str | None):
                 raise UnciaError(f"{path} is damaged: {key} is not a text")
         return cls(
@@ -150,7 +151,7 @@ class State:
             content["quick"],
             content["files"],
             content["errors"],
-            Target(content.get("platform"), content.get("like")),
+            Target(content.get("platform"), content.get("like"), content.get("urls")),
             content.get("trace"),
         )
 

@@ -46,6 +46,14 @@ def register(app: typer.Typer) -> None:
             " open.",
             show_default=False,
         ),
+        urls: Path | None = typer.Option(
+            None,
+            "--urls",
+            metavar="FILE",
+            help="With --platform http: a YAML file with the URLs of functions that run elsewhere,"
+            " functions: {FILE.FUNCTION or SOURCE: URL}.",
+            show_default=False,
+        ),
         trace: Path | None = typer.Option(
             None,
             "--trace",
@@ -78,7 +86,7 @@ def register(app: typer.Typer) -> None:
 
         definition = catalogue.find(suite)
         entries = definition.choose(only)
-        target = Target(platform, like)
+        target = Target(platform, like, None if urls is None else str(urls.resolve()))
         left_out.check_served(entries, target)
         state = perform.begin(
             RESULTS / definition.name if out is None else out,

@@ -6,14 +6,13 @@ from fractions import Fraction
 from typing import Any, Final
 
 import ibis
-import numpy as np
 from ibis.expr import types as ir
 
 from uncia.costs import sizes
 from uncia.costs.advice.bills import Price
 from uncia.costs.advice.gather import Study
+from uncia.costs.advice.merged import is_changed_by_merging, saved_by_merging
 from uncia.costs.advice.rows import KEYS, Configuration, configuration
-from uncia.costs.advice.sample import Rows, bill_rows, merged_rows
 from uncia.costs.advice.sizes import Size, allocation, fitted, size_words
 from uncia.costs.advice.trials import Hint, saved, unjudged
 from uncia.tariffs import bill, catalogue
@@ -75,10 +74,8 @@ def _batches(study: Study, config: Configuration, tariff: Tariff, price: Price) 
             return []
         note += f"; {BATCH} requests come within {wait:,.3g} s on average"
     saving = fee_and_rounding * (BATCH - 1) / BATCH
-    rules = (tariff.time.rules, *(charge.rules for charge in tariff.charges))
-    if any(each.keep(lambda rule: not rule.rounds) for each in rules):
-        # What is free of each request, or the most of one, is there once of merged ones.
-        saving = min(saving, _saved_by_merging(study, config, tariff, price))
+    if is_changed_by_merging(tariff):
+        saving = min(saving, saved_by_merging(study, config, tariff, price, BATCH))
     return saved(
         config.function,
         MERGE_REQUESTS,
@@ -91,32 +88,6 @@ def _batches(study: Study, config: Configuration, tariff: Tariff, price: Price) 
         " rounded as much as a single one is now",
         note,
     )
-
-
-def _saved_by_merging(
-    study: Study, config: Configuration, tariff: Tariff, price: Price
-) -> Fraction:
-    """What a sample's rows cost one by one, less what they cost merged; for the rows of a price.
-
-    Returns:
-        0 without a sample that has enough rows.
-    """
-    sample = study.samples.get(config)
-    merges = 0 if sample is None else sample.rows // BATCH
-    if sample is None or not merges:
-        return Fraction(0)
-    size = allocation(config)
-    merged = merged_rows(sample, BATCH)
-    picked = np.arange(sample.rows) < merges * BATCH
-    groups = {
-        "before": Rows(sample.execution[picked], size, sample, picked=picked),
-        "after": Rows(merged.execution, size, merged),
-    }
-    bills = bill_rows(study.local, tariff, groups)
-    before, after = bills["before"], bills["after"]
-    if before.rows != merges * BATCH or after.rows != merges or after.beyond:
-        return Fraction(0)
-    return (before.cost - after.cost) * price.rows / before.rows
 
 
 def _concurrent(

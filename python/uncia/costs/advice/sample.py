@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import ibis
@@ -29,7 +29,9 @@ MAX_ROWS: Final = 2_000
 _MAX_LINES: Final = 3_000
 """Lines of a bill up to which all tariffs are billed together; each takes half a millisecond."""
 
-_NONE: Final = -1
+NONE: Final = -1
+"""Instead of a value that is unknown."""
+
 _DIGITS: Final = 12
 _ALL: Final = "g"  # above every hexadecimal digit
 _MEASURES: Final = (
@@ -79,6 +81,19 @@ class Sample:
         """Whether the peak of memory of every row is known."""
         return self.rows > 0 and bool((self.peak >= 0).all())
 
+    def take(self, positions: Ints) -> Sample:
+        """The rows at these positions, as often as each is named."""
+        return replace(
+            self,
+            execution=self.execution[positions],
+            initialization=self.initialization[positions],
+            cpu_time=self.cpu_time[positions],
+            peak=self.peak[positions],
+            average=self.average[positions],
+            unknown_start=self.unknown_start[positions],
+            throttled=None if self.throttled is None else self.throttled[positions],
+        )
+
     def describe(self) -> str:
         """Describe the size of the sample, in words."""
         if self.rows == self.total:
@@ -114,7 +129,7 @@ def draw(
     table = backend.collect(selected.select(*KEYS, *_MEASURES, "unknown_start", "invocation"))
     table = table.sort_by([("invocation", "ascending"), ("v_execution", "ascending")])
     measures = {
-        name: table.column(name).fill_null(_NONE).to_numpy().astype(np.int64) for name in _MEASURES
+        name: table.column(name).fill_null(NONE).to_numpy().astype(np.int64) for name in _MEASURES
     }
     unknown = table.column("unknown_start").to_numpy(zero_copy_only=False).astype(bool)
     places_of: dict[Configuration, list[int]] = defaultdict(list)
@@ -159,30 +174,6 @@ class Rows:
     sample: Sample
     cpu_time: Ints | None = None
     picked: Any = None
-
-
-def merged_rows(sample: Sample, batch: int) -> Sample:
-    """Each `batch` rows of a sample as one that runs them after one another; the rest is left out.
-
-    Times add up; one start is waited for, the longest. What one of them lacks is unknown.
-    """
-    merges = sample.rows // batch
-
-    def batches(values: Any) -> Any:
-        return values[: merges * batch].reshape(merges, batch)
-
-    def known(values: Ints, merged: Ints) -> Ints:
-        return np.where((batches(values) < 0).any(axis=1), _NONE, merged)
-
-    return Sample(
-        total=sample.total // batch,
-        execution=batches(sample.execution).sum(axis=1),
-        initialization=batches(sample.initialization).max(axis=1),
-        cpu_time=known(sample.cpu_time, batches(sample.cpu_time).sum(axis=1)),
-        peak=known(sample.peak, batches(sample.peak).max(axis=1)),
-        average=known(sample.average, batches(sample.average).sum(axis=1) // batch),
-        unknown_start=batches(sample.unknown_start).any(axis=1),
-    )
 
 
 def bill_rows(backend: Backend, tariff: Tariff, groups: Mapping[Any, Rows]) -> dict[Any, Price]:

@@ -79,10 +79,10 @@ def register(app: typer.Typer) -> None:
         """Price every invocation of a table under each tariff, and show what drives the price."""
         from uncia.cli.querying import open_backend
         from uncia.costs.billed_rows import select_rows, with_memory_names
+        from uncia.costs.span import span_note
         from uncia.tariffs import bill as price
         from uncia.tariffs import ids
         from uncia.tariffs.catalogue import resolve
-        from uncia.tariffs.free import span_note
 
         for path in table:
             if path in ids() and not Path(path).exists():
@@ -106,7 +106,7 @@ def register(app: typer.Typer) -> None:
                 instances=_instances(table, tariff or None, groups, backend, notes),
             )
             if free_tier and any(item.free_tier for item in resolve(tariff or None)):
-                span = span_note(backend.table(selected.rows), backend)
+                span = span_note(table, backend.table(selected.rows), backend)
                 notes += [] if span is None else [span]
         notes = [*selected.notes, *notes]
         lines = with_memory_names(lines)

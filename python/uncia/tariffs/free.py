@@ -5,52 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
 
-from uncia.backends.integers import signed
 from uncia.errors import UnciaError
 from uncia.tariffs.line import Line
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.money import money
-from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_H, NS_PER_S
-
-if TYPE_CHECKING:
-    from ibis.expr import types as ir
-
-    from uncia.backends import Backend
-
-_DAY_NS: Final = 24 * NS_PER_H
-
-
-_MONTH_DAYS: Final = (28, 31)
-
-
-def span_note(table: ir.Table, backend: Backend) -> str | None:
-    """Say how long rows span, where that is no month: free tiers are a month's, taken off once.
-
-    Args:
-        table: invocations.
-        backend: reads it.
-
-    Returns:
-        None: it is a month, or not known.
-    """
-    if "started" not in table.columns or not table.schema()["started"].is_integer():
-        return None
-    started = signed(table["started"])
-    ends = table.aggregate(first=started.min(), last=started.max())
-    (row,) = backend.collect(ends).to_pylist()
-    if row["first"] is None:
-        return None
-    span = int(row["last"]) - int(row["first"])
-    days = Fraction(span, _DAY_NS)
-    if _MONTH_DAYS[0] <= days <= _MONTH_DAYS[1]:
-        return None
-    words = f"{float(days):,.3g} days" if days >= 1 else f"{span / NS_PER_S:,.3g} s"
-    return (
-        f"The rows began within {words}, and the free tier of a whole month is taken off once, as"
-        " if they were a month's."
-    )
+from uncia.units import GIB, MICRO_PER_VCPU, NS_PER_S
 
 
 @dataclass(frozen=True)

@@ -300,6 +300,44 @@ def test_what_never_had_an_instance_is_not_billed(tmp_path: Path) -> None:
     assert line.billable_micro_vcpu_ns == 5 * 2 * SECOND * 1_000_000
 
 
+def test_without_labels_nothing_tells_what_had_no_instance(tmp_path: Path) -> None:
+    statuses = (200, 403, 429, 500, 503, 504)
+    entries = [request(n, "30s", status, labels={}) for n, status in enumerate(statuses)]
+    other = request(9, "1s", labels={"instanceId": "00a"})  # another service's says nothing
+    other["resource"]["labels"]["service_name"] = "other"
+    elsewhere = request(10, "1s", labels={"instanceId": "00b"})
+    elsewhere["resource"]["labels"]["location"] = "eu"
+    save(tmp_path / "in" / "log.json", *entries, other, elsewhere)
+    save(tmp_path / "in" / "service.json", service(cpu="1", memory="512Mi"))
+    done = gcp_logs.convert([tmp_path / "in"], tmp_path / "out")
+    rows = imported(tmp_path / "out")[: len(entries)]
+    assert [row["outcome"] for row in rows] == [
+        "ok",
+        "transport_error",
+        "transport_error",
+        "function_error",
+        "function_error",
+        "timeout",
+    ]
+    assert [row["execution"] for row in rows] == [30 * SECOND] * len(rows)
+    assert [row["ended"] - row["started"] for row in rows] == [30 * SECOND] * len(rows)  # type: ignore[operator]
+    assert any(
+        text.startswith("5 requests failed where no entry of the service") for text in done.warnings
+    )
+    assert not any("refused before it reached an instance:" in text for text in done.warnings)
+    (line, *_) = bill(record.read(tmp_path / "out"), ["gcp-run-request"], ["function"])[::-1]
+    assert (line.rows, line.not_billable) == (len(entries) + 1, {})
+
+
+def test_without_a_location_labels_count_too(tmp_path: Path) -> None:
+    refused, ran = placed(1, None), placed(2, None)
+    refused["labels"] = {}
+    refused["httpRequest"]["status"] = 503
+    done = gcp_logs.convert([save(tmp_path / "a.json", refused, ran)], tmp_path / "out")
+    assert [row["outcome"] for row in imported(tmp_path / "out")] == ["throttled", "ok"]
+    assert "1 request refused before it reached an instance: execution is null" in done.warnings
+
+
 def test_google_bills_steps_of_100_ms(tmp_path: Path) -> None:
     # Latency, and the milliseconds that it is billed for.
     cases = [

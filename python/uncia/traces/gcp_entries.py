@@ -44,7 +44,6 @@ _UNITS: Final = {
 }
 _MAX_SIZE: Final = 1 << 50
 _LATENCY: Final = "seconds such as 0.123456s"
-_TOO_MANY_REQUESTS: Final = 429
 _GATEWAY_TIMEOUT: Final = 504
 
 
@@ -187,20 +186,10 @@ def _took(entry: Entry, text: str) -> None:
 
 
 def _judge(entry: Entry, status: int) -> None:
-    """The outcome by HTTP status, as Uncia's own client judges it, and 504 as a timeout.
-
-    A request that failed before it had an instance, as without permission, never ran. Where no
-    instance was available, Cloud Run answers 429, 500 or 503. With an instance, all of them are
-    answers of the function's own, which ran.
-    """
+    """The outcome of what ran by HTTP status, as Uncia's own client judges it; 504 is a timeout."""
     entry.status = status
-    never_ran = status >= 400 and entry.kind == REQUEST and entry.instance is None
-    if never_ran:
-        entry.duration = None
     if status == _GATEWAY_TIMEOUT:
         entry.outcome = "timeout"
-    elif never_ran and (status == _TOO_MANY_REQUESTS or status >= 500):
-        entry.outcome = "throttled"
     elif status >= 500:
         entry.outcome = "function_error"
     else:

@@ -8,8 +8,10 @@ An entry of Cloud Run's request log becomes a row of the invocation table:
 * ``function`` is the service, ``platform`` names the location, ``instance`` is the label
   ``instanceId``, ``invocation`` is ``insertId`` and ``request_id`` the trace, sampled or not.
 * ``status`` is the HTTP status: 504 is ``timeout``, any other from 500 ``function_error``, from 400
-  ``transport_error``. A request from 400 that names no instance never ran: its ``execution`` is
-  null, and 429 or from 500, but for 504, it is ``throttled``, as no instance was available.
+  ``transport_error``. A request from 400 that names no instance never ran, if others of its service
+  do name theirs: its ``execution`` is null, and 429 or from 500, but for 504, it is ``throttled``,
+  as no instance was available. Where no entry of the service names one, as in a log without labels,
+  nothing tells such requests from those that ran, and they count as run.
 * ``requestSize`` and ``responseSize`` count headers too, and are therefore not the table's sizes of
   bodies, which are null.
 
@@ -74,6 +76,8 @@ _STAGE: Final = {
     "error": pa.utf8(),
 }
 # An entry is the same as another if time and insertId are; one without insertId is its own.
+# Logs may lack the label of all instances: that one entry lacks it shows that the request had none
+# only where others of the service have it.
 _WITH: Final = """
     WITH unique_entries AS (
         SELECT * FROM entries QUALIFY row_number() OVER (
@@ -82,20 +86,30 @@ _WITH: Final = """
     ),
     logged AS (
         SELECT *, last_value(CASE WHEN kind = 1 THEN time END IGNORE NULLS) OVER latest AS began,
-                  last_value(kind) OVER latest AS before
+                  last_value(kind) OVER latest AS before,
+                  kind = 0 AND status >= 400 AND instance IS NULL AS no_instance,
+                  (function, coalesce(location, -1)) IN (
+                      SELECT DISTINCT (function, coalesce(location, -1)) FROM entries
+                      WHERE kind = 0 AND instance IS NOT NULL
+                  ) AS names_instances
         FROM unique_entries
         WINDOW latest AS (PARTITION BY function, location, invocation ORDER BY time, kind, row
                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-    )
+    ),
+    judged AS (SELECT *, no_instance AND names_instances AS refused FROM logged)
 """
-# Of a request in Cloud Run's log, the time is its start; of one logged as text, its end.
 # The time of a request in Cloud Run's log is its start, of one logged as text its end.
 _TABLE: Final = f"""
     {_WITH},
     rows AS (
-        SELECT *, CASE WHEN kind = 0 THEN time WHEN before = 1 THEN began END AS started,
-                  CASE WHEN kind = 0 THEN time + duration ELSE time END AS ended
-        FROM logged WHERE kind <> 1
+        SELECT * REPLACE (
+                   CASE WHEN NOT refused THEN duration END AS duration,
+                   CASE WHEN refused AND (status = 429 OR status >= 500) AND status <> 504
+                        THEN 'throttled' ELSE outcome END AS outcome
+               ),
+               CASE WHEN kind = 0 THEN time WHEN before = 1 THEN began END AS started,
+               CASE WHEN kind <> 0 THEN time WHEN NOT refused THEN time + duration END AS ended
+        FROM judged WHERE kind <> 1
     )
     SELECT *, row_number() OVER (
         PARTITION BY function, location, invocation ORDER BY coalesce(started, ended), row
@@ -106,9 +120,10 @@ _COUNTS: Final = f"""
     {_WITH}
     SELECT count(*) FILTER (kind = 2 AND before IS DISTINCT FROM 1) AS unstarted,
            count(*) FILTER (kind = 1) - count(*) FILTER (kind = 2 AND before = 1) AS open,
-           count(*) FILTER (kind = 0 AND duration IS NULL) AS refused,
+           count(*) FILTER (refused) AS refused,
+           count(*) FILTER (no_instance AND NOT names_instances) AS unclear,
            (SELECT count(*) FROM entries) - count(*) AS twice
-    FROM logged
+    FROM judged
 """
 
 
@@ -228,6 +243,12 @@ class _Reader:
             ("unstarted", "execution", "logged at its end only: started is null"),
             ("open", "execution", "started without an end in the log: no row"),
             ("refused", "request", "refused before it reached an instance: execution is null"),
+            (
+                "unclear",
+                "request",
+                "failed where no entry of the service names an instance: taken for answers of the"
+                " function's own, which are billed",
+            ),
         ):
             if row[key]:
                 sentences.append(f"{plural(row[key], noun)} {what}".replace("entrys", "entries"))

@@ -16,6 +16,7 @@ from uncia import record
 from uncia.errors import UnciaError
 from uncia.tariffs import bill
 from uncia.traces import aws_logs, gcp_logs
+from uncia.traces.base import Imported
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -218,6 +219,17 @@ def cpus(folder: Path) -> list[object]:
     return [row.get("allocated_cpu") for row in imported(folder)]
 
 
+def allocation_warnings(done: Imported) -> list[str]:
+    return [text for text in done.warnings if " of services " in text]
+
+
+def differing(noun: str, column: str) -> str:
+    return (
+        f"of services whose descriptions differ in {noun}: {column} is null; give one description"
+        " for each service and location"
+    )
+
+
 def test_a_description_is_of_its_location(tmp_path: Path) -> None:
     sizes = [described("eu", cpu="1", memory="1Gi"), described("us", cpu="4", memory="4Gi")]
     log = [placed(1, "eu"), placed(2, "us"), placed(3, "asia"), placed(4, None)]
@@ -246,28 +258,56 @@ def test_descriptions_that_differ_give_no_allocation(tmp_path: Path) -> None:
     save(tmp_path / "in" / "sizes.json", *sizes)
     save(tmp_path / "in" / "log.json", placed(1, "eu"))
     done = gcp_logs.convert([tmp_path / "in"], tmp_path / "out")
-    assert cpus(tmp_path / "out") == [None]
-    assert any("descriptions differ" in text for text in done.warnings)
+    (row,) = imported(tmp_path / "out")
+    assert (row.get("allocated_cpu"), row.get("allocated_memory")) == (None, 1 << 30)
+    assert allocation_warnings(done) == [f"1 request {differing('CPU', 'allocated_cpu')}"]
+
+
+def test_descriptions_that_differ_in_concurrency_give_the_allocation(tmp_path: Path) -> None:
+    one, many = (described("eu", cpu="1", memory="1Gi") for _ in range(2))
+    one["spec"]["template"]["spec"]["containerConcurrency"] = 1
+    save(tmp_path / "in" / "sizes.json", one, many)
+    save(tmp_path / "in" / "log.json", placed(1, "eu"))
+    done = gcp_logs.convert([tmp_path / "in"], tmp_path / "out")
+    (row,) = imported(tmp_path / "out")
+    assert (row["allocated_cpu"], row["allocated_memory"]) == (1_000_000, 1 << 30)
+    assert "shared" not in row
+    assert allocation_warnings(done) == [f"1 request {differing('containerConcurrency', 'shared')}"]
 
 
 @pytest.mark.parametrize(
-    ("limits", "allocation"),
+    ("limits", "allocation", "lacking"),
     [
-        ({"cpu": "1", "memory": "512Mi"}, (1_500_000, 1 << 30)),
-        ({"memory": "512Mi"}, (None, 1 << 30)),
-        ({"cpu": "1000000000", "memory": "1048575.9Gi"}, (1_000_000_000_500_000, None)),
+        ({"cpu": "1", "memory": "512Mi"}, (1_500_000, 1 << 30), []),
+        ({"memory": "512Mi"}, (None, 1 << 30), ["CPU: allocated_cpu"]),
+        ({"cpu": "1"}, (1_500_000, None), ["memory: allocated_memory"]),
+        ({}, (None, None), ["CPU: allocated_cpu", "memory: allocated_memory"]),
+        (
+            {"cpu": "1000000000", "memory": "1048575.9Gi"},
+            (1_000_000_000_500_000, None),
+            ["memory: allocated_memory"],
+        ),
     ],
 )
 def test_containers_of_an_instance_add_up(
-    limits: dict[str, str], allocation: tuple[int | None, int | None], tmp_path: Path
+    limits: dict[str, str],
+    allocation: tuple[int | None, int | None],
+    lacking: list[str],
+    tmp_path: Path,
 ) -> None:
     size = service(cpu="500m", memory="512Mi")
     size["spec"]["template"]["spec"]["containers"].append({"resources": {"limits": limits}})
     save(tmp_path / "in" / "log.json", request(1, "1s"))
     save(tmp_path / "in" / "service.json", size)
-    gcp_logs.convert([tmp_path / "in"], tmp_path / "out")
+    done = gcp_logs.convert([tmp_path / "in"], tmp_path / "out")
     (row,) = imported(tmp_path / "out")
     assert (row.get("allocated_cpu"), row.get("allocated_memory")) == allocation
+    expected = [it.replace(":", ", or an absurd one:") for it in lacking]
+    assert allocation_warnings(done) == [
+        f"1 request of services with a container that has no limit of {it} is null;"
+        " give a description with the limits of all containers"
+        for it in expected
+    ]
 
 
 def test_what_never_had_an_instance_is_not_billed(tmp_path: Path) -> None:

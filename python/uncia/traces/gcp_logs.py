@@ -28,10 +28,11 @@ serves one request at a time, else null.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,6 +60,20 @@ SUFFIXES: Final = tuple(
 _LISTS: Final = ("entries", "items")
 _HINTS: Final = ('"httpRequest"', '"logName"', "Function execution ", '"insertId"')
 _PIECE: Final = 1 << 15  # entries that are in memory at once
+
+# Why requests lack their allocation.
+_UNDESCRIBED: Final = (
+    "of services that nothing describes: allocation is null; give the JSON of"
+    " `gcloud run services describe` beside the log"
+)
+_DIFFERENT: Final = (
+    "of services whose descriptions differ in {noun}: {column} is null; give one description for"
+    " each service and location"
+)
+_UNLIMITED: Final = (
+    "of services with a container that has no limit of {noun}, or an absurd one: {column} is null;"
+    " give a description with the limits of all containers"
+)
 
 _STAGE: Final = {
     "kind": pa.int8(),
@@ -170,6 +185,10 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = Fals
         return result.finish([*warnings, *reader.allocations()])
 
 
+_Allocation: TypeAlias = tuple[Mapping[str, Any], Sequence[str]]
+"""Columns of a row, and why it lacks some of them."""
+
+
 @dataclass
 class _Reader:
     """Reads logs into a stage, and makes the columns of the table from what comes out of it."""
@@ -180,9 +199,9 @@ class _Reader:
     revisions: Names = field(default_factory=Names)
     locations: Names = field(default_factory=Names)
     sizes: dict[str, list[Size]] = field(default_factory=dict)
-    unsized: int = 0
-    ambiguous: int = 0
+    lacking: Counter[str] = field(default_factory=Counter)
     _rows: list[dict[str, Any]] = field(default_factory=list)
+    _allocations: dict[tuple[str | None, ...], _Allocation] = field(default_factory=dict)
 
     def read(self, path: Path) -> None:
         """Add the entries of a file.
@@ -255,21 +274,17 @@ class _Reader:
         return sentences
 
     def allocations(self) -> list[str]:
-        """How many rows have no allocation."""
-        sentences = []
-        if self.ambiguous:
-            sentences.append(
-                f"{plural(self.ambiguous, 'request')} of services whose descriptions differ:"
-                " allocation is null; give one description for each service and location"
-            )
-        if self.unsized:
-            sentences.append(
-                f"{plural(self.unsized, 'request')} of services that nothing describes: allocation"
-                " is null; give the JSON of `gcloud run services describe` beside the log"
-            )
-        return sentences
+        """How many rows lack a part of their allocation, and why."""
+        return [f"{plural(count, 'request')} {why}" for why, count in sorted(self.lacking.items())]
 
-    def _described(self, location: str | None, names: tuple[str | None, ...]) -> list[Size]:
+    def _allocation(self, key: tuple[str | None, ...]) -> _Allocation:
+        """The allocation of a location, a revision and a service."""
+        if key not in self._allocations:
+            location, *names = key
+            self._allocations[key] = _allocation(self._described(location, names))
+        return self._allocations[key]
+
+    def _described(self, location: str | None, names: Sequence[str | None]) -> list[Size]:
         """The descriptions of the first of these names that has any for the location."""
         for name in names:
             sizes = self.sizes.get(name or "", [])
@@ -284,23 +299,16 @@ class _Reader:
         """The columns of the invocation table."""
         row = dict(zip(batch.schema.names, batch.columns, strict=True))
         function = self.functions.column(row["function"])
-        chosen = []
-        for location, revision, name in zip(
+        keys = zip(
             self.locations.column(row["location"]).to_pylist(),
             self.revisions.column(row["revision"]).to_pylist(),
             function.to_pylist(),
             strict=True,
-        ):
-            described = self._described(location, (revision, name))
-            allocations = {(size.cpu, size.memory, size.concurrency) for size in described}
-            self.ambiguous += len(allocations) > 1
-            chosen.append(described[0] if len(allocations) == 1 else None)
-            self.unsized += not allocations or (
-                len(allocations) == 1 and described[0].memory is None
-            )
-        cpu = pa.array([size and size.cpu for size in chosen], pa.int64())
-        memory = pa.array([size and size.memory for size in chosen], pa.int64())
-        alone = [False if size and size.concurrency == 1 else None for size in chosen]
+        )
+        allocations = []
+        for allocation, lacking in map(self._allocation, keys):
+            allocations.append(allocation)
+            self.lacking.update(lacking)
         return {
             "platform": self.locations.column(
                 pc.fill_null(row["location"], len(self.locations)),
@@ -314,10 +322,41 @@ class _Reader:
             "outcome": row["outcome"],
             "error": row["error"],
             "instance": row["instance"],
-            "shared": pa.array(alone, pa.bool_()),
+            "shared": pa.array([it.get("shared") for it in allocations], pa.bool_()),
             "started": row["started"],
             "ended": row["ended"],
             "execution": row["duration"],
-            "allocated_cpu": cpu,
-            "allocated_memory": memory,
+            **{
+                name: pa.array([it.get(name) for it in allocations], pa.int64())
+                for name in ("allocated_cpu", "allocated_memory")
+            },
         }
+
+
+def _allocation(described: Sequence[Size]) -> _Allocation:
+    """What descriptions of a service or revision say of its allocation, each quantity by itself.
+
+    Returns:
+        Columns of the table, None where descriptions differ or say nothing; and why they do not
+        have what they lack.
+    """
+    if not described:
+        return {}, [_UNDESCRIBED]
+    columns: dict[str, Any] = {}
+    lacking = []
+    for column, noun, values in (
+        ("allocated_cpu", "CPU", {size.cpu for size in described}),
+        ("allocated_memory", "memory", {size.memory for size in described}),
+        ("shared", "containerConcurrency", {_shared(size) for size in described}),
+    ):
+        columns[column] = values.pop() if len(values) == 1 else None
+        if values:
+            lacking.append(_DIFFERENT.format(noun=noun, column=column))
+        elif columns[column] is None and column != "shared":
+            lacking.append(_UNLIMITED.format(noun=noun, column=column))
+    return columns, lacking
+
+
+def _shared(size: Size) -> bool | None:
+    """Whether requests share an instance: not if it serves one at a time, else perhaps."""
+    return False if size.concurrency == 1 else None

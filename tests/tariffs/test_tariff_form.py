@@ -377,6 +377,12 @@ INSTANCE_MEMORY = """  - resource: memory
             "free_tier",
             "over instance time nothing takes a free tier off: leave it out",
         ),
+        (
+            "sizes:\n",
+            'idle:\n  price: "0.000004"\n  source: prices\n\nsizes:\n',
+            "idle",
+            "over instance time what instances idle is billed already: leave it out",
+        ),
     ],
 )
 def test_a_price_of_instances_refuses_what_it_cannot_follow(

@@ -436,6 +436,16 @@ class Tariff(Form):
             )
         return value
 
+    @field_validator("idle")
+    @classmethod
+    def _idle_fits_time(cls, value: Idle | None, info: ValidationInfo) -> Idle | None:
+        time = info.data.get("time")
+        if value is not None and time is not None and time.kind == "instance":
+            raise ValueError(
+                "over instance time what instances idle is billed already: leave it out"
+            )
+        return value
+
     @field_validator("free_tier")
     @classmethod
     def _free_tier_fits_time(cls, value: FreeTier | None, info: ValidationInfo) -> FreeTier | None:

@@ -1,6 +1,7 @@
-"""What functions make of stages that fail, whatever these answer."""
+"""What functions make of stages, whatever these answer."""
 
 import importlib.util
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,12 +13,12 @@ import pytest
 CALLS = Path(__file__).parents[2] / "functions" / "_calls" / "python" / "uncia_calls.py"
 
 
-class Failing(BaseHTTPRequestHandler):
-    """Answers 500, with the request's body."""
+class Echo(BaseHTTPRequestHandler):
+    """Answers with the request's body: 500, and 200 at the path ``/good``."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(500)
+        self.send_response(200 if self.path == "/good" else 500)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -28,10 +29,20 @@ class Failing(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         threading.Thread(target=server.serve_forever).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
+
+
+@pytest.fixture
+def calls() -> Any:
+    specification = importlib.util.spec_from_file_location("uncia_calls", CALLS)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize(
@@ -46,13 +57,39 @@ def url() -> Iterator[str]:
         ('{"uncia": {"hops": null}}', 'HTTP 500: {"uncia": {"hops": null}}'),
     ],
 )
-def test_any_answer_is_a_failure(url: str, body: str, failure: str) -> None:
-    specification = importlib.util.spec_from_file_location("uncia_calls", CALLS)
-    assert specification is not None
-    assert specification.loader is not None
-    calls = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(calls)
+def test_any_answer_is_a_failure(calls: Any, url: str, body: str, failure: str) -> None:
     stage = {"stage": "b", "function": "g", "url": url}
     hops, why = calls._perform(stage, "b", body.encode(), False, "i", "r")
     expected = failure if failure.startswith("stage ") else f"stage b: {failure}"
     assert (why, [hop["error"] for hop in hops]) == (expected, [expected])
+
+
+LATER = {"stage": "c", "parent": ""}
+
+
+@pytest.mark.parametrize(
+    ("hops", "reported"),
+    [
+        (None, []),
+        (5, []),
+        ("ab", []),
+        ({"parent": "x"}, []),
+        ([1, None, "parent", {}, LATER], [LATER]),
+        ([{"stage": "c", "parent": "x"}], [{"stage": "c", "parent": "x"}]),
+    ],
+)
+def test_hops_of_another_form_are_the_functions_own_affair(
+    calls: Any, url: str, hops: Any, reported: list[dict[str, str]]
+) -> None:
+    stage = {"stage": "b", "function": "g", "url": f"{url}good"}
+    body = json.dumps({"uncia": {"hops": hops}}).encode()
+    (hop, *later), why = calls._perform(stage, "b", body, False, "i", "r")
+    assert why is None
+    assert later == [{**it, "parent": it["parent"] or hop["request"]} for it in reported]
+
+
+@pytest.mark.parametrize("path", ["", "good"])
+def test_an_answer_that_is_nested_without_end_has_no_hops(calls: Any, url: str, path: str) -> None:
+    stage = {"stage": "b", "function": "g", "url": f"{url}{path}"}
+    hops, _ = calls._perform(stage, "b", b"[" * 200_000, False, "i", "r")
+    assert len(hops) == 1

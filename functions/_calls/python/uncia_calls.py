@@ -110,16 +110,23 @@ def _perform(stage, name, payload, is_event, instance, parent):
         hop["response_bytes"] = len(answer)
     try:
         envelope = json.loads(answer).get("uncia")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         envelope = None
     hops = [hop]
     if isinstance(envelope, dict):
         for key in ("handler_start_ns", "handler_end_ns", "instance", "fresh", "kernel", "spans"):
             if key in envelope:
                 hop[key] = envelope[key]
-        for later in envelope.get("hops") or []:
-            hops.append({**later, "parent": later["parent"] or hop["request"]})
+        hops += _later(envelope.get("hops"), hop["request"])
     return hops, hop.get("error")
+
+
+def _later(reported, request):
+    """The hops that an answer reports; what has another form is the function's own affair."""
+    if not isinstance(reported, list):
+        return []
+    hops = [it for it in reported if isinstance(it, dict) and "parent" in it]
+    return [{**hop, "parent": hop["parent"] or request} for hop in hops]
 
 
 def _sdk():
@@ -165,7 +172,7 @@ def _message(body):
     """What a function says that failed."""
     try:
         message = json.loads(body)["errorMessage"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         message = None
     if isinstance(message, str) and message:
         return message

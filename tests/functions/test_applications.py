@@ -123,6 +123,18 @@ def test_flags_are_of_linking_too_and_name_no_folder(
     assert str(tmp_path).encode() not in program
 
 
+def test_times_in_a_program_are_the_same_in_every_zone(
+    compiling: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    toolchain = compiling["toolchain"]
+    # A zone that the machine might be in, which is that of a process whose environment names none.
+    monkeypatch.setitem(toolchain.ENVIRONMENT, "TZ", toolchain.ENVIRONMENT.get("TZ", "XYZ-5"))
+    main = "#include <stdio.h>\nint main(void) { puts(__DATE__ __TIME__ __TIMESTAMP__); }\n"
+    build(toolchain, tmp_path / "here", {"main.c": main}, {})
+    times = b"Jan  1 197000:00:00Thu Jan  1 00:00:00 1970\n"
+    assert toolchain.run(tmp_path / "here") == (times, 0)
+
+
 @pytest.mark.parametrize(
     "flags",
     [

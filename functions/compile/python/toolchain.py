@@ -15,6 +15,8 @@ ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LC_ALL": "C",
     "SOURCE_DATE_EPOCH": "0",
+    # __TIMESTAMP__ is a file's time as it is here.
+    "TZ": "UTC",
     # The compiler writes this name of its folder, as it is one, in what it makes for debuggers.
     "PWD": "/proc/self/cwd",
 }

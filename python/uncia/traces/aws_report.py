@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from uncia.traces import cells, log_values
-from uncia.traces.json_lines import decimal
+from uncia.traces.json_lines import decimal, integer
 from uncia.units import MIB, NS_PER_MS
 
 START: Final = 0
@@ -107,7 +107,7 @@ def parse(message: str) -> Line | None:
 
 def _parse_json(text: str) -> Line | None:
     try:
-        event = json.loads(text, parse_float=decimal)
+        event = json.loads(text, parse_float=decimal, parse_int=integer)
     except (ValueError, RecursionError):
         return None  # a message of the function's own that only looks like one
     return from_json(event)

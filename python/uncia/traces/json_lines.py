@@ -212,7 +212,7 @@ class _Scanner:
         self._lists = lists
         self._index = 0
         self._decode = json.JSONDecoder(
-            parse_float=decimal, parse_int=_integer, parse_constant=_constant
+            parse_float=decimal, parse_int=integer, parse_constant=_constant
         ).raw_decode
 
     def run(self) -> Iterator[Record | Broken]:
@@ -374,7 +374,7 @@ def decimal(text: str) -> Decimal | str:
         return text
 
 
-def _integer(text: str) -> int | Decimal:
+def integer(text: str) -> int | Decimal:
     """A whole number; one of a hundred digits or more is left a decimal, which costs no time."""
     return int(text) if len(text) < _MAX_INTEGER_CHARS else Decimal(text)
 

@@ -1,4 +1,4 @@
-"""Columns that an engine would mistake: two of one name, and durations in other units than ns."""
+"""Columns that an engine would mistake: two of one name, durations, numbers without a sign."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from uncia import record
 from uncia.backends import connect
+from uncia.backends.integers import signed
+from uncia.backends.spark import _plain
 from uncia.errors import UnciaError
 
 ROWS = pa.table({"execution": [10**8], "outcome": ["throttled"]})
@@ -38,3 +41,32 @@ def test_durations_are_of_ns(tmp_path: Path, unit: str) -> None:
             return
         with pytest.raises(UnciaError, match=r"the column execution is duration\[ms\]"):
             backend.table(file)
+
+
+UNSIGNED = pa.array([5, None, 2**63, 2**64 - 1], pa.uint64())
+SIGNED = [5, None, 2**63 - 1, 2**63 - 1]
+
+
+def test_numbers_without_a_sign_are_the_largest_that_fit_on_every_engine() -> None:
+    table = pa.table({"native": UNSIGNED, "as_in_spark": UNSIGNED.cast(pa.decimal128(20, 0))})
+    with connect() as backend:
+        rows = backend.table(table)
+        columns = backend.collect(rows.select(**{it: signed(rows[it]) for it in rows.columns}))
+    assert columns.to_pydict() == {"native": SIGNED, "as_in_spark": SIGNED}
+    sent = _plain(pa.table({"x": UNSIGNED, "text": pa.array(["a"] * 4).dictionary_encode()}))
+    assert sent.to_pydict() == {"x": SIGNED, "text": ["a"] * 4}
+    assert sent.schema.types == [pa.int64(), pa.string()]
+
+
+def test_numbers_without_a_sign_in_a_stream_cost_their_rows_alone(tmp_path: Path) -> None:
+    schema = record.schema("instances")
+    needed = {it.name: 0 if pa.types.is_int64(it.type) else "x" for it in schema if not it.nullable}
+    rows = pa.Table.from_pylist([needed] * 4, schema)
+    rows = rows.set_column(schema.get_field_index("ended"), "ended", UNSIGNED)
+    with pa.ipc.new_stream(tmp_path / "instances.arrows", rows.schema) as stream:
+        stream.write_table(rows)
+    with connect() as backend:
+        read = backend.table(tmp_path / "instances.arrows", "instances")
+        assert backend.collect(read.select("ended")).column(0).to_pylist() == SIGNED
+    with pytest.raises(UnciaError, match=r"instances\.ended must be int64, but is uint64"):
+        record.read(tmp_path / "instances.arrows", "instances")

@@ -50,7 +50,7 @@ class Files:
         """Read the rows of the streams, which hold the table `name`."""
         from uncia.record import merge, read
 
-        return merge((read(path, name) for path in self.streams), name)
+        return merge((read(path, name, is_clipped=True) for path in self.streams), name)
 
 
 def files(source: str | Path | Sequence[str | Path], name: str) -> Files:

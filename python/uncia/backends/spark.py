@@ -24,6 +24,7 @@ from ibis.expr import types as ir
 
 from uncia.backends import java
 from uncia.backends.atomic_write import atomic_path, empty_key_error
+from uncia.backends.integers import signed
 from uncia.backends.options import Options
 from uncia.backends.paths import Part, check_names, files, holds, is_address, keys_of
 from uncia.backends.spark_errors import translate_errors
@@ -221,7 +222,7 @@ class Spark:
             frame.createOrReplaceTempView(view)
             table = self._ibis.table(view)
             changed = {
-                column: ibis.null() if logical == "Null" else table[column].cast("int64")
+                column: ibis.null() if logical == "Null" else signed(table[column])
                 for column, _, logical in schema
                 if logical in ("Null", _UNSIGNED)
             }
@@ -442,17 +443,18 @@ def _set_handler(handler: Any) -> None:
 
 def _plain(data: pa.Table) -> pa.Table:
     """Cast a table to types that Spark reads: no dictionaries, no unsigned 64-bit integers."""
-    fields = []
-    for field in data.schema:
-        dtype = field.type
-        if pa.types.is_dictionary(dtype):
-            dtype = dtype.value_type
-        if pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype):
-            dtype = pa.string()
-        elif pa.types.is_unsigned_integer(dtype):
-            dtype = pa.int64()
-        fields.append(pa.field(field.name, dtype))
-    return data.cast(pa.schema(fields))
+    from uncia.record.schema import signed as signed_column
+
+    columns = []
+    for column in data.columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+            column = column.cast(pa.string())
+        elif pa.types.is_unsigned_integer(column.type):
+            column = signed_column(column)
+        columns.append(column)
+    return pa.table(columns, data.column_names)
 
 
 def _by_schema(paths: Sequence[str]) -> dict[tuple[tuple[str, str, str], ...], list[str]]:

@@ -49,8 +49,8 @@ from uncia.costs.quantities import (
     with_observed_cpu,
 )
 from uncia.tariffs import Tariff, catalogue
-from uncia.tariffs.exact import integer
-from uncia.tariffs.rows import PRICED, integers
+from uncia.tariffs.exact import at_most, integer
+from uncia.tariffs.rows import MAX_TIME, PRICED, integers
 from uncia.tariffs.rules import Level
 from uncia.units import MICRO_PER_VCPU
 
@@ -295,7 +295,11 @@ def with_times(table: ir.Table) -> ir.Table:
     the rest is blocked. Rows whose CPU time or `cpu_wait` is unknown are unmeasured.
     """
     values = {name: integers(table, name) for name in ("execution", *_TIME_COLUMNS)}
-    known = {name: ibis.null("int64") if value is None else value for name, value in values.items()}
+    # Absurd times are of rows without a price, and are not to overflow where they are added up.
+    known = {
+        name: ibis.null("int64") if value is None else at_most(value, MAX_TIME)
+        for name, value in values.items()
+    }
     execution = known["execution"].fill_null(0)
     cpu = known["cpu_user"].fill_null(0) + known["cpu_system"].fill_null(0)
     no_cpu_time = known["cpu_user"].isnull() & known["cpu_system"].isnull()

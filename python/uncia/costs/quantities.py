@@ -16,6 +16,7 @@ from typing import Any, Final
 import ibis
 from ibis.expr import types as ir
 
+from uncia.backends.integers import signed
 from uncia.tariffs import charges
 from uncia.tariffs.billable_time import measured
 from uncia.tariffs.cells import Cells
@@ -96,7 +97,7 @@ def busy_factor(cell: Mapping[str, Any]) -> Fraction:
 def with_observed_cpu(table: ir.Table) -> ir.Table:
     """Copy the observed allocated vCPU to a column that fits do not replace."""
     is_integer = "allocated_cpu" in table.columns and table.schema()["allocated_cpu"].is_integer()
-    observed = table["allocated_cpu"].cast("int64") if is_integer else ibis.null("int64")
+    observed = signed(table["allocated_cpu"]) if is_integer else ibis.null("int64")
     return table.mutate(**{_OBSERVED: observed})
 
 

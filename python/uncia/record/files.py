@@ -33,7 +33,7 @@ _GROUP_ROWS = 1 << 18
 _SCANNED_ROWS = 1 << 16
 
 
-def read(path: Path | str, table: str = "invocations") -> pa.Table:
+def read(path: Path | str, table: str = "invocations", *, is_clipped: bool = False) -> pa.Table:
     """Read a table from a run folder, a Parquet file, a folder of them, or an Arrow IPC stream.
 
     A large table, or one that an engine wrote, is a folder ``NAME.parquet`` of Parquet files, or of
@@ -43,6 +43,8 @@ def read(path: Path | str, table: str = "invocations") -> pa.Table:
     Args:
         path: the run folder, or the file or folder ``NAME.parquet`` itself.
         table: which table of a folder; a file must hold this one.
+        is_clipped: whether unsigned numbers beyond int64 are clipped, for bills, of which such a
+            row is absurd; by default they are an error.
 
     Returns:
         A table with exactly the columns of ``table``; empty if the run has no such table.
@@ -53,8 +55,8 @@ def read(path: Path | str, table: str = "invocations") -> pa.Table:
     path = Path(path)
     files = _files(path, table)
     if files == [path]:
-        return _read_file(path, table)
-    return merge([_read_file(file, table) for file in files], table)
+        return _read_file(path, table, is_clipped)
+    return merge([_read_file(file, table, is_clipped) for file in files], table)
 
 
 def scan(
@@ -139,14 +141,14 @@ def _parts(folder: Path) -> list[Path]:
     return parts
 
 
-def _read_file(file: Path, table: str) -> pa.Table:
+def _read_file(file: Path, table: str, is_clipped: bool) -> pa.Table:
     try:
         data = _read_stream(file) if file.suffix == _STREAM else parquet.read_table(file)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
         raise UnciaError(f"{file} cannot be read as a table: {error}") from error
     check_version(file, data.schema)
     try:
-        return conform(data, table)
+        return conform(data, table, is_clipped=is_clipped)
     except UnciaError as error:
         raise UnciaError(f"{file}: {error.message}", error.hint) from error
 

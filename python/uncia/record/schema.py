@@ -145,7 +145,12 @@ def check_version(file: Path, stored: pa.Schema) -> None:
 
 
 def conform(
-    data: pa.Table, table: str, epoch: int | None = None, only: Sequence[str] | None = None
+    data: pa.Table,
+    table: str,
+    epoch: int | None = None,
+    only: Sequence[str] | None = None,
+    *,
+    is_clipped: bool = False,
 ) -> pa.Table:
     """Conform ``data`` to exactly the columns and types of ``table``, in order.
 
@@ -156,6 +161,7 @@ def conform(
         table: one of :data:`TABLES`.
         epoch: the epoch for the metadata; by default that of ``data``.
         only: columns to conform, in this order; by default all.
+        is_clipped: whether unsigned numbers beyond int64 are clipped, as by `signed`.
 
     Raises:
         UnciaError: a required column is missing or holds a null, a column is unknown, or values do
@@ -192,7 +198,7 @@ def conform(
                 f"{table}.{field.name} is {column.type}, which counts from 1970, but the table's"
                 " times count from its own epoch: write whole ns"
             )
-        arrays.append(_cast(column, field, table, unit))
+        arrays.append(_cast(column, field, table, unit, is_clipped=is_clipped))
     return pa.Table.from_arrays(arrays, schema=target)
 
 
@@ -221,10 +227,27 @@ def as_integers(values: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
     return values.cast(pa.int64())
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field, table: str, unit: str) -> pa.ChunkedArray:
+def signed(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whole numbers as int64; an unsigned one that does not fit becomes the largest that does.
+
+    That is absurd as well, and makes one row unpriced where an error would cost the whole table.
+    """
+    if pa.types.is_uint64(values.type):
+        import pyarrow.compute as pc  # seldom needed, and commands are to start soon
+
+        largest = pa.scalar(_INT64_MAX, pa.uint64())
+        values = pc.min_element_wise(values, largest, skip_nulls=False)
+    return values.cast(pa.int64())
+
+
+def _cast(
+    column: pa.ChunkedArray, field: pa.Field, table: str, unit: str, *, is_clipped: bool
+) -> pa.ChunkedArray:
     if column.type == field.type:
         return column
     try:
+        if is_clipped and pa.types.is_int64(field.type) and pa.types.is_uint64(column.type):
+            return signed(column)
         if pa.types.is_dictionary(field.type):
             text = column.cast(pa.utf8())
             if text.null_count == len(text):

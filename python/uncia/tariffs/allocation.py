@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ibis
 from ibis.expr import types as ir
 
+from uncia.backends.integers import signed
 from uncia.errors import UnciaError
 from uncia.tariffs import published
 from uncia.tariffs.compare import COMPARABLE, FitRule, check, first_reason
@@ -136,7 +137,7 @@ def used_peak(table: ir.Table) -> ir.Table:
         full, peak = f"allocated_{name}", joined[f"peak_{name}"]
         if full in schema and schema[full].is_integer():
             absurd = rows[full].notnull() & columns[f"v_{full}"].isnull()
-            peak = ibis.ifelse(absurd, rows[full].cast("int64"), peak)
+            peak = ibis.ifelse(absurd, signed(rows[full]), peak)
         replaced[full] = peak
     kept = [rows[name] for name in schema if name not in replaced]
     return joined.select(*kept, **replaced)

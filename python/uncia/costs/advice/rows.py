@@ -15,17 +15,21 @@ import pyarrow as pa
 from ibis.expr import types as ir
 
 from uncia.backends import Backend, Source
+from uncia.backends.integers import signed
 from uncia.costs.warmups import warmup_note, without_warmups
 from uncia.errors import UnciaError
 from uncia.tariffs.exact import integer
 from uncia.tariffs.fit import share_of
-from uncia.tariffs.rows import MAX_MEMORY, PRICED, prepare
+from uncia.tariffs.rows import MAX_MEMORY, MAX_TIME, PRICED, prepare
 from uncia.units import format_size
 
 KEYS: Final = ("function", "platform", "memory", "cpu")
 """The columns that tell configurations apart, by their names here."""
 
 UNKNOWN: Final = -1
+
+_MAX_MOMENT: Final = 1 << 62
+"""The latest and earliest plausible times, ns from the epoch: 146 years."""
 
 _TEXTS: Final = ("platform", "invocation", "parent", "start")
 _TIMES: Final = ("started", "ended", "throttled_time")
@@ -156,9 +160,9 @@ def with_shares(
     schema = table.schema()
     if "platform" not in schema or not _whole(schema.get("allocated_memory")):
         return table, []
-    platform, memory = table["platform"].cast("string"), table["allocated_memory"].cast("int64")
+    platform, memory = table["platform"].cast("string"), signed(table["allocated_memory"])
     has_cpu = _whole(schema.get("allocated_cpu"))
-    cpu = table["allocated_cpu"].cast("int64") if has_cpu else ibis.null("int64")
+    cpu = signed(table["allocated_cpu"]) if has_cpu else ibis.null("int64")
     is_plausible = (memory >= integer(0)) & (memory <= integer(MAX_MEMORY))
     gaps = table.filter(cpu.isnull() & is_plausible & platform.notnull())
     counts = backend.collect(
@@ -182,7 +186,7 @@ def _text(table: ir.Table, name: str) -> Any:
     dtype = table.schema().get(name)
     if dtype is None or not dtype.is_integer():
         return ibis.literal(str(UNKNOWN))
-    return table[name].cast("int64").fill_null(integer(UNKNOWN)).cast("string")
+    return signed(table[name]).fill_null(integer(UNKNOWN)).cast("string")
 
 
 def billable_rows(table: ir.Table) -> ir.Table:
@@ -200,6 +204,8 @@ def billable_rows(table: ir.Table) -> ir.Table:
     rows = prepare(table, groups)
     rows = rows.filter(rows["common"] == PRICED)
     start = rows["v_initialization"].fill_null(integer(0))
+    started, ended = _plausible_times(rows)
+    throttled = signed(rows["g_throttled_time"])
     return rows.mutate(
         function=rows["g_function"].cast("string"),
         platform=rows["g_advice_platform"],
@@ -211,10 +217,27 @@ def billable_rows(table: ir.Table) -> ir.Table:
         invocation=rows["g_invocation"].cast("string"),
         parent=rows["g_parent"].cast("string"),
         restored=rows["g_start"].cast("string") == "restored",
-        started=rows["g_started"].cast("int64"),
-        ended=rows["g_ended"].cast("int64"),
-        throttled=rows["g_throttled_time"].cast("int64"),
+        started=started,
+        ended=ended,
+        throttled=_where(throttled.between(integer(0), integer(MAX_TIME)), throttled),
     ).drop(*(f"g_{name}" for name in groups))
+
+
+def _plausible_times(rows: ir.Table) -> tuple[Any, Any]:
+    """When rows started and ended, ns; null where no row can have lasted so long."""
+    largest = integer(_MAX_MOMENT)
+    # Each within the bound, so that their difference is within 64 bits.
+    started, ended = (
+        _where(time.between(-largest, largest), time)
+        for time in (signed(rows["g_started"]), signed(rows["g_ended"]))
+    )
+    is_plausible = (ended - started).abs() <= integer(MAX_TIME)
+    return _where(is_plausible, started), _where(is_plausible, ended)
+
+
+def _where(condition: Any, value: Any) -> Any:
+    """The value where a condition holds, else null."""
+    return ibis.ifelse(condition.fill_null(False), value, ibis.null("int64"))
 
 
 def _whole(dtype: Any) -> bool:

@@ -30,17 +30,41 @@ def test_a_column_is_there_once(tmp_path: Path, stored: bool) -> None:
     assert caught.value.message == f"{name} has the column outcome more than once"
 
 
-@pytest.mark.parametrize("unit", ["ns", "ms"])
-def test_durations_are_of_ns(tmp_path: Path, unit: str) -> None:
-    file = tmp_path / "rows.parquet"
+@pytest.mark.parametrize("stored", [False, True])
+def test_letters_of_either_case_are_the_same_in_names(tmp_path: Path, stored: bool) -> None:
+    source: Any = ROWS.append_column("Outcome", pa.array(["ok"]))
+    if stored:
+        pq.write_table(source, tmp_path / "rows.parquet")
+        source = tmp_path / "rows.parquet"
+    words = "has the columns Outcome and outcome, and engines take letters of either case for the"
+    with connect() as backend, pytest.raises(UnciaError, match=words):
+        backend.table(source)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("unit", ["ns", "us", "ms"])
+def test_durations_are_of_ns(tmp_path: Path, unit: str, stored: bool) -> None:
     durations = pa.array([100], pa.duration(unit))
-    pq.write_table(ROWS.set_column(0, "execution", durations), file)
+    source: Any = ROWS.set_column(0, "execution", durations)
+    if stored:
+        pq.write_table(source, tmp_path / "rows.parquet")
+        source = tmp_path / "rows.parquet"
     with connect() as backend:
         if unit == "ns":
-            assert backend.table(file).execution.to_pyarrow().to_pylist() == [100]
+            assert backend.table(source).execution.to_pyarrow().to_pylist() == [100]
             return
-        with pytest.raises(UnciaError, match=r"the column execution is duration\[ms\]"):
-            backend.table(file)
+        with pytest.raises(UnciaError, match=rf"the column execution is duration\[{unit}\]"):
+            backend.table(source)
+
+
+def test_a_table_in_memory_may_have_columns_of_other_types() -> None:
+    identifiers = pa.array([b"0123456789abcdef"], pa.binary(16))
+    with connect() as backend:
+        table = backend.table(ROWS.append_column("trace", identifiers))
+        assert table.execution.to_pyarrow().to_pylist() == [10**8]
+        waits = pa.array([[1]], pa.list_(pa.duration("ns")))
+        with pytest.raises(UnciaError, match="DuckDB cannot hold the table: Parser Error"):
+            backend.table(ROWS.append_column("waits", waits))
 
 
 UNSIGNED = pa.array([5, None, 2**63, 2**64 - 1], pa.uint64())

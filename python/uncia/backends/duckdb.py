@@ -19,7 +19,7 @@ from ibis.expr import types as ir
 from uncia.backends.atomic_write import atomic_path, check_no_empty_key
 from uncia.backends.errors import overflow_error
 from uncia.backends.options import Options
-from uncia.backends.paths import Part, check_names, files, holds, is_address, keys_of
+from uncia.backends.paths import Part, check_schema, files, holds, is_address, keys_of
 from uncia.backends.subqueries import unfused_selects
 from uncia.backends.union import typed_keys, union_tables, with_types
 from uncia.errors import UnciaError
@@ -78,15 +78,20 @@ class DuckDB:
         if isinstance(source, ir.Table):
             return source
         if isinstance(source, pa.Table):
-            check_names(source.column_names, "the table")
-            return self._connection.create_table(
-                ibis.util.gen_name(name), with_types(source, name), temp=True
-            )
+            check_schema(source.schema, name)
+            return self._create(with_types(source, name), name)
         sources = files(source, name)
         tables = [self._parquet(part, name) for part in sources.parts]
         if sources.streams:
             tables.append(self.table(sources.read_streams(name), name))
         return union_tables(tables, name)
+
+    def _create(self, rows: pa.Table, name: str) -> ir.Table:
+        """Rows in memory as a table of a name of its own."""
+        try:
+            return self._connection.create_table(ibis.util.gen_name(name), rows, temp=True)
+        except duckdb.Error as error:
+            raise UnciaError(f"DuckDB cannot hold the table: {_first(error)}") from error
 
     def _parquet(self, part: Part, name: str) -> ir.Table:
         paths = list(part.paths)

@@ -98,47 +98,58 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
 
 
 def check_columns(path: Path, name: str) -> None:
-    """Refuse a Parquet file whose columns engines would mistake.
+    """Refuse a Parquet file whose columns engines would mistake, as `check_schema`.
 
-    Engines read one of two columns with the same name, and footers tell of the other. They read a
-    duration as its number, whatever its unit is. What is wrong with a file that cannot be read is
-    the engine's to say.
-
-    Raises:
-        UnciaError: a column is there more than once, or holds durations in another unit than ns.
+    What is wrong with a file that cannot be read is the engine's to say.
     """
     import pyarrow.parquet as pq
-
-    from uncia.record import TABLES, columns
 
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException):
         return
-    check_names(schema.names, str(path))
+    check_schema(schema, name, str(path))
+
+
+def check_schema(schema: pa.Schema, name: str, place: str = "the table") -> None:
+    """Refuse columns that engines would mistake.
+
+    Engines read one of two columns with the same name, and footers tell of the other; letters of
+    either case are the same to them. They read a duration as its number, whatever its unit is.
+
+    Args:
+        schema: the columns.
+        name: of the table that they are for.
+        place: where they are, for messages.
+
+    Raises:
+        UnciaError: a column is there more than once, or holds durations in another unit than ns.
+    """
+    from uncia.record import TABLES, columns
+
+    _check_names(schema.names, place)
     times = {it.name for it in columns(name) if it.unit == "ns"} if name in TABLES else set()
     for field in schema:
         is_wrong = pa.types.is_duration(field.type) and field.type.unit != "ns"
         if is_wrong and field.name in times:
             raise UnciaError(
-                f"{path}: the column {field.name} is {field.type}, and must hold ns",
+                f"{place}: the column {field.name} is {field.type}, and must hold ns",
                 "Write it as duration[ns] or whole ns, or convert it: uncia trace import uncia.",
             )
 
 
-def check_names(names: Sequence[str], table: str) -> None:
-    """Refuse columns of which two have one name.
-
-    Args:
-        names: of the columns.
-        table: what has them, for the message.
-
-    Raises:
-        UnciaError: a name is there twice.
-    """
+def _check_names(names: Sequence[str], place: str) -> None:
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise UnciaError(f"{table} has the column {', '.join(twice)} more than once")
+        raise UnciaError(f"{place} has the column {', '.join(twice)} more than once")
+    counts = Counter(name.casefold() for name in names)
+    alike = sorted(name for name in names if counts[name.casefold()] > 1)
+    if alike:
+        raise UnciaError(
+            f"{place} has the columns {' and '.join(alike)}, and engines take letters of either"
+            " case for the same",
+            "Rename or drop one of them.",
+        )
 
 
 def holds(source: object, name: str) -> bool:

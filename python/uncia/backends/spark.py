@@ -26,7 +26,7 @@ from uncia.backends import java
 from uncia.backends.atomic_write import atomic_path, empty_key_error
 from uncia.backends.integers import signed
 from uncia.backends.options import Options
-from uncia.backends.paths import Part, check_names, files, holds, is_address, keys_of
+from uncia.backends.paths import Part, check_schema, files, holds, is_address, keys_of
 from uncia.backends.spark_errors import translate_errors
 from uncia.backends.subqueries import unfused_selects
 from uncia.backends.union import typed_keys, union_tables, with_types
@@ -186,7 +186,7 @@ class Spark:
         if isinstance(source, ir.Table):
             return source
         if isinstance(source, pa.Table):
-            check_names(source.column_names, "the table")
+            check_schema(source.schema, name)
             return self._view(with_types(source, name), ibis.util.gen_name(name))
         sources = files(source, name)
         tables: list[ir.Table] = []

@@ -67,17 +67,19 @@ def typed_keys(table: ir.Table, keys: Sequence[str], name: str) -> ir.Table:
 def with_types(data: pa.Table, name: str) -> pa.Table:
     """Make the columns of a table in memory nullable, and of types that engines know.
 
-    A column of Arrow's null type gets the type that the record declares, or text.
+    A column of Arrow's null type gets the type that the record declares, or text. Durations of ns
+    become their numbers, as engines read them from Parquet, and bytes of one length, bytes.
     """
     declared = _declared(name)
-    fields = [
-        field.with_nullable(True).with_type(
-            declared.get(field.name, dt.string).to_pyarrow()
-            if pa.types.is_null(field.type)
-            else field.type
-        )
-        for field in data.schema
-    ]
+
+    def known(field: pa.Field) -> pa.DataType:
+        if pa.types.is_null(field.type):
+            return declared.get(field.name, dt.string).to_pyarrow()
+        if pa.types.is_fixed_size_binary(field.type):
+            return pa.binary()
+        return pa.int64() if field.type == pa.duration("ns") else field.type
+
+    fields = [field.with_nullable(True).with_type(known(field)) for field in data.schema]
     return data.cast(pa.schema(fields))
 
 

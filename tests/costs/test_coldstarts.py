@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from decimal import Decimal
 from fractions import Fraction
@@ -260,3 +261,12 @@ def test_the_published_match_counts_deployment_alone(tmp_path: Path) -> None:
     assert published["matched"] == ordered["matched"] == 1
     assert published["cpu_initialization_micro_vcpu_ns"] == 5 * MS * 10**6
     assert ordered["cpu_initialization_micro_vcpu_ns"] == 9 * MS * 10**6
+
+
+def test_no_table_outlives_the_backend_of_an_error() -> None:
+    rows = table([row(instance="a", started=5, start="cold", initialization=2)])
+    index = rows.column_names.index("allocated_memory")
+    sizes = rows.set_column(index, "allocated_memory", pa.array([1024.0]))
+    with pytest.raises(UnciaError, match="the column allocated_memory is float64"):
+        analysed(sizes, ["aws-lambda-x86"])
+    gc.collect()

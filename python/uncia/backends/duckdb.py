@@ -6,7 +6,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -52,6 +52,7 @@ class DuckDB:
         memory = options.memory_bytes(_MIN_MEMORY, "DuckDB")
         folder = options.folder()
         self._read: list[str] = []
+        self._held: list[str] = []
         self._queries = 0
         self._listener: Listener | None = None
         self._spill = tempfile.TemporaryDirectory(
@@ -196,7 +197,9 @@ class DuckDB:
     def hold(self, expression: ir.Table) -> ir.Table:
         """See `Backend.hold`."""
         with self._translate_errors():
-            return self._run(expression.cache)
+            held = self._run(expression.cache)
+        self._held.append(held.op().name)
+        return held
 
     def write(
         self, expression: ir.Table, path: str | Path, partition_by: Sequence[str] = ()
@@ -284,10 +287,13 @@ class DuckDB:
 
     def close(self) -> None:
         """See `Backend.close`."""
-        try:
-            self._connection.disconnect()
-        finally:
-            self._spill.cleanup()
+        with ExitStack() as last:
+            last.callback(self._spill.cleanup)
+            last.callback(self._connection.disconnect)
+            # An error that is on its way out has expressions in its traceback: tables that outlive
+            # the connection would fail to be dropped, which Python prints.
+            for name in self._held:
+                self._connection._finalize_cached_table(name)
 
 
 def open_backend(options: Options) -> DuckDB:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cost_rows import row, table
+from cost_rows import instance, instances, row, table
 from typer.testing import CliRunner
 
 from uncia.cli import build
 from uncia.costs.breakeven import break_even
+from uncia.costs.coldstarts import coldstarts
 from uncia.costs.inflation import inflation
 from uncia.costs.instances import resolve
 from uncia.costs.prices import prices
@@ -64,13 +66,50 @@ def test_a_table_without_allocations_has_no_usual_size(tmp_path: Path) -> None:
     assert "allocated" in run.exception.message
 
 
-def test_a_report_without_initializations_has_its_other_sections(tmp_path: Path) -> None:
+def without_initializations(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns(["initialization"])
+
+
+def with_timestamps(rows: pa.Table) -> pa.Table:
+    index = rows.column_names.index("started")
+    return rows.set_column(index, "started", rows.column(index).cast(pa.timestamp("us")))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (without_initializations, "the invocations table has no column initialization"),
+        (
+            with_timestamps,
+            "the column started of the invocations table is timestamp(6), not whole ns",
+        ),
+    ],
+)
+def test_a_report_without_cold_starts_has_its_other_sections(
+    change: Callable[[pa.Table], pa.Table], why: str, tmp_path: Path
+) -> None:
     file, page = tmp_path / "rows.parquet", tmp_path / "page.html"
-    pq.write_table(table([row(instance="a", started=5)]).drop_columns(["initialization"]), file)
+    pq.write_table(change(table([row(instance="a", started=5)])), file)
     command = ["cost", "report", str(file), "-t", LAMBDA, "--html", str(page)]
     result = CliRunner().invoke(build(), command)
     assert result.exit_code == 0, result.output
-    assert "without cold starts, as the table has no column initialization" in result.stderr
+    assert f"note: without cold starts, as {why}\n" in result.stderr
     text = page.read_text(encoding="utf-8")
     assert 'id="rounding"' in text
     assert 'id="coldstarts"' not in text
+
+
+def test_cold_starts_are_told_by_whole_ns() -> None:
+    rows = table([row(instance="a", started=5)])
+    message = r"started of the invocations table is timestamp\(6\), not whole ns, so cold starts"
+    with pytest.raises(UnciaError, match=message):
+        coldstarts(with_timestamps(rows), [LAMBDA])
+    index = rows.column_names.index("initialization")
+    floats = rows.set_column(index, "initialization", pa.array([0.5]))
+    beside = instances([instance()])
+    with pytest.raises(UnciaError, match="initialization of the invocations table is float64"):
+        coldstarts(floats, [LAMBDA], instances=beside)
+    index = beside.column_names.index("initialized")
+    dates = beside.set_column(index, "initialized", pa.array([1], pa.int32()).cast(pa.date32()))
+    with pytest.raises(UnciaError, match="initialized of the instances table is date"):
+        coldstarts(rows, [LAMBDA], instances=dates)

@@ -165,13 +165,16 @@ def analysed(
         return _analysed(source, tariffs, instances, match, fit, points, backend)
 
 
-def missing_columns(source: Source, backend: Backend) -> list[str]:
-    """The columns of invocations that `analysed` needs to match cold starts, and are not there."""
+def obstacle(source: Source, backend: Backend) -> str | None:
+    """Why `analysed` cannot match cold starts to requests, as a clause; None: it can."""
+    from uncia.costs import starts
+
     table = backend.table(source)
-    needed = ["instance", "started"]
     if not backend.has(source, "instances"):
-        needed += ["start", "initialization"]
-    return [name for name in needed if name not in table.columns]
+        return starts.obstacle(table, starts.OF_WAITS, "invocations")
+    wrong = starts.obstacle(table, starts.OF_REQUESTS, "invocations")
+    instances = backend.table(source, "instances")
+    return wrong or starts.obstacle(instances, starts.OF_INSTANCES, "instances")
 
 
 def _analysed(

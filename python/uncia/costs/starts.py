@@ -7,6 +7,7 @@ a start (``start`` cold or restored, ``initialization`` known); the start then b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import ibis
@@ -33,6 +34,12 @@ UNMATCHED: Final[dict[int, str]] = {
 DEPLOYMENT: Final = ("code", "dependencies")
 """The parts of a cold start that the published analysis counts, as importers name their spans."""
 
+OF_INSTANCES: Final = ("instance", "started", "initialized")
+OF_WAITS: Final = ("instance", "started", "start", "initialization")
+OF_REQUESTS: Final = ("instance", "started")
+"""The columns that cold starts are told by, in instances and in requests, and requests by."""
+
+_TEXTS: Final = ("instance", "start")
 _KEYS: Final = ("run", "platform", "instance")
 _FIRST_WITHOUT_REQUESTS: Final = 4
 
@@ -51,7 +58,7 @@ def from_instances(table: ir.Table, by_run: bool = True) -> ir.Table:
     Raises:
         UnciaError: a needed column is missing.
     """
-    _require(table, ("instance", "started", "initialized"), "instances")
+    _require(table, OF_INSTANCES, "instances")
     began, ready = signed(table["started"]), signed(table["initialized"])
     return _starts(table, began, ready - began, by_run)
 
@@ -62,7 +69,7 @@ def from_requests(table: ir.Table, by_run: bool = True) -> ir.Table:
     Raises:
         UnciaError: a needed column is missing.
     """
-    _require(table, ("instance", "started", "start", "initialization"), "invocations")
+    _require(table, OF_WAITS, "invocations")
     cold = table.filter(
         table["start"].cast("string").isin(INSTANCE_STARTS).fill_null(False)
         | signed(table["initialization"]).notnull()
@@ -110,7 +117,7 @@ def requests(table: ir.Table, by_run: bool = True) -> ir.Table:
     Raises:
         UnciaError: a needed column is missing.
     """
-    _require(table, ("instance", "started", "execution"), "invocations")
+    _require(table, (*OF_REQUESTS, "execution"), "invocations")
     execution = signed(table["execution"])
     ran = (execution >= integer(0)) & (execution <= integer(MAX_TIME))
     return table.filter(ran & table["instance"].notnull()).select(
@@ -208,6 +215,7 @@ def waited(table: ir.Table) -> ir.Table:
     """Select the rows that waited for a start, with a known initialization."""
     if "initialization" not in table.columns:
         return table.limit(0)
+    _require(table, ("initialization",), "invocations")
     return table.filter(signed(table["initialization"]).notnull())
 
 
@@ -321,10 +329,29 @@ def _text(table: ir.Table, name: str, named: bool = True) -> Any:
     return table[name].cast("string").fill_null("")
 
 
-def _require(table: ir.Table, names: tuple[str, ...], kind: str) -> None:
-    missing = [name for name in names if name not in table.columns]
+def obstacle(table: ir.Table, names: Sequence[str], kind: str) -> str | None:
+    """What is wrong with the columns that cold starts are matched by, as a clause; None: nothing.
+
+    Args:
+        table: invocations or instances.
+        names: of the columns.
+        kind: which of the two it is, for the message.
+    """
+    schema = table.schema()
+    missing = [name for name in names if name not in schema]
     if missing:
+        return f"the {kind} table has no column {' and no '.join(missing)}"
+    for name in names:
+        dtype = schema[name]
+        if name not in _TEXTS and not (dtype.is_integer() or dtype.is_null()):
+            return f"the column {name} of the {kind} table is {dtype}, not whole ns"
+    return None
+
+
+def _require(table: ir.Table, names: Sequence[str], kind: str) -> None:
+    wrong = obstacle(table, names, kind)
+    if wrong is not None:
         raise UnciaError(
-            f"the {kind} table has no column {' and no '.join(missing)}, so cold starts cannot be"
-            " matched to requests"
+            f"{wrong}, so cold starts cannot be matched to requests",
+            "Times of other types become whole ns by: uncia trace import uncia.",
         )

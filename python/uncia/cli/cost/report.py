@@ -52,7 +52,7 @@ def _sections(
     source: Sequence[str], tariffs: Sequence[str] | None, fit: FitRule, backend: Backend
 ) -> list[Section]:
     from uncia.costs.breakeven import break_even
-    from uncia.costs.coldstarts import analysed, missing_columns
+    from uncia.costs.coldstarts import analysed, obstacle
     from uncia.costs.decompose import decompose
     from uncia.costs.distributions import inflation_cdf
     from uncia.costs.fees import fee_equivalents
@@ -70,12 +70,9 @@ def _sections(
     from uncia.report.cost import utilization as utilization_page
 
     starts = None
-    missing = missing_columns(source, backend)
-    if missing:
-        typer.echo(
-            f"note: without cold starts, as the table has no column {' and no '.join(missing)}",
-            err=True,
-        )
+    wrong = obstacle(source, backend)
+    if wrong is not None:
+        typer.echo(f"note: without cold starts, as {wrong}", err=True)
     else:
         starts = analysed(source, tariffs, fit=fit, points=_POINTS, backend=backend)
     # Of starts those of warm-ups count too: their instances are in the table beside.

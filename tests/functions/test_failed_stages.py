@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,15 +12,29 @@ from typing import Any
 
 import pytest
 
-CALLS = Path(__file__).parents[2] / "functions" / "_calls" / "python" / "uncia_calls.py"
+FOLDER = Path(__file__).parents[2] / "functions" / "_calls"
+CALLS = FOLDER / "python" / "uncia_calls.py"
+
+FOLLOW = """
+const { follow } = require(process.argv[1]);
+const hops = [null, 5, "parent", {}, { stage: "c", parent: "" }, { stage: "d", parent: "x" }];
+const next = { stage: "b", function: "g", url: process.argv[2], event: { hops } };
+const chain = { stages: [{ stage: "a", function: "f", next: [1] }, next], at: 0, turn: 1 };
+follow(chain, {}, "i", "r", () => 1).then((done) => console.log(JSON.stringify(done)));
+"""
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers with the request's body: 500, and 200 at the path ``/good``."""
+    """Answers with the request's body: 500, and 200 at the path ``/good``.
+
+    At ``/hops`` what it is given as hops is what it reports.
+    """
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(200 if self.path == "/good" else 500)
+        if self.path == "/hops":
+            body = json.dumps({"uncia": {"hops": json.loads(body)["hops"]}}).encode()
+        self.send_response(200 if self.path in ("/good", "/hops") else 500)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -86,6 +102,16 @@ def test_hops_of_another_form_are_the_functions_own_affair(
     (hop, *later), why = calls._perform(stage, "b", body, False, "i", "r")
     assert why is None
     assert later == [{**it, "parent": it["parent"] or hop["request"]} for it in reported]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+def test_so_they_are_in_node(url: str) -> None:
+    module = FOLDER / "node" / "uncia-calls" / "index.js"
+    command = ["node", "-e", FOLLOW, str(module), f"{url}hops"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (hop, *later), why = json.loads(done.stdout)
+    assert why == ""
+    assert later == [{"stage": "c", "parent": hop["request"]}, {"stage": "d", "parent": "x"}]
 
 
 @pytest.mark.parametrize("path", ["", "good"])

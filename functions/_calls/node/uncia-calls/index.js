@@ -136,7 +136,9 @@ async function perform({ stage, name, payload, isEvent }, about, now) {
   const envelope = content?.uncia;
   if (envelope === null || typeof envelope !== "object") return [[hop], hop.error ?? "", content];
   for (const key of ENVELOPE) if (key in envelope) hop[key] = envelope[key];
-  const later = Array.isArray(envelope.hops) ? envelope.hops : [];
+  // What has another form is the function's own affair.
+  const isHop = (it) => it !== null && typeof it === "object" && "parent" in it;
+  const later = Array.isArray(envelope.hops) ? envelope.hops.filter(isHop) : [];
   const reported = later.map((it) => ({ ...it, parent: it.parent || hop.request }));
   return [[hop, ...reported], hop.error ?? "", content];
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -352,6 +353,9 @@ func find(value json.RawMessage, keys []string) (json.RawMessage, bool) {
 	return value, true
 }
 
+// noParent is how a function says that it does not know its own request, as any language writes JSON.
+var noParent = regexp.MustCompile(`"parent"\s*:\s*""`)
+
 // perform invokes a stage; it returns the list of its hop and of those that it reports.
 func perform(it call, parent string) (json.RawMessage, error) {
 	reported := hop{
@@ -387,7 +391,7 @@ func perform(it call, parent string) (json.RawMessage, error) {
 	}
 	reported.envelope = reply.Envelope.envelope
 	later := reply.Envelope.Hops
-	if bytes.Contains(later, []byte(`"parent":""`)) {
+	if noParent.Match(later) {
 		// A function that does not know its own request leaves it to its caller.
 		var hops []hop
 		if json.Unmarshal(later, &hops) == nil {

@@ -94,6 +94,11 @@ def handler(event, context):
     assert {(row["parent"], row["stage"]) for row in inner} == {(outer, "later")}
     assert len({row["invocation"] for row in inner}) == 1
     assert victim not in {row["parent"] for row in rows}
+    # Nobody waited for them, which is to be seen of each, and of nothing else.
+    marked = [row for row in log(platform, "spans") if row["name"] == "event"]
+    assert {span["invocation"] for span in marked} == {inner[0]["invocation"]}
+    assert sorted(span["end"] for span in marked) == sorted(row["started"] for row in inner)
+    assert all(span["start"] <= span["end"] for span in marked)
 
 
 def test_hops_of_a_sequence_lead_to_the_request_that_began_it(platform: Platform) -> None:

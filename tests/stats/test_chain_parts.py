@@ -359,6 +359,19 @@ def test_an_event_that_nobody_waits_for_makes_the_factor_an_upper_bound() -> Non
     assert "is 1.07." in note
     # Of stages it is known.
     assert only(table(rows[:2]), None, described("nested", stages)).guessed == 0
+    # So it is where the platform marks what was an event.
+    marked = described("nested", stages) | {"marks_events": True}
+    parts = only(table(rows), None, marked)
+    assert (parts.self_time, parts.guessed) == (100 * MS, 0)
+    event = {"run": "run-1", "invocation": "e", "instance": "i", "clock": "platform"}
+    event |= {"name": "event", "start": 5 * MS, "end": 10 * MS}
+    parts = only(table(rows), table([event], "spans"), marked)
+    assert (parts.billed, parts.self_time, parts.guessed) == (160 * MS, 150 * MS, 0)
+    assert waits.waiting(table(rows), table([event], "spans"), marked).to_pylist() == [
+        10 * MS,
+        0,
+        0,
+    ]
 
 
 def test_attempts_that_were_preempted_take_time_and_are_neither_billed_nor_own_work() -> None:

@@ -12,6 +12,7 @@ from uncia import record
 from uncia.experiment.expect import NONE
 from uncia.experiment.model import resolved
 from uncia.experiment.plan import ExperimentPlan, Plan, StreamPlan
+from uncia.platforms import adapter
 from uncia.runs.folder import Status
 from uncia.units import format_duration
 from uncia.workload.loops import Closed
@@ -126,6 +127,8 @@ def _experiment(plan: Plan, experiment: ExperimentPlan) -> dict[str, Any]:
         described["seed"] = experiment.seed
     if experiment.base is not None:
         described["base"] = experiment.base
+    if adapter(plan.file.platform.kind).CAPABILITIES.marks_events:
+        described["marks_events"] = True
     if experiment.monitors:
         described["monitors"] = [
             it.asked.within(experiment.name).row_name for it in experiment.monitors

@@ -58,6 +58,7 @@ class Capabilities:
         names_invocations: it does not learn the client's names of invocations, but names each in
             its answer: one that is named in none cannot be found in the log.
         images: it takes every function as an image, laid over the root of its runtime.
+        marks_events: its log tells which invocations were events, for which nobody waited.
     """
 
     deploys: bool
@@ -73,6 +74,7 @@ class Capabilities:
     log_lag: Callable[[Any], int] = lambda _options: 5 * NS_PER_S
     names_invocations: bool = False
     images: bool = False
+    marks_events: bool = False
 
 
 @dataclass(frozen=True)

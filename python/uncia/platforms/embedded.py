@@ -78,6 +78,7 @@ CAPABILITIES: Final = Capabilities(
     payload_limits=lambda options: options.payload_limits(),
     triggers=True,
     groups=_groups,
+    marks_events=True,
 )
 
 # Settings that choose a policy.

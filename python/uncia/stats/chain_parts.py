@@ -134,13 +134,17 @@ def of_experiment(
     """
     described = columns.chains_of(experiment)
     calls = hop_chains.calls_of(spans, table) if described else {}
+    events = waits.events_of(spans) if described else frozenset()
+    is_marked = waits.are_marked(experiment)
     result = []
     for stream, of_stream in hop_chains.by_stream(table, described).items():
         about = described[stream]
         complete = [it for it in of_stream if lineage.is_complete(it, about)]
-        waited_for = partial(waits.is_waited_for, described=about)
+        waited_for = partial(waits.is_waited_for, described=about, events=events)
         parts = [
-            _parts(lineage.without_followers(it, about), about["kind"], calls, waited_for)
+            _parts(
+                lineage.without_followers(it, about), about["kind"], calls, waited_for, is_marked
+            )
             for it in complete
         ]
         result.append(ChainKind(about["name"], about["kind"], parts, len(of_stream)))
@@ -254,6 +258,7 @@ def _parts(
     kind: str,
     calls: Mapping[str, Call],
     waited_for: Callable[[Row], bool | None] = lambda row: False,
+    is_marked: bool = False,
 ) -> ChainParts:
     """The parts of a complete chain, or why they are withheld."""
     name = str(chain.root["invocation"])
@@ -262,7 +267,7 @@ def _parts(
         window = _window(chain, kind)
         # Asynchronous chains end with an invocation, by the clock that places all of them.
         latency = None if kind == "asynchronous" else window[1] - window[0]
-        return _known_parts(name, chain, kind, window, calls, waited_for)
+        return _known_parts(name, chain, kind, window, calls, waited_for, is_marked)
     except _WithheldError as error:
         return ChainParts(name, latency, withheld=str(error))
 
@@ -274,6 +279,7 @@ def _known_parts(
     window: Interval,
     calls: Mapping[str, Call],
     waited_for: Callable[[Row], bool | None],
+    is_marked: bool,
 ) -> ChainParts:
     # What the client asked for is an execution of a sequence, and no invocation.
     invoked = [*([] if kind == "sequence" else [*chain.attempts, chain.root]), *chain.hops]
@@ -282,7 +288,7 @@ def _known_parts(
         raise _WithheldError(NO_TIMES)
     runs = {id(row): _within((row["started"], row["ended"]), window) for row in ran}
     starts = [_within((row["started"] - _waited(row), row["started"]), window) for row in ran]
-    waits, known = _waits(ran, runs, calls, waited_for)
+    waits, known = _waits(ran, runs, calls, waited_for, is_marked)
     pieces = {id(row): _without(runs[id(row)], waits.get(id(row), [])) for row in ran}
     working = [piece for of_row in pieces.values() for piece in of_row]
     execution, both = _length(working), _length([*working, *starts])
@@ -332,10 +338,11 @@ def _waits(
     runs: Mapping[int, Interval],
     calls: Mapping[str, Call],
     waited_for: Callable[[Row], bool | None],
+    is_marked: bool,
 ) -> tuple[dict[int, list[Interval]], dict[int, list[Interval]]]:
     """When each caller waited for those that it invoked, by the identity of its row.
 
-    All of it, and what is no guess.
+    All of it, and what is no guess, as it is not where the platform marks events.
     """
     attempts: dict[str, list[Row]] = {}
     for row in ran:
@@ -363,7 +370,7 @@ def _waits(
             there = (min(there[0], end), min(there[1], end))
         waited = _within(there, (start, end))
         waits.setdefault(id(caller), []).append(waited)
-        if is_waited_for or call is not None:
+        if is_waited_for or is_marked or call is not None:
             known.setdefault(id(caller), []).append(waited)
     return waits, known
 

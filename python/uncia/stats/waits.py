@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 
 from uncia.stats import clocks, columns
+from uncia.stats.columns import pc
 from uncia.stats.hop_chains import Call, Row, by_stream, calls_of, success
 from uncia.stats.lineage import followers, stage_of
+
+EVENT: Final = "event"
+"""The span of an invocation for which nobody waits: how long the platform had it wait."""
 
 
 def waiting(
@@ -29,6 +33,7 @@ def waiting(
     """
     described = columns.chains_of(experiment)
     calls = calls_of(spans, table) if described else {}
+    events = events_of(spans) if described else frozenset()
     intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for stream, chains in by_stream(table, described).items():
         for chain in chains:
@@ -38,7 +43,7 @@ def waiting(
             ends = {it["invocation"]: it["ended"] for it in (chain.root, *chain.hops)}
             others = followers(chain, described[stream])
             for hop in chain.hops:
-                is_waited = is_waited_for(hop, described[stream])
+                is_waited = is_waited_for(hop, described[stream], events)
                 if hop["invocation"] in others:
                     # Nobody waits for what a trigger began; what that invokes may be waited for.
                     is_waited = None if hop["parent"] in others else False
@@ -55,14 +60,32 @@ def waiting(
     return pa.array([waited.get(name, 0) for name in names], pa.int64())
 
 
-def is_waited_for(hop: Row, described: Mapping[str, Any]) -> bool | None:
+def events_of(spans: pa.Table | None) -> frozenset[str]:
+    """The invocations that were events, by the spans of a platform that marks them."""
+    if spans is None:
+        return frozenset()
+    is_event = pc.and_(
+        columns.is_word(spans, "name", EVENT), columns.is_word(spans, "clock", "platform")
+    )
+    names = columns.words(spans.filter(is_event), "invocation").to_pylist()
+    return frozenset(name for name in names if name is not None)
+
+
+def are_marked(experiment: Mapping[str, object] | None) -> bool:
+    """Whether the platform of an experiment tells which invocations were events."""
+    return experiment is not None and experiment.get("marks_events") is True
+
+
+def is_waited_for(
+    hop: Row, described: Mapping[str, Any], events: Collection[str] = ()
+) -> bool | None:
     """Whether the parent of a hop waits for it; None: if the hop ends before its parent does.
 
     The stages of nested chains are waited for, those of others are not: the platform carries these
-    chains on. What functions invoke on their own may be either.
+    chains on. What functions invoke on their own may be either, and is not where it was an event.
     """
     if stage_of(hop["stage"], described) not in described["stages"]:
-        return None
+        return False if hop["invocation"] in events else None
     return bool(described["kind"] == "nested")
 
 

@@ -246,6 +246,22 @@ pub(super) fn of_reply(request: &PendingRequest, execution: &Execution<'_>) -> R
     recorded(without_what_was_lost(row, &reply.outcome), spans)
 }
 
+/// Marks the row of an event's attempt: nobody waits for it, be it that its parent ends later. How long it
+/// waited is a span of it.
+pub(super) fn mark_event(recorded: &mut Recorded) {
+    let row = &recorded.row;
+    let Some(started) = row.started else { return };
+    recorded.spans.push(Span {
+        invocation: Some(row.invocation.clone()),
+        instance: row.instance.clone(),
+        name: Arc::from("event"),
+        start: started - row.queued.unwrap_or(0) - row.initialization.unwrap_or(0),
+        end: started,
+        clock: Arc::from(PLATFORM),
+        ..Span::default()
+    });
+}
+
 /// Of what went with its worker nobody knows how long it ran, and nobody pays for it.
 fn without_what_was_lost(row: Invocation, outcome: &Outcome) -> Invocation {
     match outcome {

@@ -16,6 +16,7 @@ from uncia.report.table import Column, Table
 from uncia.stats import columns
 from uncia.stats.columns import pc
 from uncia.stats.quantiles import QUANTILES, Ints, quantile
+from uncia.stats.waits import EVENT
 from uncia.units import NS_PER_MS
 
 POSITION: Final = 60
@@ -134,6 +135,8 @@ def _phases(run: RunData, spans: pa.Table) -> _Phases:
     joined = plain.join(_first_of(started, "invocation"), "invocation").join(
         _first_of(hosts, "instance"), "instance"
     )
+    # How long an event waited is no phase of a start.
+    joined = joined.filter(pc.not_equal(joined.column("name"), EVENT))
     is_start = pc.is_in(joined.column("kind"), pa.array(INSTANCE_STARTS))
     joined = joined.filter(pc.or_(is_start, pc.is_null(joined.column("invocation"))))
     # A start ends when the function is called, or the instance is ready.

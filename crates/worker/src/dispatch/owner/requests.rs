@@ -213,6 +213,7 @@ impl<H: InstanceHost, L: Log> Owner<H, L> {
     ) {
         let (update, next) = event.attempted(attempt, end, self.config.event_retry_ms);
         recorded.event = Some(update);
+        row::mark_event(&mut recorded);
         self.record_event(event, Arc::new(recorded), next);
     }
 

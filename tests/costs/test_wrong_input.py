@@ -12,9 +12,11 @@ from cost_rows import instance, instances, row, table
 from typer.testing import CliRunner
 
 from uncia.cli import build
+from uncia.costs.advice import advice
 from uncia.costs.breakeven import break_even
 from uncia.costs.coldstarts import coldstarts
 from uncia.costs.inflation import inflation
+from uncia.costs.instances import instances as price_instances
 from uncia.costs.instances import resolve
 from uncia.costs.prices import prices
 from uncia.errors import UnciaError
@@ -113,3 +115,49 @@ def test_cold_starts_are_told_by_whole_ns() -> None:
     dates = beside.set_column(index, "initialized", pa.array([1], pa.int32()).cast(pa.date32()))
     with pytest.raises(UnciaError, match="initialized of the instances table is date"):
         coldstarts(rows, [LAMBDA], instances=dates)
+
+
+def changed(rows: pa.Table, name: str, dtype: pa.DataType) -> pa.Table:
+    """A table with a column of another type."""
+    index = rows.column_names.index(name)
+    return rows.set_column(index, name, rows.column(index).cast(dtype))
+
+
+@pytest.mark.parametrize("dtype", [pa.float64(), pa.utf8(), pa.timestamp("us")])
+@pytest.mark.parametrize(
+    "name", ["started", "initialized", "ended", "allocated_cpu", "allocated_memory"]
+)
+def test_instances_are_billed_by_whole_numbers(name: str, dtype: pa.DataType) -> None:
+    """A time of another type is no unknown one, with which instances would still be alive."""
+    wrong = changed(instances([instance(ended=10)]), name, dtype)
+    with pytest.raises(UnciaError, match=f"the column {name} of the instances table is"):
+        price_instances(wrong, ["aws-ec2-c6g-medium"])
+
+
+def test_instances_that_run_end_by_whole_numbers() -> None:
+    rows = changed(table([row(started=5, ended=6)]), "ended", pa.float64())
+    with pytest.raises(UnciaError, match="the column ended of the invocations table is float64"):
+        price_instances(instances([instance()]), ["aws-ec2-c6g-medium"], invocations=rows)
+
+
+def test_invocations_are_no_instances(tmp_path: Path) -> None:
+    file = tmp_path / "invocations.parquet"
+    pq.write_table(table([row(started=5, ended=6)]), file)
+    run = CliRunner().invoke(build(), ["cost", "instances", str(file)])
+    assert isinstance(run.exception, UnciaError)
+    assert "its rows are invocations and no instances" in run.exception.message
+    run = CliRunner().invoke(build(), ["cost", "instances", str(tmp_path)])
+    assert isinstance(run.exception, UnciaError)
+    assert (
+        run.exception.message == f"{tmp_path} has no table of instances, so they cannot be billed"
+    )
+    pq.write_table(instances([instance(ended=10)]), tmp_path / "instances.parquet")
+    run = CliRunner().invoke(build(), ["cost", "instances", str(tmp_path)])
+    assert run.exit_code == 0, run.output
+
+
+@pytest.mark.parametrize("name", ["started", "ended"])
+def test_advice_is_not_given_without_times_that_are_there(name: str) -> None:
+    rows = changed(table([row(started=5, ended=6)]), name, pa.timestamp("us"))
+    with pytest.raises(UnciaError, match=rf"the column {name} is timestamp\(6\), not whole ns"):
+        advice(rows, tariffs=[LAMBDA])

@@ -112,6 +112,14 @@ def test_the_sum_is_exact(amounts: list[tuple[int, int]]) -> None:
     assert found[()] == (sum(time * memory for time, memory in amounts), 0)
 
 
+@pytest.mark.parametrize("name", ["hint_idle", "allocated_memory"])
+def test_what_is_no_whole_number_is_refused_and_not_rounded(tariff: Tariff, name: str) -> None:
+    table = instances(("f", 2, 2), ("f", 3, 3))
+    floats = table.set_column(table.column_names.index(name), name, pa.array([1.5, 2.5]))
+    with pytest.raises(UnciaError, match=f"the column {name} of the instances table is float64"):
+        bill(pa.Table.from_pylist([ROW]), [tariff], instances=floats)
+
+
 def test_what_cannot_be_billed_is_an_error(tariff: Tariff, tmp_path: Path) -> None:
     rows = pa.Table.from_pylist([{**ROW, "experiment": "e"}])
     for wrong in (("f", -1, GB), ("f", SECOND, None), ("f", SECOND, -GB), ("f", 10**18, GB)):

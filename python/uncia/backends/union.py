@@ -42,7 +42,7 @@ def union_tables(tables: Sequence[ir.Table], name: str) -> ir.Table:
     for table in tables:
         for column, dtype in table.schema().items():
             dtypes = types_by_column.setdefault(column, [])
-            if not _is_null(dtype):
+            if not is_null(dtype):
                 dtypes.append(_SIGNED.get(type(dtype), dtype).copy(nullable=True))
     declared = _declared(name)
     types = {
@@ -95,7 +95,8 @@ def _declared(name: str) -> dict[str, dt.DataType]:
     }
 
 
-def _is_null(dtype: dt.DataType) -> bool:
+def is_null(dtype: dt.DataType) -> bool:
+    """Whether a column has no type, as all of its values are null."""
     # Parquet's null type comes through DuckDB as a type that Ibis does not know.
     return bool(dtype.is_null() or (dtype.is_unknown() and "NULL" in str(dtype)))
 
@@ -116,7 +117,7 @@ def _as(table: ir.Table, types: dict[str, dt.DataType]) -> ir.Table:
         return table
     columns = {}
     for column, dtype in types.items():
-        if column not in schema or _is_null(schema[column]):
+        if column not in schema or is_null(schema[column]):
             columns[column] = ibis.null(dtype)
         else:
             value = table[column]

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.backends import Backend, Source, use
-from uncia.backends.integers import signed
 from uncia.costs.sizes import Size, billed_amount
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff, find, get, ids
@@ -50,6 +49,9 @@ COLUMNS: Final = (
     "usd_per_instance_hour",
     "note",
 )
+
+_OF_INVOCATIONS: Final = ("execution", "invocation", "outcome")
+"""Columns that tables of instances never have, by which a table of invocations is told."""
 
 _PRICED: Final = 0
 _REASONS: Final = {
@@ -112,12 +114,14 @@ def instances(
         amounts are None and ``note`` says why.
 
     Raises:
-        UnciaError: a table or tariff cannot be read, or the table lacks its times.
+        UnciaError: a table or tariff cannot be read, a folder has no table of instances, or the
+            table lacks its times, is of invocations, or has other values than whole numbers.
     """
     import pandas as pd
 
     with use(backend) as backend:
         chosen = resolve(tariffs)
+        _check_there(source)
         table = backend.table(source, "instances")
         if invocations is None and backend.has(source, "invocations"):
             invocations = source
@@ -128,6 +132,28 @@ def instances(
             for index, tariff in enumerate(chosen)
         ]
         return pd.DataFrame(records, columns=list(COLUMNS), dtype=object)
+
+
+def _check_there(source: Source) -> None:
+    """Refuse folders of runs and imports that have no table of instances: it would cost nothing.
+
+    Raises:
+        UnciaError: with the first such folder.
+    """
+    from uncia.backends.paths import is_address
+    from uncia.record import TABLES, is_there
+
+    if not isinstance(source, (str, Path, list, tuple)):
+        return
+    for path in [source] if isinstance(source, (str, Path)) else source:
+        folder = Path(path)
+        if is_address(path) or not folder.is_dir() or is_there(folder, "instances"):
+            continue
+        if any(is_there(folder, name) for name in TABLES):
+            raise UnciaError(
+                f"{path} has no table of instances, so they cannot be billed",
+                "Name the folder of a run or import with instances.parquet, or such a file.",
+            )
 
 
 def no_price(tariff: Tariff) -> str | None:
@@ -148,6 +174,11 @@ def _lifetimes(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
     from uncia.tariffs.exact import integer
     from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY, MAX_TIME
 
+    if strange := [name for name in _OF_INVOCATIONS if name in table.columns]:
+        raise UnciaError(
+            f"the table has the column {strange[0]}, so its rows are invocations and no instances",
+            "Name a table of instances, or price invocations with: uncia bill TABLE.",
+        )
     for name in ("started", "ended"):
         if name not in table.columns:
             raise UnciaError(
@@ -155,9 +186,10 @@ def _lifetimes(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
             )
     # A row without a start is not billed, and its other times may be nonsense.
     begun = table.filter(table["started"].notnull())
-    last_times = _last_times(begun, ("started", "initialized", "ended"))
+    last_times = _last_times(begun, ("started", "initialized", "ended"), "instances")
     if invocations is not None:
-        others = _last_times(invocations, ("started", "ended", "sent", "received"))
+        names = ("started", "ended", "sent", "received")
+        others = _last_times(invocations, names, "invocations")
         last_times = ibis.union(last_times, others, distinct=False)
     last_times = last_times.group_by("of_run").aggregate(until=lambda t: t["until"].max())
     rows = table.mutate(of_run=_run(table))
@@ -294,24 +326,29 @@ def missing(tariff: Tariff, needed: Size, size: Size) -> str | None:
     return None
 
 
-def _last_times(table: ir.Table, names: Sequence[str]) -> ir.Table:
+def _last_times(table: ir.Table, names: Sequence[str], kind: str) -> ir.Table:
     """The last time in the rows of each run.
 
     Rows whose times are absurdly far apart are ignored, as are rows with a single time that is not
     the first: every running instance would end at that time.
+
+    Args:
+        table: its rows.
+        names: of the columns of times.
+        kind: which table it is, for messages.
     """
     import ibis
 
     from uncia.tariffs.exact import integer
     from uncia.tariffs.rows import MAX_TIME
 
-    times = {name: _integers(table, name) for name in names}
+    times = {name: _integers(table, name, kind) for name in names}
     # SQL's GREATEST and LEAST ignore nulls, on DuckDB and on Spark.
     span = _wide(ibis.greatest(*times.values())) - _wide(ibis.least(*times.values()))
     absurd = (span > integer(MAX_TIME)).fill_null(False)
     count = functools.reduce(operator.add, (time.notnull().cast("int8") for time in times.values()))
     rows = table.filter(~absurd & ((count > 1) | times[names[0]].notnull()))
-    rows = rows.select(of_run=_run(rows), **{name: _integers(rows, name) for name in names})
+    rows = rows.select(of_run=_run(rows), **{name: _integers(rows, name, kind) for name in names})
     by_run = rows.aggregate({f"last_{name}": rows[name].max() for name in names}, by="of_run")
     last = ibis.greatest(*(by_run[f"last_{name}"] for name in names))
     return by_run.select("of_run", until=last)
@@ -330,9 +367,15 @@ def _wide(value: Any) -> Any:
     return value.cast("decimal(20, 0)")
 
 
-def _integers(table: ir.Table, name: str) -> Any:
+def _integers(table: ir.Table, name: str, kind: str = "instances") -> Any:
+    """A column as int64; null where the table lacks it.
+
+    Raises:
+        UnciaError: it holds other values than whole numbers.
+    """
     import ibis
 
-    if name not in table.columns or not table.schema()[name].is_integer():
-        return ibis.null("int64")
-    return signed(table[name])
+    from uncia.tariffs.rows import integers
+
+    value = integers(table, name, kind)
+    return ibis.null("int64") if value is None else value

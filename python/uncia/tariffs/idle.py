@@ -51,10 +51,12 @@ def quantities(
         backend: where it is computed.
 
     Raises:
-        UnciaError: a group is no column of the table, or a value is absurd.
+        UnciaError: a group is no column of the table, or a value is absurd or no whole number.
     """
+    import ibis
+
     from uncia.tariffs.exact import integer
-    from uncia.tariffs.rows import MAX_MEMORY, MAX_TIME
+    from uncia.tariffs.rows import MAX_MEMORY, MAX_TIME, integers
 
     table = backend.table(source, "instances")
     if _COLUMN not in table.columns:  # rows of a time before there were hints
@@ -64,7 +66,12 @@ def quantities(
             f"what was idle on the account of hints cannot be billed by {' and '.join(unknown)}",
             f"Bill by {', '.join(GROUPS)}, or leave the instances out.",
         )
-    time, memory = table[_COLUMN], table["allocated_memory"]
+    time = integers(table, _COLUMN, "instances")
+    if time is None:  # of Parquet's null type: nobody knows
+        return {}
+    memory = integers(table, "allocated_memory", "instances")
+    if memory is None:
+        memory = ibis.null("int64")
     is_some = time.notnull() & (time != integer(0)).fill_null(False)
     is_sound = time.between(integer(0), integer(MAX_TIME)) & memory.between(
         integer(0), integer(MAX_MEMORY)

@@ -13,6 +13,7 @@ import ibis
 from ibis.expr import types as ir
 
 from uncia.backends.integers import signed
+from uncia.backends.union import is_null
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.billable_time import lacks_initialization
@@ -152,19 +153,24 @@ def _cpu_time(user: Any, system: Any, facts: Facts) -> Any:
     )
 
 
-def integers(table: ir.Table, name: str) -> Any:
+def integers(table: ir.Table, name: str, kind: str | None = None) -> Any:
     """A column as int64, or None if it is missing or has no type.
+
+    Args:
+        table: the rows.
+        name: of the column.
+        kind: which table it is, for messages where several are read.
 
     Raises:
         UnciaError: it holds other values than whole numbers.
     """
     dtype = table.schema().get(name)
-    # Parquet's null type comes through DuckDB as a type that Ibis does not know.
-    if dtype is None or dtype.is_null() or (dtype.is_unknown() and "NULL" in str(dtype)):
+    if dtype is None or is_null(dtype):
         return None
     if not dtype.is_integer():
+        where = "" if kind is None else f" of the {kind} table"
         raise UnciaError(
-            f"the column {name} is {dtype}, but bills are exact: it must hold whole numbers"
+            f"the column {name}{where} is {dtype}, but bills are exact: it must hold whole numbers"
             " (ns, bytes, micro-vCPU)"
         )
     return signed(table[name])

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     @app.command()
     @pages.with_figures
     def instances(
-        table: options.Tables,
+        table: options.InstanceTables,
         tariff: list[str] = typer.Option(
             [],
             "--tariff",

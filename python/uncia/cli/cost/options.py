@@ -41,6 +41,14 @@ Tables: TypeAlias = Annotated[
         " (s3://, gs://).",
     ),
 ]
+InstanceTables: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TABLE...",
+        help="Folders of runs or imports with a table of instances, or such tables: Parquet files"
+        " or folders of them, *.arrows files, or addresses (s3://, gs://).",
+    ),
+]
 TariffIds: TypeAlias = Annotated[
     list[str],
     typer.Option(

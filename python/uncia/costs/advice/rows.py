@@ -16,6 +16,7 @@ from ibis.expr import types as ir
 
 from uncia.backends import Backend, Source
 from uncia.backends.integers import signed
+from uncia.backends.union import is_null
 from uncia.costs.warmups import warmup_note, without_warmups
 from uncia.errors import UnciaError
 from uncia.tariffs.exact import integer
@@ -118,11 +119,13 @@ def source_table(
         The rows, and notes on what was left out or filled in.
 
     Raises:
-        UnciaError: the table has no column ``function``, or holds none of these functions.
+        UnciaError: the table has no column ``function``, holds none of these functions, or has
+            times that are not whole ns.
     """
     table = backend.table(source)
     if "function" not in table.schema():
         raise UnciaError("the table has no column function, so there is nothing to advise on")
+    _check_times(table)
     if functions:
         table = table.filter(table["function"].cast("string").isin(list(functions)))
         names = backend.collect(table.select(name=table["function"].cast("string")).distinct())
@@ -142,6 +145,21 @@ def source_table(
         advice_cpu=_text(table, "allocated_cpu"),
     )
     return keyed, notes
+
+
+def _check_times(table: ir.Table) -> None:
+    """Refuse times that advice reads and that are not whole ns: it would differ without them.
+
+    Raises:
+        UnciaError: with the column and its type.
+    """
+    for name in _TIMES:
+        dtype = table.schema().get(name)
+        if dtype is not None and not (is_null(dtype) or dtype.is_integer()):
+            raise UnciaError(
+                f"the column {name} is {dtype}, not whole ns, so no advice can be given",
+                "Times of other types become whole ns by: uncia trace import uncia.",
+            )
 
 
 def with_shares(

@@ -94,3 +94,25 @@ def test_numbers_without_a_sign_in_a_stream_cost_their_rows_alone(tmp_path: Path
         assert backend.collect(read.select("ended")).column(0).to_pylist() == SIGNED
     with pytest.raises(UnciaError, match=r"instances\.ended must be int64, but is uint64"):
         record.read(tmp_path / "instances.arrows", "instances")
+
+
+def test_numbers_with_and_without_a_sign_are_one_column(tmp_path: Path) -> None:
+    """Files of either kind are billed together as each of them alone."""
+    columns = {
+        "plain": pa.array([7], pa.int64()),
+        "unsigned": UNSIGNED,
+        "durations": pa.array([8], pa.duration("ns")),
+    }
+    for name, column in columns.items():
+        pq.write_table(pa.table({"execution": column}), tmp_path / f"{name}.parquet")
+    with connect() as backend:
+        table = backend.table([tmp_path / f"{name}.parquet" for name in columns])
+        assert table.schema()["execution"].is_int64()
+        values = table.execution.to_pyarrow().to_pylist()
+    assert values == [7, 5, None, 2**63 - 1, 2**63 - 1, 8]
+    pq.write_table(
+        pa.table({"execution": pa.array([1], pa.decimal128(38, 0))}), tmp_path / "decimal.parquet"
+    )
+    with connect() as backend:
+        mixed = backend.table([tmp_path / "plain.parquet", tmp_path / "decimal.parquet"])
+        assert mixed.schema()["execution"].is_decimal()

@@ -18,6 +18,7 @@ from ibis.expr import types as ir
 
 from uncia.backends.atomic_write import atomic_path, check_no_empty_key
 from uncia.backends.errors import overflow_error
+from uncia.backends.integers import signed
 from uncia.backends.options import Options
 from uncia.backends.paths import Part, check_schema, files, holds, is_address, keys_of
 from uncia.backends.subqueries import unfused_selects
@@ -114,7 +115,18 @@ class DuckDB:
         if not part.remote:
             self._read += paths
         keys = self._keys(paths[0], table) if part.remote else part.keys
-        return typed_keys(table, keys, name)
+        return typed_keys(self._narrowed(table), keys, name)
+
+    def _narrowed(self, table: ir.Table) -> ir.Table:
+        """Files as a table, whose integers of 128 bits become int64.
+
+        DuckDB makes these of int64 in some files and uint64 in others; Parquet has none.
+        """
+        if not any(dtype.is_decimal() for dtype in table.schema().values()):
+            return table
+        types = self._connection.raw_sql(f'DESCRIBE "{table.op().name}"').fetchall()
+        wide = [column for column, dtype, *_ in types if dtype == "HUGEINT"]
+        return table.mutate(**{column: signed(table[column]) for column in wide})
 
     def _keys(self, pattern: str, table: ir.Table) -> list[str]:
         """The partition columns in the folders of an address."""

@@ -61,8 +61,8 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
     unfinished files, by the convention of engines.
 
     Raises:
-        UnciaError: a path does not exist, a folder holds no table, a file is damaged, or no path
-            was given.
+        UnciaError: a path does not exist, a folder holds no table, a file is damaged or named more
+            than once, or no path was given.
     """
     paths = _several(source)
     if not paths:
@@ -86,6 +86,7 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
             local.append(path)
         else:
             streams.append(path)
+    _check_once(addresses, local, streams, name)
     from uncia.record import check_whole, parquet
 
     for path in streams:
@@ -95,6 +96,28 @@ def files(source: str | Path | Sequence[str | Path], name: str) -> Files:
     for path in local:
         check_columns(path, name)
     return Files((*_grouped(local), *addresses), tuple(streams))
+
+
+def _check_once(
+    addresses: Sequence[Part], local: Sequence[Path], streams: Sequence[Path], name: str
+) -> None:
+    """Refuse a file that two of the paths lead to: its rows would count twice.
+
+    Raises:
+        UnciaError: with the file.
+    """
+    found = [part.paths[0].rstrip("/") for part in addresses]
+    found += [str(path.resolve()) for path in local]
+    for path in streams:
+        inside = (f"{name}{_STREAM}", f"{name}.*{_STREAM}") if path.is_dir() else ()
+        parts = [part for pattern in inside for part in path.glob(pattern)]
+        found += [str(part.resolve()) for part in parts or [path]]
+    twice = [file for file, count in Counter(found).items() if count > 1]
+    if twice:
+        raise UnciaError(
+            f"{twice[0]} is named more than once, and its rows would count each time",
+            "Name each table once; a folder stands for all of its files.",
+        )
 
 
 def check_columns(path: Path, name: str) -> None:
@@ -160,6 +183,13 @@ def holds(source: object, name: str) -> bool:
         not is_address(path) and (Path(path) / f"{name}{_PARQUET}").exists()
         for path in _several(source)
     )
+
+
+def is_local(source: object) -> bool:
+    """Whether a source is paths of files and folders on this machine."""
+    if not isinstance(source, (str, Path, list, tuple)):
+        return False
+    return not any(is_address(path) for path in _several(source))
 
 
 def is_address(path: str | Path) -> bool:

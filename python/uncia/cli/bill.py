@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -108,7 +109,10 @@ def register(app: typer.Typer) -> None:
             if free_tier and any(item.free_tier for item in resolve(tariff or None)):
                 span = span_note(table, backend.table(selected.rows), backend)
                 notes += [] if span is None else [span]
+            warnings = [*selected.warnings, *_repeated_instances(table, tariff or None, backend)]
         notes = [*selected.notes, *notes]
+        for warning in warnings:
+            typer.echo(f"note: {warning}", err=True)
         lines = with_memory_names(lines)
         empty = unpriced.empty_bills(lines)
         for sentence in (*empty, *unpriced.remedies(lines)):
@@ -157,6 +161,19 @@ def _instances(
             f" {why}."
         )
     return table if why is None else None
+
+
+def _repeated_instances(
+    table: list[str], tariffs: list[str] | None, backend: Backend
+) -> Iterator[str]:
+    """Say which instances are there more than once, where their idle time is billed."""
+    from uncia.costs.repeated import INSTANCES, repeated_note
+    from uncia.tariffs.catalogue import resolve
+
+    if any(item.idle is not None for item in resolve(tariffs)) and backend.has(table, "instances"):
+        rows = backend.table(table, "instances")
+        if (note := repeated_note(table, rows, INSTANCES, backend)) is not None:
+            yield note
 
 
 def entry(line: Line) -> dict[str, Any]:

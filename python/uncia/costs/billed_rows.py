@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from uncia.backends.paths import is_local
+from uncia.costs.repeated import INVOCATIONS, MAX_ROWS, repeated_note
 from uncia.costs.warmups import warmup_note, without_warmups
 from uncia.errors import UnciaError
 from uncia.tariffs import Line, Tariff, catalogue
@@ -29,11 +31,13 @@ class BilledRows:
         rows: the source itself, if every row is billed.
         facts: of the columns; None if they are to be read from the source.
         notes: what was left out.
+        warnings: what is wrong with the rows, though they are billed.
     """
 
     rows: Source
     facts: Facts | None = None
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def select_rows(
@@ -63,6 +67,7 @@ def select_rows(
     """
     facts = read_facts(source)
     notes: list[str] = []
+    warnings = _warnings(source, facts, backend)
     table: Any = None
     if "experiment" not in groups and not facts.get("experiment", UNKNOWN).empty:
         opened = backend.table(source)
@@ -71,7 +76,9 @@ def select_rows(
             table = rows
             notes.append(warmup_note(warmups))
     if not common and MEMORY not in groups:
-        return BilledRows(source) if table is None else BilledRows(table, facts, notes)
+        if table is None:
+            return BilledRows(source, warnings=warnings)
+        return BilledRows(table, facts, notes, warnings)
     table = backend.table(source) if table is None else table
     if common:
         table, note = _common(table, tariffs, backend, fit)
@@ -84,7 +91,16 @@ def select_rows(
                 " by memory"
             )
         table = table.mutate(**{MEMORY: table["allocated_memory"].cast("string")})
-    return BilledRows(table, facts, notes)
+    return BilledRows(table, facts, notes, warnings)
+
+
+def _warnings(source: Source, facts: Facts, backend: Backend) -> list[str]:
+    """Say which rows are there more than once, without a look at tables that are too large."""
+    rows = facts.get("invocation", UNKNOWN).rows
+    if not is_local(source) or (rows is not None and rows > MAX_ROWS):
+        return []
+    note = repeated_note(source, backend.table(source), INVOCATIONS, backend)
+    return [] if note is None else [note]
 
 
 def _common(

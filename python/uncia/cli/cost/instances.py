@@ -37,9 +37,14 @@ def register(app: typer.Typer) -> None:
         """Price the whole lifetime of every instance of an instances table."""
         from uncia.cli.querying import open_backend
         from uncia.costs.instances import instances as compute
+        from uncia.costs.repeated import INSTANCES, repeated_note
 
         with open_backend(backend_name, memory_limit=memory_limit, master=master) as backend:
             frame = compute(table, tariff or None, backend=backend)
+            rows = backend.table(table, "instances")
+            repeated = repeated_note(table, rows, INSTANCES, backend)
+        if repeated is not None:
+            typer.echo(f"note: {repeated}", err=True)
         if html is not None:
             from uncia.report.cost.instances import section
 

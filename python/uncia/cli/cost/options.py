@@ -148,7 +148,7 @@ def fit_rule(name: str) -> FitRule:
 def results(table: Sequence[str], backend: Backend, groups: Sequence[str] = ()) -> Source:
     """Return the rows of a table without its warm-ups, as `uncia bill` takes them.
 
-    A note on standard error says how many are left out.
+    Notes on standard error say how many are left out, and how many are there more than once.
 
     Args:
         table: paths.
@@ -158,7 +158,7 @@ def results(table: Sequence[str], backend: Backend, groups: Sequence[str] = ()) 
     from uncia.costs.billed_rows import select_rows
 
     selected = select_rows(list(table), None, groups, backend)
-    for note in selected.notes:
+    for note in (*selected.notes, *selected.warnings):
         typer.echo(f"note: {note}", err=True)
     return selected.rows
 

@@ -53,8 +53,13 @@ def test_durations_are_of_ns(tmp_path: Path, unit: str, stored: bool) -> None:
         if unit == "ns":
             assert backend.table(source).execution.to_pyarrow().to_pylist() == [100]
             return
-        with pytest.raises(UnciaError, match=rf"the column execution is duration\[{unit}\]"):
+        with pytest.raises(UnciaError, match=rf"the column execution is duration\[{unit}\]") as it:
             backend.table(source)
+        # The importer takes only tables that have what it cannot make up.
+        assert it.value.hint == (
+            "Write it as duration[ns] or whole ns, or convert it: uncia trace import uncia (add the"
+            " columns function, invocation, attempt first)."
+        )
 
 
 def test_a_table_in_memory_may_have_columns_of_other_types() -> None:

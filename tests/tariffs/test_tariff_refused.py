@@ -10,9 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tariff_rows import GB, MB, MS, S, row, table
+from typer.testing import CliRunner
 
+from uncia.cli import build
 from uncia.costs.decompose import decompositions
-from uncia.tariffs import billable, get, read
+from uncia.costs.instances import no_price
+from uncia.errors import UnciaError
+from uncia.tariffs import billable, get, read, yaml_text
 from uncia.tariffs.bill import bill
 from uncia.tariffs.request import cost, why_not
 
@@ -120,3 +124,42 @@ def test_a_number_without_a_sign_that_fits_nothing_is_one_absurd_row(
     assert line.exact_cost == alone.exact_cost
     (parts,) = decompositions(data, ["aws-lambda-x86"])
     assert dict(parts.left_out) == {ABSURD: 1}
+
+
+def own(name: str, folder: Path, price: str | None) -> Path:
+    """A tariff of the catalogue under another id, with one price left out if it is given."""
+    text = yaml_text(name).replace(f"id: {name}", "id: mine", 1)
+    assert price is None or price in text
+    path = folder / "own.yaml"
+    path.write_text(text if price is None else text.replace(price, "price: null", 1), "utf-8")
+    return path
+
+
+def test_a_price_is_filled_in_where_the_tariff_is(tmp_path: Path) -> None:
+    """There is nothing to copy of one that is a file already."""
+    path = own("aws-lambda-x86", tmp_path, 'price: "0.0000002"')
+    rows = table([row()])
+    with pytest.raises(UnciaError, match="no public price is known for fee") as caught:
+        bill(rows, [path])
+    assert caught.value.hint == f"Fill in your prices in {path}."
+    with pytest.raises(UnciaError) as caught:
+        bill(rows, [read(path)])
+    assert caught.value.hint == "Fill in your prices in its file."
+    with pytest.raises(UnciaError) as caught:
+        bill(rows, ["npfu"])
+    assert (caught.value.hint or "").startswith("Copy the tariff (uncia tariffs show npfu --yaml)")
+    instances = read(own("aws-ec2-c6g-medium", tmp_path, 'price: "0.034"'))
+    assert (no_price(instances) or "").endswith(": fill in your prices in its file")
+    assert "copy the tariff (uncia tariffs show azure-premium" in str(
+        no_price(get("azure-premium"))
+    )
+
+
+def test_a_check_names_the_command_that_bills_instances(tmp_path: Path) -> None:
+    def check(path: Path) -> str:
+        return CliRunner().invoke(build(), ["tariffs", "check", str(path)]).output
+
+    instances = own("aws-ec2-c6g-medium", tmp_path, None)
+    assert "it bills the time of instances, as `uncia cost instances` prices it" in check(instances)
+    without = own("aws-ec2-c6g-medium", tmp_path, 'price: "0.034"')
+    assert "it cannot bill yet: no price for instance allocated" in check(without)

@@ -190,8 +190,9 @@ def test_a_stream_that_a_crash_cut_counts_up_to_its_last_whole_batch(tmp_path: P
 def test_what_is_no_table_is_an_error(tmp_path: Path) -> None:
     other = tmp_path / "other.parquet"
     pa.parquet.write_table(pa.table({"a": [1]}), other)
-    with pytest.raises(UnciaError, match="is no table of Uncia's"):
+    with pytest.raises(UnciaError, match="is no table of Uncia's") as caught:
         uncia_run.convert([other], tmp_path / "out")
+    assert "it lacks function, invocation, attempt, outcome." in (caught.value.hint or "")
     assert not uncia_run.detect([other])
     damaged = tmp_path / "invocations.parquet"
     record.write(table(rows("r", 3)), damaged)

@@ -151,13 +151,18 @@ def check_schema(schema: pa.Schema, name: str, place: str = "the table") -> None
     from uncia.record import TABLES, columns
 
     _check_names(schema.names, place)
-    times = {it.name for it in columns(name) if it.unit == "ns"} if name in TABLES else set()
+    declared = columns(name) if name in TABLES else ()
+    times = {it.name for it in declared if it.unit == "ns"}
+    # The importer converts times, and takes only tables that have these.
+    lacking = [it.name for it in declared if not it.nullable and it.name not in schema.names]
+    needs = f" (add the columns {', '.join(lacking)} first)" if lacking else ""
     for field in schema:
         is_wrong = pa.types.is_duration(field.type) and field.type.unit != "ns"
         if is_wrong and field.name in times:
             raise UnciaError(
                 f"{place}: the column {field.name} is {field.type}, and must hold ns",
-                "Write it as duration[ns] or whole ns, or convert it: uncia trace import uncia.",
+                "Write it as duration[ns] or whole ns, or convert it: uncia trace import uncia"
+                f"{needs}.",
             )
 
 

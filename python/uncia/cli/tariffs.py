@@ -85,10 +85,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _verdict(tariff: Tariff) -> str:
-    if tariff.by_instance:
-        return "it bills instance time, so `uncia bill` needs more than the invocation table"
     if tariff.unpriced_figures:
         return f"it cannot bill yet: no price for {' and '.join(tariff.unpriced_figures)}"
+    if tariff.by_instance:
+        return "it bills the time of instances, as `uncia cost instances` prices it"
     return f"a million invocations of 100 ms at 1 vCPU and {LAMBDA_MB} MB cost {_example(tariff)}"
 
 

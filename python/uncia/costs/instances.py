@@ -20,6 +20,7 @@ from uncia.backends import Backend, Source, use
 from uncia.costs.sizes import Size, billed_amount
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff, find, get, ids
+from uncia.tariffs.catalogue import how_to_price
 from uncia.tariffs.fit import fit_size
 from uncia.tariffs.money import money
 from uncia.units import NS_PER_H
@@ -161,10 +162,8 @@ def no_price(tariff: Tariff) -> str | None:
     missing = tariff.unpriced_figures
     if not missing:
         return None
-    return (
-        f"no public price is known for {' and '.join(missing)}: copy the tariff (uncia tariffs show"
-        f" {tariff.id} --yaml), fill in your prices and name the file"
-    )
+    how = how_to_price(tariff)
+    return f"no public price is known for {' and '.join(missing)}: {how[0].lower()}{how[1:]}"
 
 
 def _lifetimes(table: ir.Table, invocations: ir.Table | None) -> ir.Table:

@@ -80,7 +80,7 @@ def resolve(names: Sequence[str | Path | Tariff] | None) -> list[Tariff]:
         return [get(name) for name in billable()]
     tariffs = [find(name) for name in names]
     seen: set[str] = set()
-    for tariff in tariffs:
+    for name, tariff in zip(names, tariffs, strict=True):
         if tariff.id in seen:
             raise UnciaError(f"the tariff {tariff.id} is named twice")
         seen.add(tariff.id)
@@ -94,10 +94,26 @@ def resolve(names: Sequence[str | Path | Tariff] | None) -> list[Tariff]:
             raise UnciaError(
                 f"the tariff {tariff.id} cannot price anything: no public price is known for "
                 f"{' and '.join(tariff.unpriced_figures)}",
-                f"Copy {tariff.id}.yaml (uncia tariffs show {tariff.id} --yaml), "
-                "fill in your prices and name the file: --tariff my-tariff.yaml",
+                how_to_price(tariff, None if isinstance(name, Tariff) else name) + ".",
             )
     return tariffs
+
+
+def how_to_price(tariff: Tariff, name: str | Path | None = None) -> str:
+    """Say how a tariff without public prices gets some, without a full stop.
+
+    Args:
+        tariff: lacks a price.
+        name: its id or file, if that is known.
+    """
+    if name is not None and _is_path(name):
+        return f"Fill in your prices in {name}"
+    if tariff.id in ids() and get(tariff.id) == tariff:
+        return (
+            f"Copy the tariff (uncia tariffs show {tariff.id} --yaml), fill in your prices and name"
+            " the file: --tariff ./my-tariff.yaml"
+        )
+    return "Fill in your prices in its file"
 
 
 def find(name: str | Path | Tariff) -> Tariff:

@@ -98,7 +98,7 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = Fals
     for path in _expand(paths):
         source = _source(path)
         if source is None:
-            raise UnciaError(f"{path} is no table of Uncia's", hint="A run folder holds them.")
+            raise UnciaError(f"{path} is no table of Uncia's", hint=_what_it_lacks(path))
         if source.table in TABLES:
             sources.append(source)
         else:
@@ -300,6 +300,35 @@ def _is_table(path: Path) -> bool:
         raise UnciaError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
+def _schema(path: Path) -> pa.Schema:
+    """The columns of a file.
+
+    Raises:
+        UnciaError: it cannot be read.
+    """
+    try:
+        if path.suffix == _PARQUET:
+            schema: pa.Schema = parquet.open_file(path).schema_arrow
+        else:
+            with pa.OSFile(str(path), "rb") as file:
+                schema = pa.ipc.open_stream(file).schema
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UnciaError(f"{path} cannot be read as a table: {error}") from error
+    return schema
+
+
+def _what_it_lacks(path: Path) -> str:
+    """What a file that is no table of Uncia's would need to be one of invocations."""
+    names = _schema(path).names
+    needed = [column.name for column in record.columns("invocations") if not column.nullable]
+    missing = [name for name in needed if name not in names]
+    lacks = f"; it lacks {', '.join(missing)}" if missing else ""
+    return (
+        f"A table of invocations has the columns {', '.join(needed)}{lacks}. The folder of a run"
+        " holds such tables."
+    )
+
+
 def _source(path: Path) -> _Source | None:
     """Which table a file holds; None if it is none of Uncia's.
 
@@ -307,14 +336,7 @@ def _source(path: Path) -> _Source | None:
         UnciaError: it cannot be read, is of another version of the tables, names a column twice,
             or counts its times from no time.
     """
-    try:
-        if path.suffix == _PARQUET:
-            schema = parquet.open_file(path).schema_arrow
-        else:
-            with pa.OSFile(str(path), "rb") as file:
-                schema = pa.ipc.open_stream(file).schema
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UnciaError(f"{path} cannot be read as a table: {error}") from error
+    schema = _schema(path)
     metadata = schema.metadata or {}
     table = str(metadata.get(TABLE_KEY.encode(), b""), "utf-8")
     if not table and {"function", "invocation", "outcome"} <= set(schema.names):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from uncia.cli import build
 from uncia.errors import UnciaError
 from uncia.tariffs import Tariff, read
+from uncia.tariffs.rules import AMOUNT_KEYS
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "tariffs"
 GOOD = (DATA / "own-cloud.yaml").read_text(encoding="utf-8")
@@ -340,6 +343,69 @@ def test_the_form_has_a_json_schema() -> None:
     assert {"id", "charges", "sizes", "sources"} <= set(schema["required"])
 
 
+def with_rules(**rules: str) -> str:
+    """The good file with rules of the memory's amount."""
+    memory = GOOD[GOOD.index("  - resource: memory") : GOOD.index("fee:")]
+    lines = [line for line in memory.splitlines() if line.strip().split(":")[0] not in AMOUNT_KEYS]
+    place = next(index for index, line in enumerate(lines) if "per: " in line) + 1
+    lines[place:place] = [f"    {key}: {bound}" for key, bound in rules.items()]
+    return GOOD.replace(memory, "\n".join(lines) + "\n")
+
+
+def test_a_maximum_is_not_below_what_is_billed_at_least(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(with_rules(minimum="2 GB", maximum="1536 MB"), encoding="utf-8")
+    with pytest.raises(UnciaError) as caught:
+        read(file)
+    line = file.read_text().splitlines().index("    maximum: 1536 MB") + 1
+    assert caught.value.message == (
+        f"{file}:{line}: charges[1].maximum: the maximum 1536 MB is below what is billed at least"
+        " (2 GB), so that every amount would be billed alike"
+    )
+    # What is free is taken off before the maximum.
+    for rules in ({"minimum": "2 GB", "free": "1 GB"}, {"minimum": "1536 MB"}, {}):
+        file.write_text(with_rules(maximum="1536 MB", **rules), encoding="utf-8")
+        assert list(read(file).doubts()) == []
+
+
+def test_more_that_is_free_than_a_maximum_is_a_warning(tmp_path: Path) -> None:
+    """It has a meaning, as the maximum is of the rest, but seldom the one that was meant."""
+    file = tmp_path / "own.yaml"
+    file.write_text(with_rules(free="2 GB", maximum="1536 MB"), encoding="utf-8")
+    done = CliRunner().invoke(build(), ["tariffs", "check", str(file)])
+    assert done.exit_code == 0, done.output
+    assert done.stderr == (
+        f"warning: {file}: charges[1].free: the first 2 GB cost nothing, and of what is beyond them"
+        " at most 1536 MB is billed: the maximum is of what is left\n"
+    )
+
+
+def instance_tariff() -> str:
+    """The good file over instance time, with a fee of 0."""
+    text = GOOD[: GOOD.index("limits:")] if "limits:" in GOOD else GOOD
+    charges = text[text.index("charges:") : text.index("fee:")]
+    text = text.replace(charges, f"charges:\n{INSTANCE_MEMORY}")
+    text = text.replace(text[text.index("fee:") : text.index("sizes:")], INSTANCE_FEE)
+    if "free_tier:" in text:
+        text = text[: text.index("free_tier:")]
+    return text.replace("kind: turnaround", "kind: instance")
+
+
+def test_over_instance_time_a_file_needs_no_fee(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(instance_tariff().replace(INSTANCE_FEE, ""), encoding="utf-8")
+    tariff = read(file)
+    assert (tariff.fee.price, tariff.unpriced_figures) == ("0", ())
+    assert Tariff.model_validate(tariff.model_dump()) == tariff
+    fee = GOOD[GOOD.index("fee:") : GOOD.index("sizes:")]
+    file.write_text(GOOD.replace(fee, ""), encoding="utf-8")
+    with pytest.raises(UnciaError, match="the key fee is missing"):
+        read(file)
+    schema = Tariff.model_json_schema()
+    assert "fee" not in schema["required"]
+    assert schema["else"] == {"required": ["fee"]}
+
+
 INSTANCE_FEE = 'fee:\n  price: "0"\n  source: prices\n\n'
 INSTANCE_MEMORY = """  - resource: memory
     basis: allocated
@@ -372,6 +438,12 @@ INSTANCE_MEMORY = """  - resource: memory
             "over instance time there is no invocation to pay a fee for",
         ),
         (
+            'price: "0"\n',
+            "price: null\n",
+            "fee.price",
+            "over instance time there is no invocation to pay a fee for",
+        ),
+        (
             "sizes:\n",
             "free_tier:\n  gb_seconds: 100\n  source: prices\n\nsizes:\n",
             "free_tier",
@@ -388,13 +460,7 @@ INSTANCE_MEMORY = """  - resource: memory
 def test_a_price_of_instances_refuses_what_it_cannot_follow(
     tmp_path: Path, old: str, new: str, key: str, message: str
 ) -> None:
-    text = GOOD[: GOOD.index("limits:")] if "limits:" in GOOD else GOOD
-    charges = text[text.index("charges:") : text.index("fee:")]
-    text = text.replace(charges, f"charges:\n{INSTANCE_MEMORY}")
-    text = text.replace(text[text.index("fee:") : text.index("sizes:")], INSTANCE_FEE)
-    if "free_tier:" in text:
-        text = text[: text.index("free_tier:")]
-    text = text.replace("kind: turnaround", "kind: instance")
+    text = instance_tariff()
     file = tmp_path / "own.yaml"
     file.write_text(text, encoding="utf-8")
     assert read(file).by_instance

@@ -72,6 +72,8 @@ def register(app: typer.Typer) -> None:
                 broken.append(str(error))
                 continue
             typer.echo(f"{file}: {tariff.id} is a well-formed tariff; {_verdict(tariff)}")
+            for doubt in tariff.doubts():
+                typer.echo(f"warning: {file}: {doubt}", err=True)
         if broken:
             raise UnciaError("\n".join(broken))
 

@@ -8,26 +8,24 @@ floating point. A GB is 2^30 bytes (1024 MB), as the platforms count it; 1 MB is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from datetime import date
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
-    BeforeValidator,
+    ConfigDict,
     Field,
-    PlainSerializer,
     ValidationInfo,
-    WithJsonSchema,
     create_model,
     field_validator,
+    model_validator,
 )
 
 from uncia.errors import UnciaError
 from uncia.forms import Form, MistakeAt
-from uncia.tariffs.rules import AMOUNT_KEYS, KINDS, TIME_KEYS, Minimum, Rules
+from uncia.tariffs.rules import AMOUNT_KEYS, KINDS, TIME_KEYS, Free, Maximum, Minimum, Rules
 from uncia.tariffs.sizes import AnySizes, Fixed, Sizes, Text
+from uncia.tariffs.texts import Date, Money, TariffId, Url
 from uncia.units import (
     GIB,
     MICRO_PER_VCPU,
@@ -43,55 +41,6 @@ from uncia.units import (
 
 HOURS_PER_MONTH: Final = 720
 """A month of 30 days, as the cost paper counts a monthly price (its EBS comparison)."""
-
-MAX_DECIMALS: Final = 24
-"""Decimals of a price; the finest public price has ten."""
-
-_MONEY: Final = re.compile(r"(?:0|[1-9][0-9]{0,11})(?:\.[0-9]{1,24})?")
-
-
-def _parse_money(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(
-            f'a price is decimal text in quotes, for example "0.0000166667"; {value!r} is not text'
-        )
-    if _MONEY.fullmatch(value) is None:
-        raise ValueError(
-            f"{value!r} is no price: write plain decimal digits, at most {MAX_DECIMALS} after the"
-            ' point, for example "0.0000166667"'
-        )
-    return value
-
-
-def _parse_date(value: object) -> date:
-    if isinstance(value, str):
-        try:
-            return date.fromisoformat(value)
-        except ValueError:
-            pass
-    raise ValueError(f"{value!r} is not a date: write year-month-day, for example 2025-05-15")
-
-
-Money = Annotated[
-    str,
-    BeforeValidator(_parse_money),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": f"^{_MONEY.pattern}$",
-            "description": "US dollars as decimal text",
-            "examples": ["0.0000166667", "0.034"],
-        }
-    ),
-]
-Date = Annotated[
-    date,
-    BeforeValidator(_parse_date),
-    PlainSerializer(date.isoformat, return_type=str),
-    WithJsonSchema({"type": "string", "format": "date", "examples": ["2025-05-15"]}),
-]
-TariffId = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=64)]
-Url = Annotated[str, Field(pattern=r"^https?://\S+$")]
 
 Resource = Literal["cpu", "memory", "storage", "instance"]
 Basis = Literal["allocated", "used", "reserved", "borrowed", "lent"]
@@ -272,6 +221,24 @@ class Charge(_RuledCharge):
         _check_bound(info.field_name, amount)
         return value
 
+    @field_validator(Maximum.key)
+    @classmethod
+    def _maximum_is_not_below_the_least(cls, value: str | None, info: ValidationInfo) -> str | None:
+        known = {key: info.data.get(key) for key in AMOUNT_KEYS}
+        if value is None or known[Minimum.key] is None or "basis" not in info.data:
+            return value
+
+        def amount(text: str) -> int:
+            return _parse_amount(text, info.data["resource"], info.data["basis"])
+
+        before = Rules.of({key: amount(text) for key, text in known.items() if text is not None})
+        if before(0) > amount(value):
+            raise ValueError(
+                f"the maximum {value} is below what is billed at least ({known[Minimum.key]}), so"
+                " that every amount would be billed alike"
+            )
+        return value
+
     @property
     def is_credit(self) -> bool:
         """Whether the charge is taken off the bill (what was lent to others)."""
@@ -385,8 +352,18 @@ class Limits(Form):
     note: Text | None = None
 
 
+def _require_fee_of_requests(schema: dict[str, Any]) -> None:
+    """In the JSON Schema, `fee` is missing only where instance time is not billed."""
+    schema["required"].remove("fee")
+    kind = {"properties": {"kind": {"const": "instance"}}, "required": ["kind"]}
+    schema["if"] = {"properties": {"time": kind}}
+    schema["else"] = {"required": ["fee"]}
+
+
 class Tariff(Form):
     """One tariff: a platform's public prices and rules at a date, or a billing model of a paper."""
+
+    model_config = ConfigDict(json_schema_extra=_require_fee_of_requests)
 
     id: TariffId
     provider: Text
@@ -409,6 +386,15 @@ class Tariff(Form):
     limits: Limits | None = None
     notes: list[Text] = Field(default_factory=list)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_fee(cls, value: Any) -> Any:
+        """Over instance time there is no invocation, so that a file needs no fee of 0."""
+        time = value.get("time") if isinstance(value, dict) else None
+        if not isinstance(time, dict) or time.get("kind") != "instance" or "fee" in value:
+            return value
+        return {**value, "fee": {"price": "0", "source": str(time.get("source"))}}
+
     @field_validator("charges")
     @classmethod
     def _charges_fit_time(cls, value: list[Charge], info: ValidationInfo) -> list[Charge]:
@@ -430,7 +416,8 @@ class Tariff(Form):
     @classmethod
     def _fee_fits_time(cls, value: Fee, info: ValidationInfo) -> Fee:
         time = info.data.get("time")
-        if time is not None and time.kind == "instance" and Fraction(value.price or 0):
+        is_free = value.price is not None and not Fraction(value.price)
+        if time is not None and time.kind == "instance" and not is_free:
             raise MistakeAt(
                 ("price",), "over instance time there is no invocation to pay a fee for"
             )
@@ -484,6 +471,17 @@ class Tariff(Form):
     def rounds(self) -> bool:
         """Whether any granularity or minimum applies, so that rounding can add to the bill."""
         return self.time.rules.rounds or any(charge.rules.rounds for charge in self.charges)
+
+    def doubts(self) -> Iterator[str]:
+        """What may be billed and is seldom meant, with its key."""
+        for position, charge in enumerate(self.charges):
+            free, most = (charge.limit(kind.key) for kind in (Free, Maximum))
+            if free is not None and most is not None and free > most:
+                texts = (getattr(charge, kind.key) for kind in (Free, Maximum))
+                yield (
+                    "charges[{}].{}: the first {} cost nothing, and of what is beyond them at most"
+                    " {} is billed: the maximum is of what is left"
+                ).format(position, Free.key, *texts)
 
     def cited(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Every reference to a source, with its path in the form."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from uncia.errors import UnciaError
 from uncia.tariffs.rules.base import Rule
+from uncia.tariffs.rules.free import Free
 from uncia.tariffs.rules.granularity import Granularity
 from uncia.tariffs.rules.maximum import Maximum
 from uncia.tariffs.rules.minimum import Minimum
@@ -28,6 +29,7 @@ __all__ = [
     "AMOUNT_KEYS",
     "KINDS",
     "TIME_KEYS",
+    "Free",
     "Granularity",
     "Level",
     "Maximum",

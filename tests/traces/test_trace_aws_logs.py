@@ -294,6 +294,63 @@ def test_an_event_that_two_pages_hold_counts_once(tmp_path: Path) -> None:
     assert "2 events occurred again, and counts once" in done.warnings
 
 
+def plain(items: list[Invocation]) -> str:
+    """A log without times and streams, with a failure whose own text has a time."""
+    lines = [message for item in items for _, message in item.messages()]
+    timed_out = f"2026-01-01T00:00:00Z {items[0].request} Task timed out after 3.00 seconds\n\n"
+    return "".join([*lines, timed_out])
+
+
+@pytest.mark.parametrize("names", [("a/fn.log", "b/fn.log"), ("fn.log", "other.log.gz")])
+def test_a_copy_of_a_log_without_times_is_left_out(names: tuple[str, str], tmp_path: Path) -> None:
+    items = [Invocation(request_id(n), "", 0, 1234 + n, 512, 40) for n in range(4)]
+    files = [text(tmp_path / name, plain(items)) for name in names]
+    done = aws_logs.convert(files, tmp_path / "out")
+    rows = imported(tmp_path / "out")
+    assert [(row["invocation"], row["attempt"]) for row in rows] == [
+        (item.request, 1) for item in items
+    ]
+    assert {row["function"] for row in rows} == {"fn"}
+    assert (
+        f"{files[1]} holds the same events without times as {files[0]}: a copy, which is left out"
+        in done.warnings
+    )
+    assert not any("retry" in warning for warning in done.warnings)
+
+
+def test_a_log_without_times_that_holds_more_than_another_is_told(tmp_path: Path) -> None:
+    items = [Invocation(request_id(n), "", 0, 1234 + n, 512, 40) for n in range(4)]
+    files = [
+        text(tmp_path / "fn.log", plain(items)),
+        text(tmp_path / "more" / "fn.log", plain([*items, items[0]])),
+    ]
+    done = aws_logs.convert(files, tmp_path / "out")
+    assert len(imported(tmp_path / "out")) == 9
+    assert any(
+        warning.startswith("5 REPORTs without times and with all figures of another of the same")
+        for warning in done.warnings
+    )
+
+
+def test_a_rejected_report_ends_its_attempt_and_is_not_missed(tmp_path: Path) -> None:
+    item = Invocation(request_id(1), "", 0, 1234, 512, 40)
+    start, end, report = (message for _, message in item.messages())
+    bad = report.replace("Billed Duration: 13 ms", "Billed Duration: x ms")
+    other = Invocation(request_id(2), "", 0, 99, 512, 40).messages()[0][1]
+    headless = "REPORT\tDuration: 5.01 ms\tBilled Duration: 6 ms\tMemory Size: 128 MB\n"
+    own = "REPORT of the day\n"
+    log = text(tmp_path / "fn.log", start + end + bad + start + end + report + other)
+    done = aws_logs.convert([log], tmp_path / "out")
+    assert [row["execution"] for row in imported(tmp_path / "out")] == [12_340_000]
+    assert done.rejected == {"Billed Duration: not milliseconds, 0 or more": 1}
+    assert "1 invocation without a REPORT, of which nothing is known: no row" in done.warnings
+    log = text(tmp_path / "g.log", headless + own + report)
+    done = aws_logs.convert([log], tmp_path / "out-2")
+    assert done.rejected == {"RequestId: not an identifier": 1}
+    assert done.noted == {"line begins with REPORT but is none of Lambda's: passed over": 1}
+    assert (done.read, done.rows) == (2, {"invocations": 1})
+
+
 def test_what_the_log_does_not_say_is_null_and_counted(tmp_path: Path) -> None:
     first, second, third = (
         Invocation(request_id(n), STREAM.format(1), EPOCH_MS + n, 1234, 512, 40) for n in (1, 2, 3)

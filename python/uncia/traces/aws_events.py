@@ -87,8 +87,9 @@ def recognises(start: str) -> bool:
 def events(path: Path, issues: Issues) -> Iterator[Event]:
     """The lines of a file about invocations, in order.
 
-    What the functions themselves wrote is passed over. A line or record that should make of an
-    invocation and cannot be read goes to ``issues``.
+    What the functions themselves wrote is passed over. A line or record that should tell of an
+    invocation and cannot be read goes to ``issues``. A REPORT is here all the same if its request
+    is known: its line is ``bad``.
 
     Raises:
         UnciaError: the file cannot be read, is cut off or damaged, or (if strict) a line is bad.
@@ -174,11 +175,11 @@ class _Reader:
         bad_time = match["time"] is not None and time is None
 
         def make() -> Event | None:
-            report = aws_report.parse(match["message"])
-            if report is not None and bad_time:
-                raise Unreadable("timestamp", match["time"], "a time")
+            report = self._parse(match["message"])
             if report is None:
                 return None
+            if bad_time:
+                report.bad = Unreadable("timestamp", match["time"], "a time")
             return Event(report, report.function, stream, _known(report.time, time), None)
 
         yield from self._checked(make, number, line)
@@ -186,11 +187,14 @@ class _Reader:
     def _checked(self, make: Callable[[], Event | None], line: int, row: Any) -> Iterator[Event]:
         try:
             event = make()
-        except Unreadable as bad:
+            bad = None if event is None else event.line.bad
+        except Unreadable as error:
+            event, bad = None, error
+        if bad is not None:
             text = row if isinstance(row, str) else json.dumps(row, default=str)
             self._bad(line, bad.column, bad.text, bad.expected, text)
-            return
-        if event is not None:
+        # Of a bad START or END nothing is left.
+        if event is not None and (bad is None or event.line.kind == aws_report.REPORT):
             yield event
 
     def _record(self, record: dict[str, Any], around: dict[str, Any]) -> Event | None:
@@ -206,7 +210,7 @@ class _Reader:
         elif isinstance(message, dict):  # the console parses messages that are JSON
             line = aws_report.from_json(message)
         elif isinstance(message, str):
-            line = aws_report.parse(message)
+            line = self._parse(message)
         else:
             if {"nextToken", "searchedLogStreams", "status", "messageType"} & record.keys():
                 return None  # a page without events
@@ -215,13 +219,24 @@ class _Reader:
             return None
         group = _first(record, _GROUP) or _first(around, _GROUP)
         stream = _first(record, _STREAM) or _first(around, _STREAM)
+        try:
+            time = _time(record)
+        except Unreadable as bad:
+            line.bad, time = bad, None
         return Event(
             line,
             _function(group) or line.function,
             log_values.name(stream) if stream else None,
-            _known(line.time, _time(record)),
+            _known(line.time, time),
             log_values.name(_first(record, ("eventId", "id", "@ptr"))),
         )
+
+    def _parse(self, message: str) -> Line | None:
+        line = aws_report.parse(message)
+        if line is None and message.lstrip().startswith("REPORT"):
+            # A cut line, or one that a function wrote: nothing tells.
+            self._issues.note("line begins with REPORT but is none of Lambda's: passed over")
+        return line
 
     def _stream_of_file(self) -> str | None:
         match = _STREAM_FOLDER.fullmatch(self._path.parent.name)

@@ -21,6 +21,7 @@ and over several files. Each REPORT becomes a row of the invocation table:
 The function is that of the log group; where a file does not name one, it is named after the file.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ from uncia.providers import LAMBDA_BYTES
 from uncia.text import plural
 from uncia.traces import aws_events, log_files, log_values
 from uncia.traces.aws_events import Event
+from uncia.traces.aws_report import REPORT
 from uncia.traces.base import Imported, Issues, expand
 from uncia.traces.output import Names, Output, Stage, output
 from uncia.units import MICRO_PER_VCPU
@@ -52,6 +54,8 @@ _STAGE: Final = {
     "kind": pa.int8(),
     "named": pa.int32(),
     "file": pa.int32(),
+    "source": pa.int32(),
+    "bad": pa.bool_(),
     "request": pa.utf8(),
     "stream": pa.utf8(),
     "time": pa.int64(),
@@ -69,10 +73,13 @@ _STAGE: Final = {
 }
 
 # An event that was exported twice is the same event: it has the same identifier or, where there
-# are none, the same time and content.
+# are none, the same time and content. Of events without either, files as a whole tell. A bad REPORT
+# is itself, as it was rejected as often as it stands there.
 _UNIQUE: Final = """
     unique_events AS (
-        SELECT * FROM events QUALIFY row_number() OVER (PARTITION BY CASE
+        SELECT * FROM events WHERE source NOT IN ({copies})
+        QUALIFY row_number() OVER (PARTITION BY CASE
+            WHEN bad THEN 'row ' || row
             WHEN event IS NOT NULL THEN 'id ' || event
             WHEN coalesce(time, sent) IS NOT NULL THEN concat_ws(' ', 'at', kind, request,
                 coalesce(named, -1), coalesce(stream, '-'), coalesce(time, sent), duration, billed,
@@ -83,8 +90,8 @@ _UNIQUE: Final = """
 # Some lines name their function, such as platform.start, which is then that of the whole request.
 # Attempts of a request on one stream follow one another: a REPORT ends one. What concerns a
 # failure may stand behind the REPORT of its invocation.
-_ROWS: Final = f"""
-    WITH {_UNIQUE},
+_ROWS: Final = """
+    WITH {unique},
     placed AS (
         SELECT *, coalesce(named, max(named) OVER (PARTITION BY request), file) AS function
         FROM unique_events
@@ -112,11 +119,12 @@ _ROWS: Final = f"""
             max(time) FILTER (kind = 0) AS started,
             coalesce(max(time) FILTER (kind = 1), max(time) FILTER (kind = 2)) AS ended,
             count(*) FILTER (kind = 0) AS starts,
-            count(*) FILTER (kind = 2) AS reported,
+            count(*) FILTER (kind = 2 AND NOT bad) AS reported,
+            count(*) FILTER (bad) AS rejected,
             arg_max(outcome, CASE WHEN outcome = 'timeout' THEN 2
                                   WHEN outcome = 'ok' THEN 0 ELSE 1 END) AS outcome,
             coalesce(max(error) FILTER (kind = 2), max(error)) AS error,
-            {{figures}}
+            {figures}
         FROM counted GROUP BY ALL
     )
 """
@@ -130,7 +138,9 @@ _FIGURES: Final = (
     "sent",
     "received",
 )
-_WITH: Final = _ROWS.format(figures=", ".join(f"max({name}) AS {name}" for name in _FIGURES))
+_WITH: Final = _ROWS.format(
+    unique=_UNIQUE, figures=", ".join(f"max({name}) AS {name}" for name in _FIGURES)
+)
 _TABLE: Final = f"""
     {_WITH}
     SELECT *, row_number() OVER (
@@ -138,14 +148,22 @@ _TABLE: Final = f"""
     FROM attempts WHERE reported > 0
     ORDER BY coalesce(started, sent, ended) NULLS LAST, row
 """
+# Without times nothing tells a retry that took as long as the attempt before from a copy of it.
 _COUNTS: Final = f"""
-    {_WITH}
-    SELECT count(*) FILTER (reported = 0) AS open,
+    {_WITH},
+    alike AS (
+        SELECT count(*) - 1 AS again FROM attempts
+        WHERE reported > 0 AND coalesce(ended, started, sent) IS NULL
+        GROUP BY request, stream, {", ".join(_FIGURES)}
+    )
+    SELECT count(*) FILTER (reported = 0 AND rejected = 0) AS open,
            count(*) FILTER (reported > 0 AND starts = 0 AND sent IS NULL) AS unstarted,
            count(*) FILTER (reported > 0 AND ended IS NULL AND sent IS NULL) AS untimed,
            count(*) FILTER (reported > 0 AND stream IS NULL) AS streamless,
            count(*) FILTER (reported > 0 AND unnamed) AS unnamed,
-           (SELECT count(*) FROM events) - (SELECT count(*) FROM unique_events) AS twice
+           (SELECT coalesce(sum(again), 0) FROM alike)::BIGINT AS again,
+           (SELECT count(*) FROM events WHERE source NOT IN ({{copies}}))
+               - (SELECT count(*) FROM unique_events) AS twice
     FROM attempts
 """
 
@@ -171,7 +189,7 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = Fals
     files = expand(paths, SUFFIXES)
     issues = Issues(strict)
     with output(Path(out), TABLES, issues) as result:
-        reader = _Reader(result.stage("events", _STAGE))
+        reader = _Reader(result.stage("events", _STAGE), is_alone=len(files) == 1)
         for path in files:
             reader.read(path, issues)
         if not reader.reports and not issues.skipped:
@@ -180,7 +198,7 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = Fals
                 hint="Export the log group /aws/lambda/NAME; the system log level must be INFO.",
             )
         warnings = reader.warnings(result)
-        for batch in result.query(_TABLE):
+        for batch in result.query(_TABLE.format(copies=reader.copies())):
             issues.take(batch.num_rows)
             result.write("invocations", reader.columns(batch))
         return result.finish(warnings)
@@ -191,25 +209,44 @@ class _Reader:
     """Reads logs into a stage, and makes the columns of the table from what comes out of it."""
 
     stage: Stage
+    is_alone: bool = False
     functions: Names = field(default_factory=Names)
     reports: int = 0
+    _files: list[Path] = field(default_factory=list)
+    _contents: dict[bytes, int] = field(default_factory=dict)
+    _copies: dict[int, int] = field(default_factory=dict)
     _rows: list[dict[str, Any]] = field(default_factory=list)
 
     def read(self, path: Path, issues: Issues) -> None:
         """Add the events of a file."""
         after_file = log_values.file_name(path)
+        content = _Content()
         for event in aws_events.events(path, issues):
+            if not self.is_alone:
+                content.add(event)
             self._rows.append(self._row(event, after_file))
             if len(self._rows) >= _PIECE:
                 self._flush()
         self._flush()
+        number = len(self._files)
+        self._files.append(path)
+        if (digest := content.digest()) is not None:
+            first = self._contents.setdefault(digest, number)
+            if first != number:
+                self._copies[number] = first
+
+    def copies(self) -> str:
+        """The numbers of files that are copies, for SQL; one that no file has where none is."""
+        return ", ".join(map(str, self._copies)) or "-1"
 
     def _row(self, event: Event, after_file: str) -> dict[str, Any]:
         line = event.line
-        if line.kind == 2:
+        if line.kind == REPORT and line.bad is None:
             self.reports += 1
         return {
             "kind": line.kind,
+            "source": len(self._files),
+            "bad": line.bad is not None,
             "named": None if event.function is None else self.functions.id(event.function),
             "file": self.functions.id(after_file),
             "request": line.request,
@@ -228,10 +265,25 @@ class _Reader:
 
     def warnings(self, result: Output) -> list[str]:
         """What a reader of the table should know."""
-        (row,) = (row for batch in result.query(_COUNTS) for row in batch.to_pylist())
+        counts = result.query(_COUNTS.format(copies=self.copies()))
+        (row,) = (row for batch in counts for row in batch.to_pylist())
         notes = []
+        if self._copies:
+            copy, first = next(iter(self._copies.items()))
+            notes.append(
+                f"{self._files[copy]} holds the same events without times as"
+                f" {self._files[first]}: a copy, which is left out"
+            )
+        if (more := len(self._copies) - 1) > 0:
+            notes.append(f"{plural(more, 'other file')} left out as a copy, too")
         for key, noun, what in (
             ("twice", "event", "occurred again, and counts once"),
+            (
+                "again",
+                "REPORT",
+                "without times and with all figures of another of the same request: counted as a"
+                " retry; leave out what stands in the log twice",
+            ),
             ("open", "invocation", "without a REPORT, of which nothing is known: no row"),
             ("unstarted", "REPORT", "without a START: started is null"),
             ("untimed", "REPORT", "in a log without times: started and ended are null"),
@@ -269,6 +321,27 @@ class _Reader:
             "allocated_memory": row["memory"],
             "memory_peak": row["peak"],
         }
+
+
+class _Content:
+    """What a file says, to find its copies where its events do not tell that they are the same."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b()
+        self._untimed = False
+
+    def add(self, event: Event) -> None:
+        """Take the next event."""
+        line = event.line
+        if event.time is None and event.id is None and line.figures.get("sent") is None:
+            self._untimed = True
+        parts = (event.function, event.stream, event.time, event.id)
+        said = (line.kind, line.request, line.error, line.outcome, line.figures)
+        self._hash.update(repr((parts, said)).encode("utf-8", "surrogatepass"))
+
+    def digest(self) -> bytes | None:
+        """What equals that of a copy; None if each event has a time or an identifier."""
+        return self._hash.digest() if self._untimed else None
 
 
 def _listed(files: list[Path]) -> str:

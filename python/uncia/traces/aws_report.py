@@ -43,6 +43,8 @@ _NAMED: Final = re.compile(
     rf"(?:^|\s)({'|'.join(_NAMES)}): *(.*?)(?=\t|\s+(?:{'|'.join(_NAMES)}|XRAY TraceId): ?|\n|$)"
 )
 _LINE: Final = re.compile(r"(START|END|REPORT) RequestId: ?(\S*)\s?([^\x00]*)")
+# A report without its request: a function's own line hardly goes on so.
+_HEADLESS: Final = re.compile(r"REPORT\s[^\x00]*(?:Billed )?Duration: ")
 _KINDS: Final = {"START": START, "END": END, "REPORT": REPORT}
 _ID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _TIMED_OUT: Final = re.compile(rf"({_ID}) (Task timed out after [0-9.]+ seconds)")
@@ -68,7 +70,12 @@ class Unreadable(Exception):
 
 @dataclass
 class Line:
-    """What a line says about an invocation: times in ns, memory in bytes, None for no value."""
+    """What a line says about an invocation: times in ns, memory in bytes, None for no value.
+
+    Attributes:
+        bad: what is wrong with a REPORT whose request is known. It ends that request's attempt all
+            the same.
+    """
 
     kind: int
     request: str
@@ -77,13 +84,14 @@ class Line:
     figures: dict[str, int | None] = field(default_factory=dict)
     outcome: str | None = None
     error: str | None = None
+    bad: Unreadable | None = None
 
 
 def parse(message: str) -> Line | None:
     """Parse a message of the log; None if it is the function's own or of no interest.
 
     Raises:
-        Unreadable: it begins as a line of Lambda's and is none.
+        Unreadable: it begins as a line of Lambda's and is none, or names no request.
     """
     text = message.strip()
     if text.startswith("{"):
@@ -97,6 +105,8 @@ def parse(message: str) -> Line | None:
             _report(line, {name: fields.get(text) for name, text, *_ in _FIELDS})
             _outcome(line, fields.get("Status") or "", fields.get("Error Type"))
         return line
+    if _HEADLESS.match(text):
+        raise Unreadable("RequestId", "", "an identifier")
     if (fault := _TIMED_OUT.search(text)) is not None:
         return Line(FAULT, fault.group(1), outcome="timeout", error=fault.group(2))
     if (fault := _EXITED.search(text)) is not None:
@@ -117,7 +127,7 @@ def from_json(event: Any) -> Line | None:
     """Parse an event of Lambda's JSON format; None as for :func:`parse`.
 
     Raises:
-        Unreadable: a ``platform.start`` or ``platform.report`` without what it should hold.
+        Unreadable: a ``platform.start`` or ``platform.report`` without request, time or metrics.
     """
     kind = {"platform.start": START, "platform.report": REPORT}.get(
         str(event.get("type")) if isinstance(event, dict) else ""
@@ -147,7 +157,7 @@ def from_record(record: dict[str, Any]) -> Line:
     ``Invocation Timestamp`` and ``Response Timestamp`` are the client's, Unix time in ns.
 
     Raises:
-        Unreadable: a part is missing or no such quantity.
+        Unreadable: it names no request.
     """
     line = Line(REPORT, _request(record.get("RequestId")))
     _report(line, {name: record.get(text) for name, text, *_ in _FIELDS})
@@ -159,7 +169,7 @@ def from_record(record: dict[str, Any]) -> Line:
             continue
         line.figures[name] = log_values.quantity(value, 1)
         if line.figures[name] is None:
-            raise Unreadable(key, value, "a Unix time in ns")
+            line.bad = Unreadable(key, value, "a Unix time in ns")
     return line
 
 
@@ -171,20 +181,29 @@ def _request(text: Any) -> str:
 
 
 def _report(line: Line, values: dict[str, Any]) -> None:
-    """Take the quantities of a report, exact from decimal text."""
+    """Take the quantities of a report, exact from decimal text, or note which of them is bad."""
+    try:
+        line.figures = _figures(values)
+    except Unreadable as bad:
+        line.bad = bad
+
+
+def _figures(values: dict[str, Any]) -> dict[str, int | None]:
+    figures: dict[str, int | None] = {}
     for name, text, _, factor, unit, expected in _FIELDS:
         value = values[name]
         if value is None or value in cells.NO_DATA:
             if name in _REQUIRED:
                 raise Unreadable(text, "", expected)
-            line.figures[name] = None
+            figures[name] = None
             continue
         number = log_values.quantity(value, factor, unit)
         if number is None:
             raise Unreadable(text, value, expected)
         if name == "memory" and not 0 < number <= _MAX_MEMORY:
             raise Unreadable(text, value, f"megabytes, from 1 to {_MAX_MEMORY // MIB:,}")
-        line.figures[name] = number
+        figures[name] = number
+    return figures
 
 
 def _outcome(line: Line, status: str, error: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uncia import record
+from uncia import record, traces
 from uncia.errors import UnciaError
 from uncia.tariffs import bill
 from uncia.traces import aws_logs, gcp_logs
@@ -96,6 +96,28 @@ def save(path: Path, *values: Any, lines: bool = False) -> Path:
 def imported(folder: Path) -> list[dict[str, object]]:
     rows = record.read(folder).to_pylist()
     return [{key: value for key, value in row.items() if value is not None} for row in rows]
+
+
+def test_a_record_of_something_else_is_rejected(tmp_path: Path) -> None:
+    report = {"RequestId": "a", "Duration": 1.5, "Billed Duration": 2, "Memory Size": 128}
+    other_log = {"logName": "projects/p/logs/stdout", "textPayload": "hello"}
+    log = save(tmp_path / "a.json", request(1, "1s"), report, [report], report, other_log)
+    done = gcp_logs.convert([log], tmp_path / "out")
+    assert done.rows == {"invocations": 1}
+    reason = "not an entry of Cloud Logging's or the description of a service"
+    assert done.rejected == {reason: 3}
+    with pytest.raises(UnciaError, match="is not an entry of Cloud Logging's"):
+        gcp_logs.convert([log], tmp_path / "none", strict=True)
+
+
+def test_descriptions_beside_a_log_are_recognised(tmp_path: Path) -> None:
+    log = save(tmp_path / "in" / "log.json", request(1, "1s"))
+    described = save(tmp_path / "in" / "svc.json", service(cpu="1", memory="512Mi"))
+    assert traces.recognise([log, described]) is gcp_logs
+    save(tmp_path / "in" / "planted.json", {"seed": 1})  # of a synthetic trace
+    assert traces.load([tmp_path / "in"], tmp_path / "out", strict=True).skipped == 0
+    (row,) = imported(tmp_path / "out")
+    assert row["allocated_memory"] == 512 << 20
 
 
 @pytest.mark.parametrize("lines", [True, False])
@@ -423,7 +445,7 @@ def test_bad_entries_are_left_out_and_counted(tmp_path: Path) -> None:
             error_message(1, "Function execution took -5 ms, finished with status: 'ok'"),
             "textPayload",
         ),
-        ([1], "an entry of a log"),
+        ([1], "an entry of Cloud Logging's"),
     ]
     good = [request(n, f"{n}.5s") for n in range(3)]
     log = save(tmp_path / "a.json", *good[:2], *(item for item, _ in bad), good[2])

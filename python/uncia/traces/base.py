@@ -18,6 +18,9 @@ SUFFIXES: Final = (".csv", ".csv.gz", ".txt", ".txt.gz")
 REJECTED_FILE: Final = "rejected.csv"
 """The file of rejected rows in the folder of an import's tables."""
 
+ACCOUNT: Final = "planted.json"
+"""What a synthetic trace says of itself, in a file beside its files."""
+
 _PACKED: Final = (".gz", ".bz2", ".xz")
 _EXAMPLES: Final = 3  # bad rows that are shown in full; the others are counted
 _MAX_REASONS: Final = 5  # reasons that an error lists
@@ -154,7 +157,7 @@ def expand(paths: Iterable[Path | str], suffixes: tuple[str, ...] = SUFFIXES) ->
     """The files that ``paths`` name, folders searched to the bottom, in a stable order.
 
     In a folder, files whose names end in one of ``suffixes`` are taken, hidden ones are not, nor is
-    what an import wrote (``rejected.csv``).
+    what an import wrote (``rejected.csv``) or a synthetic trace says of itself (``planted.json``).
 
     Raises:
         UnciaError: a path does not exist, a folder holds no such file, or a file is named twice.
@@ -166,7 +169,7 @@ def expand(paths: Iterable[Path | str], suffixes: tuple[str, ...] = SUFFIXES) ->
             for file in visible(folder)
             if file.name.lower().endswith(suffixes)
             and file.is_file()
-            and file.name != REJECTED_FILE
+            and file.name not in (REJECTED_FILE, ACCOUNT)
         )
         if not files:
             listed = ", ".join(f"*{suffix}" for suffix in suffixes)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from urllib.parse import unquote
 
 from uncia.traces import log_values
@@ -42,6 +42,10 @@ _UNITS: Final = {
     "Mi": 1 << 20,
     "Gi": 1 << 30,
 }
+# Members of Cloud Logging's `LogEntry`, one of which every entry has.
+_OF_ENTRIES: Final = frozenset(
+    ("httpRequest", "insertId", "jsonPayload", "logName", "protoPayload", "resource", "textPayload")
+)
 _MAX_SIZE: Final = 1 << 50
 _LATENCY: Final = "seconds such as 0.123456s"
 _GATEWAY_TIMEOUT: Final = 504
@@ -78,6 +82,13 @@ class Size:
     cpu: int | None
     memory: int | None
     concurrency: int | None
+
+
+def known(record: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether a record is an entry of any of Google's logs, or describes something of Knative's."""
+    return isinstance(record, dict) and (
+        not _OF_ENTRIES.isdisjoint(record) or ("kind" in record and "metadata" in record)
+    )
 
 
 def entry(record: dict[str, Any]) -> Entry | None:

@@ -28,6 +28,7 @@ serves one request at a time, else null.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ SUFFIXES: Final = tuple(
 
 _LISTS: Final = ("entries", "items")
 _HINTS: Final = ('"httpRequest"', '"logName"', "Function execution ", '"insertId"')
+_DESCRIPTION: Final = re.compile(r'"kind"\s*:\s*"(Service|Revision)"')
+_NO_ENTRY: Final = "an entry of Cloud Logging's or the description of a service"
 _PIECE: Final = 1 << 15  # entries that are in memory at once
 
 # Why requests lack their allocation.
@@ -143,12 +146,15 @@ _COUNTS: Final = f"""
 
 
 def detect(paths: Iterable[Path]) -> bool:
-    """Whether every file is of Cloud Logging's, by its first records."""
+    """Whether every file is of Cloud Logging's or describes services, by its first records."""
     return all(_recognises(log_files.beginning(path)) for path in paths)
 
 
 def _recognises(start: str) -> bool:
-    return log_files.is_json(start) and any(hint in start for hint in _HINTS)
+    if not log_files.is_json(start):
+        return False
+    described = '"spec"' in start and _DESCRIPTION.search(start) is not None
+    return described or any(hint in start for hint in _HINTS)
 
 
 def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = False) -> Imported:
@@ -171,7 +177,7 @@ def convert(paths: Iterable[Path | str], out: Path | str, *, strict: bool = Fals
         reader = _Reader(result.stage("entries", _STAGE), issues)
         for path in files:
             reader.read(path)
-        if not reader.stage.rows and not issues.skipped:
+        if not reader.stage.rows and issues.skipped == reader.foreign:
             raise UnciaError(
                 f"no entry of a request is in {files[0]}"
                 + (f" and {len(files) - 1} more" if len(files) > 1 else ""),
@@ -200,6 +206,7 @@ class _Reader:
     locations: Names = field(default_factory=Names)
     sizes: dict[str, list[Size]] = field(default_factory=dict)
     lacking: Counter[str] = field(default_factory=Counter)
+    foreign: int = 0
     _rows: list[dict[str, Any]] = field(default_factory=list)
     _allocations: dict[tuple[str | None, ...], _Allocation] = field(default_factory=dict)
 
@@ -219,9 +226,10 @@ class _Reader:
                 if isinstance(record, Broken):
                     self.issues.add(Problem(path, record.line, "", record.text, "JSON"))
                     continue
-                if not isinstance(record.value, dict):
+                if not gcp_entries.known(record.value):
                     text = json.dumps(record.value, default=str)
-                    self.issues.add(Problem(path, record.line, "", text, "an entry of a log"))
+                    self.issues.add(Problem(path, record.line, "", text, _NO_ENTRY))
+                    self.foreign += 1
                     continue
                 for size in gcp_entries.sizes(record.value):
                     described = self.sizes.setdefault(size.name, [])

@@ -17,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uncia.errors import UnciaError
-
-ACCOUNT: Final = "planted.json"
-"""The file that lists what is in a synthetic trace."""
+from uncia.traces.base import ACCOUNT
 
 _MAX_ROWS: Final = 1 << 43
 _MAX_SEED: Final = (1 << 63) - 1

@@ -89,6 +89,26 @@ def test_a_run_is_simulated_again_from_its_rows(run: Path, tmp_path: Path) -> No
     assert set(after["allocated_memory"].to_pylist()) == {128 * 2**20}
 
 
+def test_what_is_no_request_is_counted_by_reason(tmp_path: Path) -> None:
+    outcomes = ["ok", "function_error", "timeout", "timeout", "ok", "ok", "ok"]
+    rows = _rows(
+        outcome=outcomes,
+        started=[0, 10 * MS, 20 * MS, 30 * MS, None, 50 * MS, 9_000 * MS],
+        execution=[5 * MS, 5 * MS, 5 * MS, 5 * MS, 5 * MS, None, 5 * MS],
+    )
+    path = tmp_path / "invocations.parquet"
+    record.write(rows, path, "invocations")
+    trace = {"path": str(path), "window": "2s", "used_vcpu": 1, "used_memory": "1MB"}
+    result, _ = _simulate(tmp_path / "out", trace)
+    assert result["served"] == 1
+    described = yamlio.load(tmp_path / "out" / "run.yaml").data
+    assert described["warnings"] == [
+        "Invocations of the trace that are no requests: 2 with the outcome timeout, 1 with the"
+        " outcome function_error, 1 without a time of arrival, 1 without a duration, 1 after the"
+        " window."
+    ]
+
+
 def test_phases_of_rows_are_those_that_run(tmp_path: Path) -> None:
     phases = [
         [

@@ -10,6 +10,7 @@ import contextlib
 import math
 import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -250,6 +251,9 @@ def _warnings(file: SimulationFile, read: list[Requests]) -> list[str]:
     requests = read[0]
     # Those of each seed where they are drawn; else all seeds have the same.
     each = read if file.trace is not None and file.trace.bb is not None else [requests]
+    if left_out := sum((Counter(item.left_out) for item in each), Counter()):
+        reasons = ", ".join(f"{count:,} {why}" for why, count in left_out.most_common())
+        warnings.append(f"Invocations of the trace that are no requests: {reasons}.")
     if clipped := sum(item.clipped for item in each):
         warnings.append(
             f"{clipped:,} requests held more memory than a worker has, and hold all of a"
@@ -323,15 +327,8 @@ def _simulate(
     """Summaries of the engine and folders with tables as Parquet files, by experiment."""
     done: dict[str, dict[str, Any]] = {}
     parts: dict[str, Path] = {}
-    noted: Requests | None = None
     for cell in sorted(cells, key=lambda cell: cell.seed):
         wanted = requests.get(cell.seed)
-        if wanted is not None and wanted is not noted and wanted.skipped:
-            reporter.note(
-                f"{wanted.skipped:,} invocations of the trace are no requests: not answered,"
-                " without times, or after the window."
-            )
-        noted = wanted
         reporter.note(f"Simulating {file.cluster.workers} workers: {cell.name}.")
         output = work / cell.name
         output.mkdir()

@@ -1,7 +1,7 @@
 """The requests of a simulation from a table of invocations: a run, an imported trace, a made one.
 
-Each invocation that was answered is a request, with the phases that its row has; without, it is one
-phase, from what was measured: it lasts as long as the execution, uses the CPU that its CPU time
+Each invocation whose outcome is ok is a request, with the phases that its row has; without, it is
+one phase, from what was measured: it lasts as long as the execution, uses the CPU that its CPU time
 comes to over that, and holds the most memory that it held. What a function is allocated is the most
 that its rows say.
 """
@@ -52,6 +52,11 @@ _NEEDS: Final = (
 )
 
 
+_OK: Final = "ok"
+"""What else an invocation came to, its row is no request: one that failed may have ended early,
+what timed out was cut off, and what was preempted ran again in a row of its own."""
+
+
 @dataclass(frozen=True)
 class Requests:
     """What a trace asks for.
@@ -59,7 +64,7 @@ class Requests:
     Attributes:
         functions: by name, in order.
         path: the requests as ``uncia-engine sim`` takes them: function, arrival and phases.
-        skipped: invocations that are no requests: they were not answered, or have no times.
+        left_out: invocations that are no requests, by why.
         clipped: requests that held more memory than they may.
         above_spot: requests with more spot CPU than is allocated to them.
         above_cpu: requests that use more CPU than is allocated to them.
@@ -69,7 +74,7 @@ class Requests:
 
     functions: Mapping[str, TracedFunction]
     path: Path
-    skipped: int
+    left_out: Mapping[str, int]
     clipped: int
     above_spot: int
     above_cpu: int
@@ -107,11 +112,14 @@ def read(spec: TraceOf, path: Path, into: Path, most_memory: int | None = None) 
     known = _Known(spec)
     checks = request_checks.Checks(path, spec)
     lacking: Counter[str] = Counter()
-    count = cpu = 0
+    left_out: Counter[str] = Counter()
+    cpu = 0
 
     def parts() -> Iterator[tuple[pa.Table, pa.Array]]:
         for part in record.scan(path, _NEEDS):
-            rows, arrival = _kept(_of_experiment(part, spec), start, spec.window)
+            part = _of_experiment(part, spec)
+            left_out.update(_left_out(part, start, spec.window))
+            rows, arrival = _kept(part, start, spec.window)
             if rows.num_rows:
                 yield rows, arrival
 
@@ -127,7 +135,6 @@ def read(spec: TraceOf, path: Path, into: Path, most_memory: int | None = None) 
                 phases, above = _limited(phases, most_memory)
                 known.clip(indexes.take(above))
             writer.write_batch(pa.record_batch([indexes, arrival, phases], schema=_SCHEMA))
-            count += rows.num_rows
     checks.raise_flaws(lambda: (rows for rows, _ in parts()))
     for what, key in (("CPU time", "used_vcpu"), ("memory", "used_memory")):
         if lacking[what]:
@@ -139,7 +146,7 @@ def read(spec: TraceOf, path: Path, into: Path, most_memory: int | None = None) 
     return Requests(
         functions=functions,
         path=into,
-        skipped=times.rows - count,
+        left_out=left_out,
         clipped=sum(function.clipped for function in functions.values()),
         above_spot=checks.above_spot,
         above_cpu=checks.above_cpu,
@@ -150,23 +157,20 @@ def read(spec: TraceOf, path: Path, into: Path, most_memory: int | None = None) 
 
 @dataclass
 class _Times:
-    """What must be known of all rows before the first can be read: how many there are, when the
-    first request arrives, and whether that is a stamp: not a time from the beginning of a run."""
+    """What must be known of all rows before the first can be read: when the first request arrives,
+    and whether that is a stamp: not a time from the beginning of a run."""
 
-    rows: int
     first: int
     is_stamped: bool
 
 
 def _times(spec: TraceOf, path: Path) -> _Times:
     names: set[str] = set()
-    rows = 0
     first: int | None = None
     is_stamped = False
     for part in record.scan(path, _TIMES):
         names |= set(part["experiment"].unique().drop_null().to_pylist())
         part = _of_experiment(part, spec)
-        rows += part.num_rows
         is_stamped = is_stamped or part["scheduled"].null_count > 0
         _, arrival = _kept(part, 0, None)
         least = pc.min(arrival).as_py()
@@ -184,10 +188,10 @@ def _times(spec: TraceOf, path: Path) -> _Times:
         )
     if first is None:
         raise UnciaError(
-            f"{path} holds no invocation that could be a request: none was answered, or their"
-            " times are not known"
+            f"{path} holds no invocation that could be a request: none has the outcome ok, a time"
+            " of arrival and a duration"
         )
-    return _Times(rows, first, is_stamped)
+    return _Times(first, is_stamped)
 
 
 def _of_experiment(rows: pa.Table, spec: TraceOf) -> pa.Table:
@@ -198,13 +202,34 @@ def _of_experiment(rows: pa.Table, spec: TraceOf) -> pa.Table:
 
 def _kept(rows: pa.Table, start: int, window: int | None) -> tuple[pa.Table, pa.Array]:
     """The rows that are requests, and when they arrive from `start` on, within the window."""
-    arrival = pc.coalesce(rows["scheduled"], rows["sent"], rows["started"])
-    keep = pc.and_(pc.equal(rows["outcome"], "ok"), pc.is_valid(arrival))
+    arrival = _arrival(rows)
+    keep = pc.and_(pc.equal(rows["outcome"], _OK), pc.is_valid(arrival))
     keep = pc.and_(keep, pc.or_(pc.is_valid(rows["phases"]), pc.is_valid(rows["execution"])))
     arrival = pc.subtract(arrival.cast(pa.int64()), start)
     if window is not None:
         keep = pc.and_(keep, pc.less_equal(arrival, window))
     return rows.filter(keep), arrival.filter(keep).combine_chunks()
+
+
+def _left_out(rows: pa.Table, start: int, window: int | None) -> Counter[str]:
+    """How many rows :func:`_kept` leaves out, by the first reason."""
+    counts: Counter[str] = Counter()
+    is_ok = pc.fill_null(pc.equal(rows["outcome"], _OK), False)
+    outcomes = rows["outcome"].filter(pc.invert(is_ok)).cast(pa.string())
+    for entry in outcomes.value_counts().to_pylist():
+        counts[f"with the outcome {entry['values'] or 'unknown'}"] += entry["counts"]
+    rows = rows.filter(is_ok)
+    timed = rows.filter(pc.is_valid(_arrival(rows)))
+    counts["without a time of arrival"] = rows.num_rows - timed.num_rows
+    lasting = timed.filter(pc.or_(pc.is_valid(timed["phases"]), pc.is_valid(timed["execution"])))
+    counts["without a duration"] = timed.num_rows - lasting.num_rows
+    kept, _ = _kept(lasting, start, window)
+    counts["after the window"] = lasting.num_rows - kept.num_rows
+    return +counts
+
+
+def _arrival(rows: pa.Table) -> pa.ChunkedArray:
+    return pc.coalesce(rows["scheduled"], rows["sent"], rows["started"])
 
 
 def _cpu(phases: pa.Array) -> int:

@@ -96,9 +96,10 @@ def test_a_parameter_within_the_value_of_another_is_its_points_own() -> None:
         ({"cluster.wrokers": [1]}, "wrokers"),
         ({"cluster.workers": [1, 0]}, "cluster.workers = 0"),
         ({"cluster.workers": 3}, "must be a list"),
-        ({"cluster.workers": []}, "must be a list"),
         ({"cluster.workers": [1], "seed": [1, 2], "zip": True}, "as many values in step"),
         ({"zip": True}, "there must be parameters"),
+        ({"cluster.workers": 4}, r"sweep\.cluster\.workers: must be a list of values"),
+        ({"cluster.workers": []}, r"sweep\.cluster\.workers: the list holds no value"),
         ({}, "which parameters have which values"),
         ({"seed": list(range(400)), "latency": ["1ms"] * 400}, "are more than"),
         ({"seed": [1, 2, 1]}, r"grid.yaml:\d+: sweep\.seed\[2\]: 1 is there twice"),
@@ -130,6 +131,29 @@ def test_a_parameter_within_the_value_of_another_is_its_points_own() -> None:
 def test_mistakes_are_found_before_the_start(grid: dict[str, Any], words: str) -> None:
     with pytest.raises(UnciaError, match=words):
         sweep.points(_document(FILE | {"sweep": grid}))
+
+
+def test_a_mistake_of_a_point_is_on_its_line_of_the_file(tmp_path: Path) -> None:
+    text = yamlio.dump(FILE) + (
+        "sweep:\n"
+        "  policies.order: [first-come]\n"
+        "  cluster:\n"
+        "  - {workers: 1, vcpu: 4, memory: 1GB}\n"
+        "  - workers: 1\n"
+        "    vcpu: some\n"
+        "    memory: 1GB\n"
+    )
+    line = 1 + text.split("\n").index("    vcpu: some")
+    with pytest.raises(UnciaError) as error:
+        sweep.points(yamlio.load(text, "grid.yaml"))
+    begin = f"grid.yaml:{line}, sweep at policies.order = first-come, cluster = "
+    assert error.value.message.startswith(begin)
+    assert "cluster.vcpu: 'some'" in error.value.message
+    # What no parameter changes stands where it stood.
+    wrong = text.replace("vcpu: some", "vcpu: 3").replace("models:", "modles:")
+    line = 1 + [row.split(":")[0] for row in wrong.split("\n")].index("modles")
+    with pytest.raises(UnciaError, match=f"grid.yaml:{line}, sweep at .*: modles: unknown key"):
+        sweep.points(yamlio.load(wrong, "grid.yaml"))
 
 
 def test_a_point_that_fails_is_a_row_and_the_others_finish(tmp_path: Path) -> None:

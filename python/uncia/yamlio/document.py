@@ -92,10 +92,13 @@ class Document:
         data: dict, list, str, int, float, bool or None, nested; None when the file is empty.
     """
 
-    def __init__(self, name: str, data: Any, lines: Mapping[KeyPath, int]) -> None:
+    def __init__(
+        self, name: str, data: Any, lines: Mapping[KeyPath, int], variant: str = ""
+    ) -> None:
         self.name = name
         self.data = data
         self._lines = dict(lines)
+        self._variant = variant
 
     def line(self, path: KeyPath) -> int:
         """The line (from 1) of the key at `path`, or of the nearest key above it."""
@@ -107,7 +110,26 @@ class Document:
 
     def with_data(self, data: Any) -> Document:
         """Replace the data; keys of the same path keep their lines."""
-        return Document(self.name, data, self._lines)
+        return Document(self.name, data, self._lines, self._variant)
+
+    def variant(self, data: Any, moved: Mapping[KeyPath, KeyPath], what: str) -> Document:
+        """One of several documents that a file stands for, with the lines of the file.
+
+        Args:
+            data: its content.
+            moved: where keys of the content, with all below them, stand in the file.
+            what: which document it is, for errors.
+        """
+        lines = {
+            path: line
+            for path, line in self._lines.items()
+            if not any(path[: len(target)] == target for target in moved)
+        }
+        for target, source in moved.items():
+            for path, line in self._lines.items():
+                if path[: len(source)] == source:
+                    lines[(*target, *path[len(source) :])] = line
+        return Document(self.name, data, lines, what)
 
     def error(
         self,
@@ -117,14 +139,18 @@ class Document:
         *,
         hint: str | None = None,
     ) -> UnciaError:
-        """An error about the key at `path`: ``file:line: key: message (allowed: ...)``."""
+        """An error about the key at `path`: ``file:line: key: message (allowed: ...)``.
+
+        Of a :meth:`variant` the file and line are followed by which it is.
+        """
         return UnciaError(self.sentence(path, message, allowed), hint)
 
     def sentence(self, path: KeyPath, message: str, allowed: Sequence[str] = ()) -> str:
         """What :meth:`error` says of the key at `path`."""
         key = f"{format_path(path)}: " if path else ""
         tail = f" (allowed: {', '.join(allowed)})" if allowed else ""
-        return f"{self.name}:{self.line(path)}: {key}{message}{tail}"
+        variant = f", {self._variant}" if self._variant else ""
+        return f"{self.name}:{self.line(path)}{variant}: {key}{message}{tail}"
 
 
 def format_path(path: KeyPath) -> str:

@@ -188,6 +188,26 @@ def test_the_command_writes_a_file_that_uncia_reads(
     workload.check(yamlio.load(printed.stdout))
 
 
+def test_a_result_that_cannot_be_read_is_written_and_its_line_told(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    bad = instance(url="ftp://x", data=None)
+    path = write(PROFILER, endpoint="generic", instances=bad)
+    out = tmp_path / "out.yaml"
+    run = CliRunner()
+    done = run.invoke(build(), ["workload", "import", str(path), "--out", str(out)])
+    assert isinstance(done.exception, UnciaError)
+    line = 1 + out.read_text().splitlines().index("    url: ftp://x")
+    assert done.exception.message.startswith(f"{out}:{line}: functions.")
+    printed = run.invoke(build(), ["workload", "import", str(path)])
+    assert printed.stdout == out.read_text()
+    assert isinstance(printed.exception, UnciaError)
+    assert printed.exception.message.startswith(f"<stdout>:{line}: functions.")
+    wrong = run.invoke(build(), ["workload", "import", str(write(STELLAR)), "--platform", "foo"])
+    assert isinstance(wrong.exception, UnciaError)
+    assert wrong.exception.message.startswith("--platform: there is no platform 'foo'")
+
+
 @given(data=st.binary(max_size=300))
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40

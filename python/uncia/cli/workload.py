@@ -53,8 +53,12 @@ def register(app: typer.Typer) -> None:
         experiment file (uncia run FILE). Warnings on standard error name what the original tool
         ignores silently; unknown keys are errors.
         """
+        from uncia import platforms
         from uncia.workload import importers
 
+        if platform not in platforms.kinds():
+            allowed = ", ".join(platforms.kinds())
+            raise UnciaError(f"--platform: there is no platform {platform!r} (allowed: {allowed})")
         if out is not None and out.exists() and not overwrite:
             raise UnciaError(f"{out} exists already", hint="Name another, or use --overwrite.")
         options = importers.Options(
@@ -62,16 +66,17 @@ def register(app: typer.Typer) -> None:
         )
         imported = importers.convert(file, name=origin, options=options)
         text = _text(file, imported)
-        _check(text, imported, file if out is None else out)
         for warning in imported.distinct_warnings():
             typer.echo(f"warning: {warning}", err=True)
         if out is None:
             typer.echo(text, nl=False)
+            _check(text, imported, "<stdout>")
             return
         try:
             out.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UnciaError(f"{out} cannot be written: {error.strerror or error}") from error
+        _check(text, imported, str(out))
         command = "load" if imported.kind == "workload" else "run"
         refusal = _refusal(out, imported)
         if refusal is None:
@@ -106,16 +111,29 @@ def _refusal(out: Path, imported: Imported) -> str | None:
     return None
 
 
-def _check(text: str, imported: Imported, name: Path) -> None:
-    """Read the result as its user will, so that no invalid file is written."""
+def _check(text: str, imported: Imported, name: str) -> None:
+    """Read the result as its user will.
+
+    Args:
+        text: the result.
+        imported: what it was made of.
+        name: what the result is called, which is written already: errors name its lines.
+
+    Raises:
+        UnciaError: Uncia would not read it, with line and key.
+    """
     from uncia import yamlio
 
-    document = yamlio.load(text, name=str(name))
-    if imported.kind == "experiment":
-        from uncia.experiment import checks
+    document = yamlio.load(text, name=name)
+    try:
+        if imported.kind == "experiment":
+            from uncia.experiment import checks
 
-        checks.check(document)
-    else:
-        from uncia.workload import model as workload
+            checks.check(document)
+        else:
+            from uncia.workload import model as workload
 
-        workload.check(document)
+            workload.check(document)
+    except UnciaError as error:
+        written = "The result is written all the same: correct it, or the original."
+        raise UnciaError(error.message, error.hint or written) from error

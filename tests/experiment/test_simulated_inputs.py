@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import subprocess
@@ -14,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import uncia
 from uncia import record, tariffs, yamlio
+from uncia.cli import build
 from uncia.errors import UnciaError
 from uncia.experiment import request_checks, simulation
 from uncia.experiment.simulation import SimulationFile, TracedFunction
@@ -582,6 +585,59 @@ def test_mistakes_are_named(change: dict[str, Any], words: str, tmp_path: Path) 
     with pytest.raises(UnciaError, match=words):
         uncia.simulate(file, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "key", "words"),
+    [
+        (
+            ("functions", "api", "phases", 1, "memory"),
+            "500MB",
+            "functions.api.phases[1].memory",
+            "holds 500MB, and its function api may hold 128MB under npfu",
+        ),
+        (
+            ("functions", "api", "vcpu"),
+            5,
+            "functions.api.vcpu",
+            "under slim it needs 5vCPU and 1280MB, and no worker has as much",
+        ),
+        (
+            ("functions", "api", "spot_vcpu"),
+            1,
+            "functions.api.spot_vcpu",
+            "under npfu it reserves no CPU, so that it never runs where cores are shared by the"
+            " rule 'pinned'",
+        ),
+        (("cluster", "memory"), "2000000GB", "cluster.memory", "a worker has at most 1048576GB"),
+        (
+            ("failures", 0, "worker"),
+            2,
+            "failures[0].worker",
+            "there is no worker 2: they are from 0 to 1",
+        ),
+    ],
+)
+def test_what_no_worker_has_is_told_with_its_line(
+    at: tuple[Any, ...], value: Any, key: str, words: str, tmp_path: Path
+) -> None:
+    models = ["slim", "npfu"] if at[-1] == "vcpu" else ["npfu"]
+    failures = [{"worker": 1, "at": "1s", "lasts": "1s"}]
+    keys = {"failures": failures, "models": models, "sharing": "pinned"}
+    file = copy.deepcopy(FILE | keys)
+    place: Any = file
+    for part in at[:-1]:
+        place = place[part]
+    place[at[-1]] = value
+    path = tmp_path / "file.yaml"
+    path.write_text(yamlio.dump(file))
+    line = yamlio.load(path).line(at)
+    command = CliRunner().invoke(build(), ["simulate", str(path), "--out", str(tmp_path / "run")])
+    assert isinstance(command.exception, UnciaError)
+    assert command.exception.message == f"{path}:{line}: {key}: {words}"
+    with pytest.raises(UnciaError) as error:
+        uncia.simulate(path, out=tmp_path / "run")
+    assert error.value.message == command.exception.message
 
 
 @pytest.mark.parametrize(

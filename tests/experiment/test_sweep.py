@@ -170,6 +170,7 @@ def test_a_point_that_fails_is_a_row_and_the_others_finish(tmp_path: Path) -> No
     code, rows, _ = run("--processes", "2")
     assert code == 1
     assert [row["error"] is None for row in rows] == [True, False, True, False]
+    assert rows[1]["error"].startswith("error: functions.api.memory: under sim it needs")
     assert "no worker has as much" in rows[1]["error"]
     # The same as by itself, byte for byte.
     alone = {**FILE, "cluster": {**FILE["cluster"], "workers": 2}}

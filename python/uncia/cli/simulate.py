@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
         import json
 
         from uncia import yamlio
-        from uncia.experiment import progress, simulate, simulation, sweep
+        from uncia.experiment import progress, simulate, simulation, simulation_checks, sweep
         from uncia.experiment.runner import RESULTS
 
         document = yamlio.load(file)
@@ -101,7 +101,8 @@ def register(app: typer.Typer) -> None:
                     with_report=report is True,
                 )
             else:
-                checked, _ = simulation.load(file, seed)
+                checked, document = simulation.load(file, seed)
+                simulation_checks.check(checked, document)
                 folder = out or RESULTS / f"{checked.name}-{checked.seed}"
                 result = simulate.execute(
                     checked,

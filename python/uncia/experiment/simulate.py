@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from uncia import engine, record, yamlio
 from uncia.errors import UnciaError
-from uncia.experiment import simulation
+from uncia.experiment import simulation, simulation_checks
 from uncia.experiment.conclude import conclude_parts
 from uncia.experiment.describe import Content, Description
 from uncia.experiment.drawn_traces import draw
@@ -83,8 +83,9 @@ def simulate(
         document, base = yamlio.load(yamlio.dump(file), "<simulation>"), Path()
         checked = simulation.validate(document, seed)
     else:
-        checked, _ = simulation.load(Path(file), seed)
+        checked, document = simulation.load(Path(file), seed)
         base = Path(file).parent
+    simulation_checks.check(checked, document)
     folder = Path(out) if out is not None else RESULTS / f"{checked.name}-{checked.seed}"
     reporter = progress.reporter(quiet=True)
     try:

@@ -428,7 +428,7 @@ def _functions(
         return [
             {
                 "name": name,
-                **_size(file, rules, function.vcpu, function.memory, function.spot_vcpu),
+                **allocation(file, rules, function.vcpu, function.memory, function.spot_vcpu),
                 "preemptible": function.preemptible and rules.honours_spot,
                 "qos": function.qos,
                 "keep_alive_ns": function.keep_alive,
@@ -442,7 +442,7 @@ def _functions(
     return [
         {
             "name": name,
-            **_size(file, rules, function.cpu, function.memory, function.spot_cpu),
+            **allocation(file, rules, function.cpu, function.memory, function.spot_cpu),
             "preemptible": function.preemptible and rules.honours_spot,
             "qos": function.qos,
             "keep_alive_ns": file.trace.keep_alive,
@@ -453,7 +453,7 @@ def _functions(
     ]
 
 
-def _size(
+def allocation(
     file: SimulationFile, rules: Rules, vcpu: int, memory: int, spot_vcpu: int
 ) -> dict[str, int]:
     """What is allocated to a function under a model's rules."""

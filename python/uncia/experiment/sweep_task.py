@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -88,6 +89,8 @@ class Task:
         if process.returncode < 0:
             return f"ended by {signal.Signals(-process.returncode).name}"
         if process.returncode:
+            # Its file is written for it alone: keys of the point say more than lines of that.
+            words = re.sub(rf"{re.escape(str(file))}:\d+: ", "", words)
             return words.strip() or f"ended with exit code {process.returncode}"
         if (other := self._other_input()) is not None:
             return other

@@ -78,6 +78,17 @@ def test_stochastic_gaps_are_those_of_the_original(write: Callable[..., Path]) -
     assert any("constant or negative" in warning for warning in imported.warnings)
 
 
+@pytest.mark.parametrize(("kind", "kept"), [("stochastic", False), ("deterministic", True)])
+def test_turns_of_service_times_are_kept_or_it_is_told(
+    kind: str, kept: bool, write: Callable[..., Path]
+) -> None:
+    changed = sub(IATType=kind, DesiredServiceTimes=["10ms", "20ms"])
+    imported = importers.convert(write(STELLAR, SubExperiments=changed))
+    (warning,) = (it for it in imported.warnings if ".DesiredServiceTimes: " in it)
+    assert ("taken in turn, round by round" in warning) == kept
+    assert ("kept on average only" in warning) != kept
+
+
 def test_keys_in_any_case_as_go_takes_them(write: Callable[..., Path]) -> None:
     lower = {key.lower(): value for key, value in STELLAR["SubExperiments"][0].items()}
     original = {"provider": "aws", "runtime": "python3.9", "subexperiments": [lower]}

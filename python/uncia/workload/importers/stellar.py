@@ -276,10 +276,14 @@ class _Builder:
             )
             return
         if len(set(service)) > 1:
-            warn(
-                f"{entry}.DesiredServiceTimes: taken in turn, round by round, as documented; the"
-                " original stays at the last"
-            )
+            turns = "taken in turn, round by round, as documented"
+            if self._is_random(sub):
+                turns = (
+                    "documented as taken in turn, but with stochastic intervals each has gaps of"
+                    " its own here, and turns are kept on average only (IATType deterministic"
+                    " keeps them)"
+                )
+            warn(f"{entry}.DesiredServiceTimes: {turns}; the original stays at the last")
         fractional = sub.IATSeconds.denominator != 1
         if fractional and sub.IATType != "stochastic":
             whole = int(sub.IATSeconds)

@@ -121,7 +121,7 @@ PresentTariff: TypeAlias = Annotated[
     ),
 ]
 Confidence: TypeAlias = Annotated[
-    float, typer.Option("--confidence", help="Confidence that a claim needs, from 0 to 1.")
+    float, typer.Option("--confidence", help="Confidence that a claim needs, from 0.5 to below 1.")
 ]
 
 

@@ -43,7 +43,8 @@ def register(trace: typer.Typer) -> None:
         keep_cut: bool = typer.Option(
             False,
             "--keep-cut",
-            help="Import the rows of a truncated gzip file up to the cut.",
+            help="Import the rows of a truncated gzip file up to the cut (azure2019, azure2021,"
+            " huawei2023, huawei2025).",
         ),
         max_memory: str | None = typer.Option(
             None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from uncia.cli import judging, pages
+from uncia.cli import completion, judging, pages
 from uncia.cli.options import AsJson, Html, Overwrite, Quiet
 from uncia.errors import RunFailedError, UnciaError
 
@@ -46,6 +46,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="Bill under this tariff (id or file); may be repeated. Default: those of the"
             " conditions.",
             show_default=False,

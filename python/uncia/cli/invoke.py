@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from uncia.cli import completion
 from uncia.cli.options import Endpoint
 from uncia.errors import UnciaError
 
@@ -43,6 +44,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="The tariff of the cost shown: its id or file. Default: the one that the"
             " platform was started with.",
             show_default=False,

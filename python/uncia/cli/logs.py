@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from uncia.cli import completion
 from uncia.cli.options import Endpoint
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="The tariff of the costs shown: its id or file. Default: the one that the"
             " platform was started with.",
             show_default=False,

@@ -19,6 +19,9 @@ _HEAD: Final = """# The command line
 
 Mistakes in the input end with a sentence on standard error and exit code 2; a run or check that
 failed ends with 1; an interruption with 130 (SIGINT) or 143 (SIGTERM).
+
+After `uncia --install-completion` the shell completes commands, options and the names of tariffs,
+traces, suites and forms.
 """
 
 

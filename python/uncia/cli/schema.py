@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import typer
 
+from uncia.cli import completion
 from uncia.errors import UnciaError
 
 
@@ -77,7 +78,10 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def schema(
-        form: str = typer.Argument(help=f"One of: {', '.join(_FORMS)}."),
+        form: str = typer.Argument(
+            help=f"One of: {', '.join(_FORMS)}.",
+            autocompletion=completion.words("|".join(_FORMS)),
+        ),
     ) -> None:
         """Print the JSON Schema of a YAML form, so that an editor completes and checks it."""
         if form not in _FORMS:

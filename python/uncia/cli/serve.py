@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
+from uncia.cli import completion
 from uncia.cli.invocations import Printer, print_functions
 from uncia.cli.pairs import parse_pairs
 from uncia.errors import RunFailedError, UnciaError
@@ -133,6 +134,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="The tariff of the costs shown: its id or file. Default: that of --like, else AWS"
             " Lambda's for this machine's architecture.",
             show_default=False,

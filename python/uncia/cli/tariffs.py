@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from uncia import terminal
+from uncia.cli import completion
 from uncia.cli.options import AsJson
 from uncia.errors import UnciaError
 from uncia.providers import LAMBDA_BYTES, LAMBDA_MB
@@ -43,7 +44,9 @@ def register(app: typer.Typer) -> None:
 
     @tariffs.command()
     def show(
-        tariff: str = typer.Argument(metavar="ID", help="A tariff's id, or a file."),
+        tariff: str = typer.Argument(
+            metavar="ID", help="A tariff's id, or a file.", autocompletion=completion.tariffs
+        ),
         as_yaml: bool = typer.Option(False, "--yaml", help="Print its file, to copy and change."),
         as_json: AsJson = False,
     ) -> None:

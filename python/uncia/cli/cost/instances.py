@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from uncia.cli import pages
+from uncia.cli import completion, pages
 from uncia.cli.cost import options
 from uncia.units import NS_PER_H
 
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="A tariff that bills instance time, or its file; may be repeated. Default: all.",
         ),
         backend_name: options.BackendName = "duckdb",

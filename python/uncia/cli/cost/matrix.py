@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from uncia import terminal
-from uncia.cli import pages
+from uncia.cli import completion, pages
 from uncia.cli.cost import options
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="A tariff's id (uncia tariffs list) or file; may be repeated. Default: the usual"
             " one of each provider.",
         ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 import typer
 
 from uncia import terminal
-from uncia.cli import pages
+from uncia.cli import completion, pages
 from uncia.cli.options import AsJson as AsJson
 from uncia.cli.options import Html as Html
 from uncia.text import plural
@@ -32,6 +32,9 @@ _WIDTH: Final = 160  # columns, unless a terminal has another width
 
 ALL: Final[list[str]] = []
 """Default of an option that may be repeated: nothing is left out."""
+
+_FITS: Final = "allocated|used-peak|paper"
+_BACKENDS: Final = "duckdb|spark"
 
 Tables: TypeAlias = Annotated[
     list[str],
@@ -55,6 +58,7 @@ TariffIds: TypeAlias = Annotated[
         "--tariff",
         "-t",
         metavar="ID",
+        autocompletion=completion.tariffs,
         help="A tariff's id (uncia tariffs list) or file; may be repeated. Default: all that bill"
         " by request.",
     ),
@@ -63,7 +67,8 @@ Fit: TypeAlias = Annotated[
     str,
     typer.Option(
         "--fit",
-        metavar="allocated|used-peak|paper",
+        metavar=_FITS,
+        autocompletion=completion.words(_FITS),
         help="The size that each request is billed at: one that covers what was allocated, one that"
         " covers the most that its function used, or the choice of the cost paper's artifact.",
     ),
@@ -71,7 +76,10 @@ Fit: TypeAlias = Annotated[
 BackendName: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--backend", metavar="duckdb|spark", help="The database that computes the result."
+        "--backend",
+        metavar=_BACKENDS,
+        autocompletion=completion.words(_BACKENDS),
+        help="The database that computes the result.",
     ),
 ]
 Master: TypeAlias = Annotated[
@@ -117,6 +125,7 @@ PresentTariff: TypeAlias = Annotated[
     typer.Option(
         "--present",
         metavar="ID",
+        autocompletion=completion.tariffs,
         help="The tariff in use now. Default: that of the platform that the rows ran on.",
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from uncia.cli import pages
+from uncia.cli import completion, pages
 from uncia.cli.cost import options
 from uncia.units import MIB, MICRO_PER_VCPU
 
@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="A tariff's id (uncia tariffs list) or file; may be repeated. Default: all.",
         ),
         size: str = typer.Option(

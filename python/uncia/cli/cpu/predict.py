@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from uncia.cli import pages
+from uncia.cli import completion, pages
 from uncia.cli.options import AsJson, Html
 from uncia.errors import UnciaError
 
@@ -58,6 +58,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="A tariff's id or file. Default: the platform's.",
         ),
         measured: Path = typer.Option(

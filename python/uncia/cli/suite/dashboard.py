@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from uncia.cli import pages
+from uncia.cli import completion, pages
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="Costs under this tariff; may be repeated. Default: aws-lambda-x86.",
             show_default=False,
         ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from uncia.cli import completion
 from uncia.cli.options import Quiet
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
@@ -22,7 +23,10 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def repeat(
-        suite: str = typer.Argument(help="A suite, or the folder of one of your own (./mine)."),
+        suite: str = typer.Argument(
+            help="A suite, or the folder of one of your own (./mine).",
+            autocompletion=completion.suites,
+        ),
         history: Path = typer.Option(
             ..., "--history", metavar="DIR", help="The folder that keeps a folder for each time."
         ),
@@ -55,6 +59,7 @@ def register(app: typer.Typer) -> None:
             "--tariff",
             "-t",
             metavar="ID",
+            autocompletion=completion.tariffs,
             help="Costs under this tariff; may be repeated. Default: aws-lambda-x86.",
             show_default=False,
         ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from uncia.cli import completion
 from uncia.cli.options import AsJson, Quiet
 from uncia.cli.suite.report import emit
 
@@ -21,7 +22,10 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def run(
-        suite: str = typer.Argument(help="A suite, or the folder of one of your own (./mine)."),
+        suite: str = typer.Argument(
+            help="A suite, or the folder of one of your own (./mine).",
+            autocompletion=completion.suites,
+        ),
         only: list[str] = typer.Option(
             [], help="Only these entries: fig6,table2; may be repeated.", show_default=False
         ),

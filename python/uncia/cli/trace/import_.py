@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from uncia.cli import completion
 from uncia.cli.options import AsJson
 from uncia.cli.quantities import quantity
 from uncia.errors import UnciaError
@@ -26,6 +27,7 @@ def register(trace: typer.Typer) -> None:
         kind: str = typer.Argument(
             ...,
             metavar="KIND",
+            autocompletion=completion.traces,
             help="The kind of trace (uncia trace list); auto: recognized from the files.",
         ),
         paths: list[Path] | None = typer.Argument(

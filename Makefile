@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests that only compute, or start one process after another, one for each CPU; those that wait for processes
 # of their own, several beside each other and beside those; the others look at what is on the whole machine.
 ALONE := $(addprefix tests/platforms/test_,cpu_% server_host.py)
-COMPUTING := $(addprefix tests/,test_terminal.py test_text.py test_wheels.py backends bandwidth costs docs locality record report stats suites tariffs traces workload)
+COMPUTING := $(addprefix tests/,test_completion.py test_terminal.py test_text.py test_wheels.py backends bandwidth costs docs locality record report stats suites tariffs traces workload)
 WAITING := $(addprefix tests/,doctor experiment functions lambda_api load page services soak) \
   $(filter-out $(ALONE),$(wildcard tests/platforms/test_*.py))
 

@@ -1,9 +1,12 @@
+import math
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from uncia import record
 from uncia.stats import comparison, gates, verdicts
+from uncia.stats.columns import pc
 from uncia.stats.comparison import WHOLE_RUN, Change, Figures, GroupedCost, Measured
 from uncia.stats.quantiles import Floats
 
@@ -375,3 +378,18 @@ def test_a_few_failures_of_many_may_be_chance() -> None:
     assert judged("failed>1%", none, with_shares("b", 100, failed=5)) == ["not judged"]
     assert judged("failed>1%", none, with_shares("b", 100, failed=6)) == ["violated"]
     assert judged("failed>0", none, with_shares("b", 100, failed=1)) == ["violated"]
+
+
+@pytest.mark.parametrize(("late", "expected"), [(0, (1.0, 1.0)), (1000, (math.inf, math.inf))])
+def test_what_is_nothing_on_both_sides_has_not_changed(
+    late: int, expected: tuple[float, float]
+) -> None:
+    def on_time(seed: int, late: int) -> Figures:
+        rows = table({"e": sample(seed)})
+        sent = pc.add(rows["scheduled"], late)
+        rows = rows.set_column(rows.column_names.index("sent"), "sent", sent)
+        return comparison.figures(comparison.measured(rows, {"experiments": {"e": {}}}, {}), "a")
+
+    lag = by_key(comparison.compare(on_time(1, 0), on_time(2, late)))["e", "lag", ""]
+    assert (lag.change, lag.interval) == (expected[0], expected)
+    assert lag.significant == bool(late)

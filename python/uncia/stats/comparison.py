@@ -279,7 +279,10 @@ def row_interval(
         return 100.0 * low, 100.0 * high
     if baseline.draws is None or candidate.draws is None:
         return None
-    return bootstrap.interval(bootstrap.ratio(candidate.draws, baseline.draws), level)
+    ratios = bootstrap.ratio(candidate.draws, baseline.draws)
+    # What is 0 on both sides, such as the lag of rows of another clock, has not changed.
+    ratios = np.where((candidate.draws == 0) & (baseline.draws == 0), 1.0, ratios)
+    return bootstrap.interval(ratios, level)
 
 
 def absent(where: str) -> Figure:

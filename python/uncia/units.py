@@ -35,6 +35,9 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 MICRO_PER_VCPU: Final = 1_000_000
 
+MAX_TIME: Final = 366 * 24 * NS_PER_H
+"""Longest plausible duration, ns: a year. No platform runs an invocation for that long."""
+
 # Times and sizes are int64 in every table; a quantity that does not fit is an input error.
 INT64_MAX: Final = (1 << 63) - 1
 

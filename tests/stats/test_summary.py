@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from uncia import record
 from uncia.experiment.table import summary_table
-from uncia.stats import summary
+from uncia.stats import summary, untimed
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -367,3 +367,47 @@ def test_the_terminal_says_of_how_many_invocations_hops_are_started(
     cold = summary.summarise(table(answered([1.0] * 3, start="cold")), {})
     summary_table({"a": {**cold, "invocations": 15, "hop_rows": 12}})
     assert "3 of 15" in capsys.readouterr().out
+
+
+def test_answers_before_their_requests_were_due_have_no_latency() -> None:
+    year = 366 * 24 * 3600 * 1000
+    rows = answered([1, 2, 3, -0.001, -1000, year, year + 1], "a") + answered([-1], "b")
+    result = summary.experiments(table(rows), meta(a={}, b={}))
+    assert result["a"]["latency_ms"]["max"] == year
+    assert (result["a"]["latency_rows"], result["a"]["latency_answered_rows"]) == (4, 4)
+    assert [result[name]["absurd_latency_rows"] for name in "ab"] == [3, 1]
+    warnings = summary.warnings(result)
+    absurd = "requests were answered before they were due, or more than a year later"
+    assert f"a: 3 of 7 {absurd}; they are not in its latencies." in warnings
+    assert f"b: 1 of 1 {absurd}; they are not in its latencies." in warnings
+    assert any(text.startswith("b: no request that succeeded has plausible") for text in warnings)
+
+
+def test_rows_of_a_trace_were_not_left_unsent() -> None:
+    rows = [{"started": i, "ended": i + 1} for i in range(3)]
+    [result] = summary.experiments(table(rows), {}).values()
+    assert (result["unsent_rows"], result["untimed_rows"]) == (0, 3)
+    text = "\n".join(summary.warnings({"t": result}))
+    assert (
+        "t: its rows have no times of a client, as those of a trace, so it has no latency" in text
+    )
+    assert "never sent" not in text
+    assert untimed.why_no_lag(result) == "its rows have no times of a client, as those of a trace"
+
+
+def test_why_there_is_no_lag() -> None:
+    def why(row: dict[str, Any]) -> str:
+        return untimed.why_no_lag(summary.summarise(table([row]), {}))
+
+    assert why({"scheduled": 1}) == "no request was sent"
+    assert why({"sent": 1}) == "no request that was sent has the time when it was due"
+
+
+def test_each_reason_is_said_once() -> None:
+    parts = [[{"started": 1}], [{"started": 2}], [{"scheduled": 1, "outcome": "timeout"}], []]
+    summaries = [
+        summary.summarise(table(rows) if rows else table_of_nothing(), {}) for rows in parts
+    ]
+    expected = "Its rows have no times of a client, as those of a trace; no request succeeded."
+    assert untimed.sentence(untimed.why_no_latency, summaries) == expected
+    assert untimed.sentence(untimed.why_no_latency, []) == "No request was made."

@@ -50,9 +50,9 @@ from uncia.costs.quantities import (
 )
 from uncia.tariffs import Tariff, catalogue
 from uncia.tariffs.exact import at_most, integer
-from uncia.tariffs.rows import MAX_TIME, PRICED, integers
+from uncia.tariffs.rows import PRICED, integers
 from uncia.tariffs.rules import Level
-from uncia.units import MICRO_PER_VCPU
+from uncia.units import MAX_TIME, MICRO_PER_VCPU
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,7 @@ from uncia.tariffs import Tariff, find, get, ids
 from uncia.tariffs.catalogue import how_to_price
 from uncia.tariffs.fit import fit_size
 from uncia.tariffs.money import money
-from uncia.units import NS_PER_H
+from uncia.units import MAX_TIME, NS_PER_H
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,7 +171,7 @@ def _lifetimes(table: ir.Table, invocations: ir.Table | None) -> ir.Table:
     import ibis
 
     from uncia.tariffs.exact import integer
-    from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY, MAX_TIME
+    from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY
 
     if strange := [name for name in _OF_INVOCATIONS if name in table.columns]:
         raise UnciaError(
@@ -339,7 +339,6 @@ def _last_times(table: ir.Table, names: Sequence[str], kind: str) -> ir.Table:
     import ibis
 
     from uncia.tariffs.exact import integer
-    from uncia.tariffs.rows import MAX_TIME
 
     times = {name: _integers(table, name, kind) for name in names}
     # SQL's GREATEST and LEAST ignore nulls, on DuckDB and on Spark.

@@ -17,7 +17,8 @@ from uncia.backends.integers import signed
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.exact import integer, product
-from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY, MAX_TIME
+from uncia.tariffs.rows import MAX_CPU, MAX_MEMORY
+from uncia.units import MAX_TIME
 
 Match = Literal["ordered", "paper"]
 

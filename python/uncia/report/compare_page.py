@@ -9,6 +9,7 @@ from uncia.report.compare import Comparison, Side, exit_code, moved, spread, sum
 from uncia.report.page import WRITTEN, Block, Chart, Note, Page, Row, Section
 from uncia.report.sections.distributions import families
 from uncia.report.table import Column, Table
+from uncia.stats import untimed
 from uncia.stats.comparison import RATIOS, SHARES, WHOLE_RUN, Change
 from uncia.stats.gates import unit_of
 from uncia.stats.verdicts import Finding
@@ -224,7 +225,10 @@ def _distributions(comparison: Comparison) -> Section:
                 experiment,
             )
         )
-    blocks: list[Block] = [Row(panels)] if panels else [Note("No request succeeded.", "warning")]
+    blocks: list[Block] = [Row(panels)]
+    if not panels:
+        summaries = [item.summary for _, measured in runs for item in measured.values()]
+        blocks = [Note(untimed.sentence(untimed.why_no_latency, summaries), "warning")]
     return Section(
         "distributions",
         "Distributions",

@@ -41,7 +41,9 @@ def _verdict(run: RunData) -> tuple[str, bool]:
     """Say whether every scheduled request was sent and ended as the experiments declare."""
     summaries = run.all_summaries
     rows = sum(summary["invocations"] for summary in summaries.values())
-    sent = sum(summary["sent"] for summary in summaries.values())
+    unsent = sum(summary["unsent_rows"] for summary in summaries.values())
+    untimed = sum(summary["untimed_rows"] for summary in summaries.values())
+    absurd = sum(summary["absurd_latency_rows"] for summary in summaries.values())
     # Functions or the platform caused them: no client was to send them.
     hops = sum(summary["hop_rows"] for summary in summaries.values())
     failed = sum(summary["failed"] for summary in summaries.values())
@@ -51,8 +53,10 @@ def _verdict(run: RunData) -> tuple[str, bool]:
     if rows == 0:
         problems.append("No request was made")
     requests = rows - hops
-    if sent < requests:
-        problems.append(f"{requests - sent:,} of {requests:,} requests were never sent")
+    if unsent:
+        problems.append(f"{unsent:,} of {requests:,} requests were never sent")
+    if absurd:
+        problems.append(f"{absurd:,} of {requests:,} requests have absurd times")
     if failed:
         problems.append(f"{failed:,} of {rows:,} requests failed")
     if status != "complete":
@@ -66,6 +70,10 @@ def _verdict(run: RunData) -> tuple[str, bool]:
     tail = ", ".join(f"{count:,} {outcome}" for outcome, count in declared.items())
     tail = f", {tail} as declared" if tail else ""
     following = f" with {hops:,} hops" if hops else ""
+    if untimed:
+        some = "" if untimed == requests else f" of {untimed:,} of them"
+        note = f"The rows{some} have no times of a client, as those of a trace."
+        return f"All {requests:,} requests{following} ended as expected{tail}. {note}", True
     return f"All {requests:,} requests{following} were sent and ended as expected{tail}.", True
 
 

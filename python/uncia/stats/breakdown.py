@@ -62,7 +62,7 @@ def breakdown(table: pa.Table, spans: pa.Table | None = None) -> list[Breakdown]
         At most two breakdowns, the one with the platform's times first; empty without ok rows.
     """
     ok = table.filter(columns.is_word(table, "outcome", "ok"))
-    ok = ok.filter(pc.is_valid(columns.difference(ok, "received", "scheduled")))
+    ok = ok.filter(pc.is_valid(columns.latency(ok)))
     is_reported = pc.is_valid(columns.integers(ok, "execution"))
     thawing = thaws(ok, spans)
     parts = (
@@ -120,7 +120,7 @@ def _of(rows: pa.Table, thawing: Column, platform_times: bool) -> Breakdown | No
             "execution": columns.integers(rows, "execution"),
         }
     parts = {name: _filled(v) for name, v in durations.items() if v.null_count < len(v)}
-    latency = _filled(columns.difference(rows, "received", "scheduled"))
+    latency = _filled(columns.latency(rows))
     rest = latency - np.sum(list(parts.values()), axis=0)
     parts["network and platform" if platform_times else "waiting for the answer"] = rest
     means: dict[str, float] = {name: float(parts[name].mean()) for name in PARTS if name in parts}

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from uncia.stats.quantiles import Ints
+from uncia.units import MAX_TIME
 
 Column: TypeAlias = Any
 """A pyarrow.ChunkedArray, untyped: published stubs are several versions behind pyarrow and refuse
@@ -43,6 +44,25 @@ def words(table: pa.Table, name: str) -> Column:
 def difference(table: pa.Table, end: str, start: str) -> Column:
     """``end - start`` for each row, ns; null where either is."""
     return pc.subtract(integers(table, end), integers(table, start))
+
+
+def latency(table: pa.Table, begin: str = "scheduled") -> Column:
+    """``received - begin`` for each row, ns; null where either is, or where it is absurd."""
+    took = difference(table, "received", begin)
+    return pc.if_else(_is_absurd(took), pa.scalar(None, pa.int64()), took)
+
+
+def is_absurd(table: pa.Table) -> Column:
+    """Whether each row was answered before it was due, or more than a year later.
+
+    Such times are of two clocks, or of two units.
+    """
+    return _is_absurd(difference(table, "received", "scheduled"))
+
+
+def _is_absurd(took: Column) -> Column:
+    outside = pc.or_(pc.less(took, 0), pc.greater(took, MAX_TIME))
+    return pc.fill_null(outside, False)
 
 
 def due(table: pa.Table) -> Column:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from uncia.record import INSTANCE_STARTS
-from uncia.stats import bootstrap, columns, shares, summary
+from uncia.stats import bootstrap, columns, shares, summary, untimed
 from uncia.stats.quantiles import LEVEL, QUANTILES, Floats, Ints, minimum_rows, quantile
 
 Kind = Literal["ratio", "points"]
@@ -167,7 +167,7 @@ def measured(
         ok = rows.filter(columns.is_word(rows, "outcome", "ok"))
         result[name] = Measured(
             experiment_summary,
-            columns.ordered(columns.difference(ok, "received", "scheduled")),
+            columns.ordered(columns.latency(ok)),
             lag(rows),
             costs.get(name, {}),
         )
@@ -219,7 +219,7 @@ def figures(
         }
         result |= {(name, metric, ""): figure for metric, figure in _shares(item).items()}
         rng = bootstrap.generator(seed, label, name, "lag")
-        result[name, "lag", ""] = _tail(item.lag, rng, "no request was sent")
+        result[name, "lag", ""] = _tail(item.lag, rng, untimed.why_no_lag(item.summary))
         for tariff, grouped in item.costs.items():
             rng = bootstrap.generator(seed, label, name, "cost", tariff)
             draws = _cost_draws(grouped, rng)
@@ -294,7 +294,7 @@ def _latencies(item: Measured, rng: np.random.Generator, *, means: bool) -> dict
     latency = item.latency
     n = int(latency.size)
     if n == 0:
-        return dict.fromkeys(LATENCIES, Figure(None, why="no request succeeded"))
+        return dict.fromkeys(LATENCIES, Figure(None, why=untimed.why_no_latency(item.summary)))
     draws = bootstrap.quantiles(latency, tuple(QUANTILES.values()), rng) / _NS_PER_MS
     result = {}
     for row, (name, order) in enumerate(QUANTILES.items()):
@@ -345,7 +345,9 @@ def _ratios(
     for metric in RATIOS:
         value = item.summary.get(metric)
         if not isinstance(value, float):
-            why = "no request succeeded" if n == 0 else "there is no base with rows"
+            why = "there is no base with rows"
+            if n == 0:
+                why = untimed.why_no_latency(item.summary)
             if metric == "tmr" and n:
                 why = "a request took less than its declared wait"
             result[metric] = Figure(None, why=why)

@@ -69,7 +69,7 @@ def of_rows(rows: pa.Table) -> Load | None:
     if not rows.num_rows:
         return None
     scheduled = columns.integers(rows, "scheduled").to_numpy()
-    latency = columns.difference(rows, "received", "scheduled")
+    latency = columns.latency(rows)
     outcomes = columns.words(rows, "outcome").to_numpy(zero_copy_only=False)
     later, met, known = _starts(rows)
     answered = later & latency.is_valid().to_numpy()

@@ -60,7 +60,7 @@ def subtracted(rows: pa.Table, events: Sequence[Mapping[str, Any]]) -> dict[str,
     if median is None or len({event["endpoint"] for event in events}) != 1:
         return {"subtracted_rtt_ms": None, "latency_less_rtt_ms": None}
     ok = rows.filter(columns.is_word(rows, "outcome", "ok"))
-    latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
+    latency = columns.ordered(columns.latency(ok))
     shorter = {
         name: (value - median) / _NS_PER_MS
         for name, order in _SHOWN.items()

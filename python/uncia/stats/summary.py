@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from uncia.stats import bootstrap, columns
+from uncia.stats import bootstrap, columns, untimed
 from uncia.stats.columns import pc
 from uncia.stats.quantiles import (
     QUANTILES,
@@ -147,6 +147,8 @@ def of_tally(
         "hop_rows": tally.hops,
         "preempted_attempts": tally.preempted,
         "sent": tally.sent,
+        "unsent_rows": tally.unsent,
+        "untimed_rows": tally.untimed,
         "answered": tally.received,
         "failed": sum(failed.values()),
         "outcomes": outcomes,
@@ -158,6 +160,7 @@ def of_tally(
         "start_rows": tally.rows - tally.unknown - tally.unknown_hops,
         "unknown_starts": unknown,
         "instances": tally.instances,
+        "absurd_latency_rows": tally.absurd,
         "latency_rows": int(latency.size),
         "latency_ms": quantiles(latency, _NS_PER_MS),
         "latency_ci95_ms": intervals(latency, _NS_PER_MS),
@@ -208,7 +211,7 @@ def infrastructure(table: pa.Table, experiment_meta: Mapping[str, object]) -> In
     which would make the ratios meaningless.
     """
     ok = table.filter(columns.is_word(table, "outcome", "ok"))
-    latency = columns.ordered(columns.difference(ok, "received", "scheduled"))
+    latency = columns.ordered(columns.latency(ok))
     return _positive(latency - wait_ns(experiment_meta))
 
 
@@ -305,8 +308,7 @@ def warnings(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
         if rows == 0:
             sentences.append(f"{name}: no request was made.")
             continue
-        unsent = rows - summary["sent"]
-        if unsent:
+        if unsent := summary["unsent_rows"]:
             sentences.append(f"{name}: {unsent:,} of {rows:,} scheduled requests were never sent.")
         if summary["failed"]:
             failed = [f"{count:,} {word}" for word, count in summary["failed_outcomes"].items()]
@@ -319,10 +321,13 @@ def warnings(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"{name}: the platform did not say of {unknown:,} of {summary['invocations']:,}"
                 " requests how they started; the share of cold ones is of the others."
             )
+        if absurd := summary["absurd_latency_rows"]:
+            sentences.append(
+                f"{name}: {absurd:,} of {rows:,} requests were answered before they were due, or"
+                " more than a year later; they are not in its latencies."
+            )
         if summary["latency_rows"] == 0:
-            # The client has no answer of what was accepted and not waited for.
-            which = "was answered" if summary["outcomes"].get("ok") else "succeeded"
-            sentences.append(f"{name}: no request {which}, so it has no latency.")
+            sentences.append(f"{name}: {untimed.why_no_latency(summary)}, so it has no latency.")
         elif summary["tmr"] is None:
             sentences.append(
                 f"{name}: a request took less than the declared wait of"

@@ -92,7 +92,10 @@ class Tally:
         hops: how many of them no client sent.
         preempted: how many attempts were.
         sent: how many have a time of sending.
+        unsent: how many were scheduled, and have none.
         received: how many have a time of an answer.
+        untimed: how many have no time of a client at all, as those of a trace.
+        absurd: how many were answered before they were due, or more than a year later.
         unknown: how many requests a function answered without anybody saying how it started.
         unknown_hops: the same of hops.
         words: how often each word of a column occurs, most frequent first.
@@ -109,6 +112,7 @@ class Tally:
         """Take the rows in parts; a column that they lack is null."""
         self.rows = self.hops = self.preempted = self.sent = self.received = 0
         self.unknown = self.unknown_hops = 0
+        self.unsent = self.untimed = self.absurd = 0
         self.scheduled, self.answers = Times(), Times()
         counters = {name: Counter[str]() for name in _WORDS}
         instances: set[str] = set()
@@ -129,12 +133,13 @@ class Tally:
             self.unknown_hops += int(pc.sum(pc.and_(is_unknown, is_hop)).as_py() or 0)
             self.sent += _known(rows, "sent")
             self.received += _known(rows, "received")
+            self._count_times(rows, is_hop)
             for name, counter in counters.items():
                 counter.update(columns.count_words(rows, name))
             self.scheduled.add(columns.integers(rows, "scheduled"))
             self.answers.add(columns.integers(ok, "received"))
-            latency.add(columns.difference(ok, "received", "scheduled"))
-            others.add(columns.difference(rest, "received", "scheduled"))
+            latency.add(columns.latency(ok))
+            others.add(columns.latency(rest))
             lag.add(columns.difference(rows, "sent", "scheduled"))
             bursts.append(_bursts(rows))
         self.words = {
@@ -147,6 +152,16 @@ class Tally:
         if others.size:
             self.answered = np.sort(np.concatenate([self.latency, others.ordered()]))
         self.bursts = pa.concat_tables(bursts)
+
+    def _count_times(self, rows: pa.Table, is_hop: Column) -> None:
+        """Count the rows whose times of a client are missing or absurd."""
+        scheduled, sent, received = (
+            pc.is_valid(columns.integers(rows, name)) for name in ("scheduled", "sent", "received")
+        )
+        timed = pc.or_(pc.or_(scheduled, sent), pc.or_(received, is_hop))
+        self.unsent += int(pc.sum(pc.and_not(scheduled, sent)).as_py() or 0)
+        self.untimed += int(pc.sum(pc.invert(timed)).as_py() or 0)
+        self.absurd += int(pc.sum(columns.is_absurd(rows)).as_py() or 0)
 
 
 def _is_unknown(rows: pa.Table) -> Column:
@@ -174,6 +189,6 @@ def _bursts(rows: pa.Table) -> pa.Table:
             "stream": pc.fill_null(pc.struct_field(stream, "stream"), ""),
             "burst": columns.integers(rows, "burst"),
             "ok": columns.is_word(rows, "outcome", "ok"),
-            "latency": columns.difference(rows, "received", "scheduled"),
+            "latency": columns.latency(rows),
         }
     )

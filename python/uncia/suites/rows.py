@@ -177,6 +177,6 @@ class SubjectRows:
                 base_name=base_name,
                 is_base=base_name == self.form.experiment,
             ),
-            columns.ordered(columns.difference(self.ok, "received", "scheduled")),
+            columns.ordered(columns.latency(self.ok)),
             comparison.lag(self.invocations),
         )

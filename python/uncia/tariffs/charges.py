@@ -18,10 +18,9 @@ from uncia.tariffs.cells import Cells
 from uncia.tariffs.columns import Col, Columns, Step
 from uncia.tariffs.exact import cases, decimal, product
 from uncia.tariffs.model import BillableTime, Charge, Tariff
-from uncia.tariffs.rows import MAX_TIME
 from uncia.tariffs.rules import Granularity, Level, Maximum, Minimum, Rules
 from uncia.tariffs.state import Flag
-from uncia.units import MICRO_PER_VCPU
+from uncia.units import MAX_TIME, MICRO_PER_VCPU
 
 SUM_LIMIT: Final = 10**18
 """Bound of 64-bit integers that are cast to DECIMAL(18, 0) before they are summed."""

@@ -56,7 +56,8 @@ def quantities(
     import ibis
 
     from uncia.tariffs.exact import integer
-    from uncia.tariffs.rows import MAX_MEMORY, MAX_TIME, integers
+    from uncia.tariffs.rows import MAX_MEMORY, integers
+    from uncia.units import MAX_TIME
 
     table = backend.table(source, "instances")
     if _COLUMN not in table.columns:  # rows of a time before there were hints

@@ -18,13 +18,12 @@ from uncia.tariffs.model import Charge, Tariff
 from uncia.tariffs.refusals import refusals
 from uncia.tariffs.rows import (
     COMMON_UNPRICED,
-    MAX_TIME,
     MAX_VALUES,
     NOT_BILLABLE,
     PRICED,
     common_code,
 )
-from uncia.units import MICRO_PER_VCPU
+from uncia.units import MAX_TIME, MICRO_PER_VCPU
 
 
 def quantities(tariff: Tariff, request: Mapping[str, int | None]) -> list[Fraction | None]:

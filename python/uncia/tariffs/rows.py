@@ -19,10 +19,7 @@ from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.billable_time import lacks_initialization
 from uncia.tariffs.exact import cases, integer
 from uncia.tariffs.facts import UNKNOWN, Facts
-from uncia.units import MICRO_PER_VCPU
-
-MAX_TIME: Final = 366 * 24 * 3600 * 10**9
-"""Longest plausible duration, ns: a year. No platform runs an invocation for that long."""
+from uncia.units import MAX_TIME, MICRO_PER_VCPU
 
 MAX_CPU: Final = 1000 * MICRO_PER_VCPU
 """Largest plausible vCPU allocation, micro-vCPU."""

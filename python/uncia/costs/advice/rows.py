@@ -21,8 +21,8 @@ from uncia.costs.warmups import warmup_note, without_warmups
 from uncia.errors import UnciaError
 from uncia.tariffs.exact import integer
 from uncia.tariffs.fit import share_of
-from uncia.tariffs.rows import MAX_MEMORY, MAX_TIME, PRICED, prepare
-from uncia.units import format_size
+from uncia.tariffs.rows import MAX_MEMORY, PRICED, prepare
+from uncia.units import MAX_TIME, format_size
 
 KEYS: Final = ("function", "platform", "memory", "cpu")
 """The columns that tell configurations apart, by their names here."""

@@ -256,7 +256,7 @@ def latencies(ok: pa.Table) -> tuple[Ints, Ints]:
     Where none has both, as in closed loops, they are from when it was sent.
     """
     for begin in ("scheduled", "sent"):
-        begun, took = columns.integers(ok, begin), columns.difference(ok, "received", begin)
+        begun, took = columns.integers(ok, begin), columns.latency(ok, begin)
         known = pc.is_valid(took)
         if pc.any(known).as_py():
             break

@@ -14,6 +14,7 @@ from uncia.report.sections import Rows
 from uncia.report.sections.latency import SAMPLES
 from uncia.report.table import Column, Table
 from uncia.stats import breakdown as parts_of
+from uncia.stats import untimed
 from uncia.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def section(run: RunData, rows: pa.Table) -> Section:
         for item in parts_of.breakdown(table, run.spans)
     ]
     if not breakdowns:
-        return Section("breakdown", "Where time goes", [Note("No request succeeded.", "warning")])
+        why = untimed.sentence(untimed.why_no_latency, run.summaries.values())
+        return Section("breakdown", "Where time goes", [Note(why, "warning")])
     repeated = {name for name, n in Counter(name for name, _ in breakdowns).items() if n > 1}
     labelled = [
         (f"{name} (without platform times)", item)

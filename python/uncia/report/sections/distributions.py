@@ -15,7 +15,7 @@ from uncia.report.page import Chart, Note, Row, Section
 from uncia.report.sections import Rows
 from uncia.report.sections.latency import AXIS, LATENCY, SAMPLES
 from uncia.report.table import Column, Table
-from uncia.stats import columns
+from uncia.stats import columns, untimed
 from uncia.stats.quantiles import quantile
 from uncia.stats.summary import BASE
 from uncia.units import NS_PER_MS
@@ -37,10 +37,11 @@ def section(run: RunData, rows: pa.Table) -> Section:
     curves = {
         name: values
         for name, table in run.by_experiment(rows).items()
-        if (values := columns.ordered(columns.difference(table, "received", "scheduled"))).size
+        if (values := columns.ordered(columns.latency(table))).size
     }
     if not curves:
-        return Section("distributions", "Distributions", [Note("No request succeeded.", "warning")])
+        why = untimed.sentence(untimed.why_no_latency, run.summaries.values())
+        return Section("distributions", "Distributions", [Note(why, "warning")])
     base = {BASE: curves[BASE]} if BASE in curves else {}
     panels: list[Chart] = []
     for label, members in families(list(curves)):

@@ -12,7 +12,7 @@ from uncia.report.numbers import count, figure
 from uncia.report.page import Chart, Note, Section
 from uncia.report.sections import Rows
 from uncia.report.table import Column, Table
-from uncia.stats import columns
+from uncia.stats import columns, untimed
 from uncia.stats.quantiles import Ints
 from uncia.stats.summary import LAG_LIMIT_US
 
@@ -32,7 +32,8 @@ def section(run: RunData, rows: pa.Table) -> Section:
     rows = rows.filter(columns.is_request(rows))
     values = columns.ordered(columns.difference(rows, "sent", "scheduled"))
     if values.size == 0:
-        return Section("lag", "Generator lag", [Note("No request was sent.", "warning")])
+        why = untimed.sentence(untimed.why_no_lag, run.all_summaries.values())
+        return Section("lag", "Generator lag", [Note(why, "warning")])
 
     def mark(row: Any) -> str:
         p99 = row["lag_us"]["p99"]

@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from uncia.traces.base import Issues
 from uncia.traces.cells import Bools, Checks, Ints
 from uncia.traces.csv import Block, blocks
-from uncia.traces.huawei.optional_cells import EMPTY, MAX_TIME, Cells, same
+from uncia.traces.huawei.optional_cells import EMPTY, Cells, same
 from uncia.traces.huawei.pods import functions, optional
 from uncia.traces.huawei.regions import Regions
 from uncia.traces.huawei.starts import Keys, Starts, keys
 from uncia.traces.output import Output
-from uncia.units import NS_PER_S
+from uncia.units import MAX_TIME, NS_PER_S
 
 COLUMNS: Final = (
     "day",

@@ -10,10 +10,7 @@ import pyarrow as pa
 from uncia.traces.base import Issues
 from uncia.traces.cells import Bools, Checks, Ints
 from uncia.traces.huawei.pods import MAX_MEMORY, Pods
-from uncia.units import MIB, NS_PER_S
-
-MAX_TIME: Final = 366 * 24 * 3600 * NS_PER_S
-"""Longest time that is believed, ns: a year, as bills believe."""
+from uncia.units import MIB
 
 EMPTY: Final = "empty or NaN"
 """By which a cell without data is noted."""

@@ -46,14 +46,14 @@ from uncia.traces.base import Collected, Imported, Issues
 from uncia.traces.cells import Bools, Checks, Ints
 from uncia.traces.csv import Block, parsed
 from uncia.traces.huawei import cold_starts
-from uncia.traces.huawei.optional_cells import MAX_TIME, Cells, same
+from uncia.traces.huawei.optional_cells import Cells, same
 from uncia.traces.huawei.pods import MAX_CORES, MAX_MEMORY, functions, optional
 from uncia.traces.huawei.regions import Regions
 from uncia.traces.huawei.starts import Starts
 from uncia.traces.lines import Lines, read_lines
 from uncia.traces.output import output
 from uncia.traces.parallel import in_order
-from uncia.units import MIB, NS_PER_S
+from uncia.units import MAX_TIME, MIB, NS_PER_S
 
 NAME: Final = "huawei2025"
 DESCRIPTION: Final = (

@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ibis.expr.datatypes as dt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from uncia import record
 from uncia.backends import connect
+from uncia.backends.dtypes import is_untyped, type_name
 from uncia.backends.integers import signed
 from uncia.backends.spark import _plain
 from uncia.errors import UnciaError
+from uncia.tariffs import bill
 
 ROWS = pa.table({"execution": [10**8], "outcome": ["throttled"]})
 
@@ -121,3 +124,16 @@ def test_numbers_with_and_without_a_sign_are_one_column(tmp_path: Path) -> None:
     with connect() as backend:
         mixed = backend.table([tmp_path / "plain.parquet", tmp_path / "decimal.parquet"])
         assert mixed.schema()["execution"].is_decimal()
+
+
+def test_types_are_named_in_ordinary_words(tmp_path: Path) -> None:
+    times = pa.array([1], pa.time64("ns"))
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"execution": times}), file)
+    with connect() as backend:
+        schema = backend.table(file).schema()
+    assert type_name(schema["execution"]) == "time_ns"
+    assert is_untyped(dt.null)
+    assert not is_untyped(schema["execution"])
+    with pytest.raises(UnciaError, match="the column execution is time_ns, but bills are exact"):
+        bill(file, ["aws-lambda-x86"])

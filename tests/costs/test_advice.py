@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from advice_rows import MB, MS, aws_per_million, rows, table
 
 from uncia.backends import Backend, connect
-from uncia.costs.advice import advice
+from uncia.costs.advice import advice, hints
 from uncia.errors import UnciaError
 
 AWS = "aws-lambda-x86"
@@ -372,3 +374,71 @@ def test_sized_by_what_was_used(backend: Backend) -> None:
     exact = aws_per_million([100 * MS], 354)
     assert abs(Fraction(row["cost_usd_per_million"]) - exact) < Fraction(1, 10**12)
     assert 1769 not in set(frame["memory_mb"])  # it ran there, so nothing is computed for it
+
+
+def own_tariff(path: Path, **changes: str) -> Path:
+    """A tariff that bills what was allocated, of an own provider."""
+    facts = {"id": "own-price", "provider": "Mine", "price": "0.00001"} | changes
+    path.write_text(
+        f"id: {facts['id']}\nprovider: {facts['provider']}\n"
+        "product: A machine room\nregion: null\narchitecture: any\ncurrency: USD\n"
+        "as_of: 2026-11-01\nsummary: Allocated memory\n"
+        "sources: {prices: {citation: A price list}}\n"
+        "time: {kind: execution, source: prices}\ncharges:\n"
+        f"  - {{resource: memory, basis: allocated, price: '{facts['price']}', per: GB-second,"
+        " source: prices}\n"
+        "fee: {price: '0.0000005', source: prices}\nsizes: {kind: observed, source: prices}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("platform", "present", "basis"),
+    [
+        ("aws", False, "estimated"),
+        ("own-price", False, "measured"),
+        ("mine", False, "measured"),
+        ("http", False, "estimated"),
+        ("http", True, "measured"),
+    ],
+)
+def test_an_own_tariff_is_measured_on_its_platform(
+    tmp_path: Path, backend: Backend, platform: str, present: bool, basis: str
+) -> None:
+    file = own_tariff(tmp_path / "own.yaml")
+    data = table(rows("f", spread(10 * MS, 60), memory=128, cpu=72_357, platform=platform))
+    in_use = file if present else None
+    frame = advice(data, tariffs=[file], present=in_use, backend=backend)
+    choice = only_row(frame, tariff="own-price")
+    assert choice["basis"] == basis
+    assert (choice["p95_low_ms"] is None) == (basis == "estimated")
+    assert ("assumes the times of" in choice["note"]) == (basis == "estimated")
+
+
+def test_the_tariff_in_use_may_be_a_file_alone(tmp_path: Path, backend: Backend) -> None:
+    file = own_tariff(tmp_path / "own.yaml")
+    data = table(rows("f", spread(10 * MS, 60), memory=128))
+    with_both = advice(data, tariffs=[AWS, file], present=str(file), backend=backend)
+    alone = advice(data, tariffs=[AWS], present=str(file), backend=backend)
+    assert set(alone["tariff"]) == {AWS}
+    assert "billed by own-price" in alone.attrs["present"]["f"]
+    savings = [
+        only_row(it, tariff=AWS, rank=1) for it in (alone, with_both[with_both.tariff == AWS])
+    ]
+    assert savings[0]["saving_vs_present"] == savings[1]["saving_vs_present"] is not None
+    assert set(hints(data, present=file, backend=backend)["tariff"]) <= {"own-price", None}
+    other = own_tariff(tmp_path / "other.yaml", price="0.00002")
+    with pytest.raises(UnciaError, match="in use has the id own-price, as another tariff has"):
+        advice(data, tariffs=[file], present=str(other), backend=backend)
+
+
+def test_functions_may_be_named_by_numbers(backend: Backend) -> None:
+    data = table(rows("7", spread(10 * MS, 60), memory=128))
+    numbers = data.set_column(0, "function", pa.array([7] * 60, pa.int32()))
+    frames = [advice(it, tariffs=[AWS], backend=backend) for it in (data, numbers)]
+    assert frames[0].to_dict("records") == frames[1].to_dict("records")
+    assert only_row(frames[1], present=True)["saving_vs_present"] == 0
+    halves = data.set_column(0, "function", pa.array([0.5] * 60))
+    with pytest.raises(UnciaError, match="the column function is float64, but names"):
+        advice(halves, tariffs=[AWS], backend=backend)

@@ -244,3 +244,20 @@ def test_chains_are_billed_as_if_they_were_one(backend: Backend) -> None:
     before = (Fraction(11, 8) + Fraction(21, 4)) / 1000 * AWS_GB_S + 2 * AWS_FEE
     after = Fraction(31, 4) / 1000 * AWS_GB_S + AWS_FEE
     assert near(by_callee["after"]["saving_usd"], (before - after) * n)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [("{}", "132 MB"), ("{step: 4 MB}", "132 MB"), ("{minimum: 64 MB}", "64 MB")],
+)
+def test_waiting_needs_memory_where_a_tariff_sells_any(
+    tmp_path: Path, backend: Backend, sizes: str, expected: str
+) -> None:
+    file = tmp_path / "own.yaml"
+    text = (DATA / "first-free.yaml").read_text(encoding="utf-8").split("\nsizes:")[0]
+    sold = f"{{kind: proportional, memory_per_vcpu: 1769 MB, memory: {sizes}, source: prices}}"
+    file.write_text(f"{text}\nsizes: {sold}\n", encoding="utf-8")
+    usual: dict[str, Any] = {"cpu_user": 10 * MS, "memory_avg": 90 * MB, "memory_peak": 110 * MB}
+    data = table(rows("waits", [310 * MS] * 50, memory=1769, **usual))
+    hint = only(hints(data, tariffs=[file], backend=backend), "waits", "split off idle time")
+    assert f"{expected}, or to a workflow" in hint["advice"]

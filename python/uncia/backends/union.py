@@ -8,6 +8,7 @@ import ibis.expr.datatypes as dt
 import pyarrow as pa
 from ibis.expr import types as ir
 
+from uncia.backends.dtypes import is_untyped, type_name
 from uncia.backends.integers import signed
 from uncia.errors import UnciaError
 
@@ -42,7 +43,7 @@ def union_tables(tables: Sequence[ir.Table], name: str) -> ir.Table:
     for table in tables:
         for column, dtype in table.schema().items():
             dtypes = types_by_column.setdefault(column, [])
-            if not is_null(dtype):
+            if not is_untyped(dtype):
                 dtypes.append(_SIGNED.get(type(dtype), dtype).copy(nullable=True))
     declared = _declared(name)
     types = {
@@ -95,17 +96,11 @@ def _declared(name: str) -> dict[str, dt.DataType]:
     }
 
 
-def is_null(dtype: dt.DataType) -> bool:
-    """Whether a column has no type, as all of its values are null."""
-    # Parquet's null type comes through DuckDB as a type that Ibis does not know.
-    return bool(dtype.is_null() or (dtype.is_unknown() and "NULL" in str(dtype)))
-
-
 def _common(column: str, dtypes: Sequence[dt.DataType]) -> dt.DataType:
     try:
         return dt.highest_precedence(dtypes)
     except ibis.common.exceptions.IbisTypeError as error:
-        types = " and ".join(sorted({str(dtype) for dtype in dtypes}))
+        types = " and ".join(sorted({type_name(dtype) for dtype in dtypes}))
         raise UnciaError(f"the column {column} is {types} in different files") from error
 
 
@@ -117,7 +112,7 @@ def _as(table: ir.Table, types: dict[str, dt.DataType]) -> ir.Table:
         return table
     columns = {}
     for column, dtype in types.items():
-        if column not in schema or is_null(schema[column]):
+        if column not in schema or is_untyped(schema[column]):
             columns[column] = ibis.null(dtype)
         else:
             value = table[column]

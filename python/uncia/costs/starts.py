@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import ibis
 from ibis.expr import types as ir
 
+from uncia.backends.dtypes import type_name
 from uncia.backends.integers import signed
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
@@ -345,7 +346,7 @@ def obstacle(table: ir.Table, names: Sequence[str], kind: str) -> str | None:
     for name in names:
         dtype = schema[name]
         if name not in _TEXTS and not (dtype.is_integer() or dtype.is_null()):
-            return f"the column {name} of the {kind} table is {dtype}, not whole ns"
+            return f"the column {name} of the {kind} table is {type_name(dtype)}, not whole ns"
     return None
 
 

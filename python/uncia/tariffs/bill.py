@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from uncia.backends import Backend, Source, connect, use
+from uncia.backends.dtypes import type_name
 from uncia.errors import UnciaError
 from uncia.tariffs import catalogue, idle
 from uncia.tariffs.line import Line
@@ -199,7 +200,7 @@ def _check_groups(invocations: Any, group_by: Sequence[str], source: Source) -> 
         is_stored = isinstance(paths, (list, tuple))
         where = f"{', '.join(map(str, paths))}: " if is_stored else ""
         raise UnciaError(
-            f"{where}the column {name} is {dtype}, and rows can only be billed by text"
+            f"{where}the column {name} is {type_name(dtype)}, and rows can only be billed by text"
         )
 
 

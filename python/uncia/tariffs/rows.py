@@ -12,8 +12,8 @@ from typing import Any, Final
 import ibis
 from ibis.expr import types as ir
 
+from uncia.backends.dtypes import is_untyped, type_name
 from uncia.backends.integers import signed
-from uncia.backends.union import is_null
 from uncia.errors import UnciaError
 from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.billable_time import lacks_initialization
@@ -162,12 +162,12 @@ def integers(table: ir.Table, name: str, kind: str | None = None) -> Any:
         UnciaError: it holds other values than whole numbers.
     """
     dtype = table.schema().get(name)
-    if dtype is None or is_null(dtype):
+    if dtype is None or is_untyped(dtype):
         return None
     if not dtype.is_integer():
         where = "" if kind is None else f" of the {kind} table"
         raise UnciaError(
-            f"the column {name}{where} is {dtype}, but bills are exact: it must hold whole numbers"
-            " (ns, bytes, micro-vCPU)"
+            f"the column {name}{where} is {type_name(dtype)}, but bills are exact: it must hold"
+            " whole numbers (ns, bytes, micro-vCPU)"
         )
     return signed(table[name])

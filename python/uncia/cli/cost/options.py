@@ -126,7 +126,8 @@ PresentTariff: TypeAlias = Annotated[
         "--present",
         metavar="ID",
         autocompletion=completion.tariffs,
-        help="The tariff in use now. Default: that of the platform that the rows ran on.",
+        help="The tariff in use now, by id or file. Default: that of the platform that the rows ran"
+        " on.",
     ),
 ]
 Confidence: TypeAlias = Annotated[

@@ -35,7 +35,7 @@ def advice(
     fit: FitRule = "allocated",
     confidence: float = 0.95,
     of: Time = "execution",
-    present: str | None = None,
+    present: str | Path | Tariff | None = None,
     backend: Backend | None = None,
 ) -> pd.DataFrame:
     """Rank the platforms and sizes for each function, best first.
@@ -49,9 +49,9 @@ def advice(
         fit: how allocations become sizes, ``allocated`` or ``used-peak``.
         confidence: of claims and intervals.
         of: the bounded time, ``execution`` or ``turnaround``.
-        present: id of the tariff in use; by default that of the platform, by its name. If neither
-            is known, a choice is compared with the present size under the choice's tariff. The
-            present size is the most common one.
+        present: the tariff in use, by id or file; by default that of the platform, by its name. If
+            neither is known, a choice is compared with the present size under the choice's tariff.
+            The present size is the most common one.
         backend: computes it; by default a DuckDB that is opened for it.
 
     Returns:
@@ -84,7 +84,7 @@ def hints(
     functions: Sequence[str] | None = None,
     tariffs: Sequence[str | Path | Tariff] | None = None,
     fit: FitRule = "allocated",
-    present: str | None = None,
+    present: str | Path | Tariff | None = None,
     backend: Backend | None = None,
 ) -> pd.DataFrame:
     """Suggest other changes: memory, merging, splitting, concurrency, always-on, architecture.

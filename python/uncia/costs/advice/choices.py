@@ -102,6 +102,17 @@ def ranked(listed: list[Choice], models: frozenset[str] = frozenset()) -> list[C
     return result
 
 
+def _is_measured(study: Study, config: Configuration, tariff: Tariff) -> bool:
+    """Whether rows ran at the size that a tariff bills, on the platform that it bills.
+
+    A model that has no sizes and that nobody sells by bills whatever ran, wherever it ran.
+    """
+    if is_observed(tariff):
+        return not tariff.sold or study.measured_there(config, tariff)
+    is_same = same(study.sizes[tariff.id, config], allocation(config))
+    return is_same and study.measured_there(config, tariff)
+
+
 def _of_rows(
     study: Study, config: Configuration, tariff: Tariff, reference: Price, moved: Moved
 ) -> Choice:
@@ -115,11 +126,8 @@ def _of_rows(
     price = study.prices.get((config, tariff.id), Price())
     size = study.sizes[tariff.id, config]
     notes = []
-    if is_observed(tariff):
-        basis: Basis = "measured"
-    elif same(size, allocation(config)) and study.measured_there(config, tariff):
-        basis = "measured"
-    else:
+    basis: Basis = "measured"
+    if not _is_measured(study, config, tariff):
         basis = "estimated"
         notes.append(f"assumes the times of {key_words(config)}")
     claim = study.claims[config]

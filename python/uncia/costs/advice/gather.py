@@ -137,7 +137,8 @@ class Study:
         """Whether a configuration was measured on the platform that a tariff bills, by its name."""
         if tariff.architecture == "arm64" and not is_arm(config.platform):
             return False
-        return config.platform == tariff.id or self.provider(config) == tariff.provider
+        named = config.platform.casefold() in (tariff.id.casefold(), tariff.provider.casefold())
+        return named or self.provider(config) == tariff.provider
 
     @cached_property
     def models(self) -> frozenset[str]:
@@ -155,7 +156,7 @@ def study(
     fit: FitRule,
     confidence: float,
     of: Time,
-    present: str | None,
+    present: str | Path | Tariff | None,
     backend: Backend | None,
     for_choices: bool = True,
 ) -> Iterator[Study]:
@@ -183,8 +184,7 @@ def study(
         chosen = catalogue.resolve(tariffs)
     if not chosen:
         raise UnciaError("no tariff was named")
-    if present is not None:
-        present = catalogue.resolve([present])[0].id
+    in_use = {} if present is None else _named_present(present, chosen)
     with ExitStack() as stack:
         engine = backend or stack.enter_context(connect())
         local = engine if engine.name == "duckdb" else stack.enter_context(connect())
@@ -193,12 +193,16 @@ def study(
         configs = collect_facts(engine, rows, _COLUMNS[of], bound)
         if not configs:
             raise UnciaError("the table holds no row that ran and is billed for")
-        in_use = {present} if present else {default_tariff(config.platform) for config in configs}
-        if tariffs is None and not for_choices and None not in in_use:
-            chosen = catalogue.resolve(sorted(name for name in in_use if name is not None))
+        is_known = True
+        if present is None:
+            names = {default_tariff(config.platform) for config in configs}
+            is_known = None not in names
+            known = sorted(name for name in names if name is not None)
+            in_use = {tariff.id: tariff for tariff in catalogue.resolve(known)}
+        if tariffs is None and not for_choices and is_known:
+            chosen = list(in_use.values())
         by_id = {tariff.id: tariff for tariff in chosen}
-        extra = sorted(name for name in in_use if name is not None and name not in by_id)
-        priced = by_id | {tariff.id: tariff for tariff in catalogue.resolve(extra or [])}
+        priced = by_id | {name: it for name, it in in_use.items() if name not in by_id}
         detailed = len(configs) <= MAX_IN_BLOCKS
         identified = "invocation" in table.schema()
         claims = _claims(engine, rows, configs, of, level, bound)
@@ -221,13 +225,28 @@ def study(
             of=of,
             level=level,
             fit=fit,
-            present_tariff=present,
+            present_tariff=None if present is None else next(iter(in_use)),
             named=tariffs is not None,
             notes=[
                 *filled,
                 *_notes(configs, detailed=detailed, identified=identified, of=of),
             ],
         )
+
+
+def _named_present(present: str | Path | Tariff, chosen: Sequence[Tariff]) -> dict[str, Tariff]:
+    """The tariff in use, by its id, which no other tariff has.
+
+    Raises:
+        UnciaError: there is none, it cannot price requests, or another of `chosen` has its id.
+    """
+    [tariff] = catalogue.resolve([present])
+    if any(other.id == tariff.id and other != tariff for other in chosen):
+        raise UnciaError(
+            f"the tariff in use has the id {tariff.id}, as another tariff has",
+            "Give it an id of its own in its file.",
+        )
+    return {tariff.id: tariff}
 
 
 def _ratio(platform: str) -> int | None:

@@ -17,6 +17,7 @@ from uncia.costs.advice.sizes import (
     fitted,
     is_observed,
     knows_cpu,
+    names_smallest,
     same,
     size_words,
 )
@@ -266,9 +267,9 @@ def _by_need(
 def _idle(
     study: Study, config: Configuration, sample: Sample, tariff: Tariff, fits: Fits
 ) -> list[Trial]:
-    """Move the idle time to a function of the smallest size."""
+    """Move the idle time to a function of the smallest size that can hold it."""
     share = share_of(config)
-    if share is None or is_observed(tariff):
+    if share is None or is_observed(tariff) or config.memory < 0:
         return []
     threads = threads_of(sample)
     speed = min(share / 1e6, threads)
@@ -277,7 +278,13 @@ def _idle(
     total = int(sample.execution.sum())
     if not total or int(idle.sum()) < _IDLE_SHARE * total:
         return []
-    smallest = fits[tariff.id, _SMALLEST]
+    smallest, needs = fits[tariff.id, _SMALLEST], "needs no more than the smallest size"
+    if not names_smallest(tariff):
+        wanted = Size(memory_for(study, config), 0)
+        smallest, needs = (
+            fitted([tariff], [wanted])[tariff.id, wanted],
+            "needs no more than this memory",
+        )
     now = study.sizes[tariff.id, config]
     if smallest.memory is None or same(smallest, now):
         return []
@@ -289,10 +296,7 @@ def _idle(
             Rows(idle, smallest, sample, cpu_time=np.zeros_like(busy)),
         ],
     )
-    assumption = (
-        "all the waiting can be moved, and needs no more than the smallest size; each part has its"
-        " own fee and starts"
-    )
+    assumption = f"all the waiting can be moved, and {needs}; each part has its own fee and starts"
     before = _before(study, config, sample, tariff)
     return [Trial(config.function, SPLIT_IDLE, tariff, before, [way], assumption)]
 

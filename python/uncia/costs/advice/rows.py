@@ -15,8 +15,8 @@ import pyarrow as pa
 from ibis.expr import types as ir
 
 from uncia.backends import Backend, Source
+from uncia.backends.dtypes import is_untyped, type_name
 from uncia.backends.integers import signed
-from uncia.backends.union import is_null
 from uncia.costs.warmups import warmup_note, without_warmups
 from uncia.errors import UnciaError
 from uncia.tariffs.exact import integer
@@ -126,6 +126,7 @@ def source_table(
     if "function" not in table.schema():
         raise UnciaError("the table has no column function, so there is nothing to advise on")
     _check_times(table)
+    table = _with_names(table)
     if functions:
         table = table.filter(table["function"].cast("string").isin(list(functions)))
         names = backend.collect(table.select(name=table["function"].cast("string")).distinct())
@@ -155,11 +156,28 @@ def _check_times(table: ir.Table) -> None:
     """
     for name in _TIMES:
         dtype = table.schema().get(name)
-        if dtype is not None and not (is_null(dtype) or dtype.is_integer()):
+        if dtype is not None and not (is_untyped(dtype) or dtype.is_integer()):
             raise UnciaError(
-                f"the column {name} is {dtype}, not whole ns, so no advice can be given",
+                f"the column {name} is {type_name(dtype)}, not whole ns, so no advice can be given",
                 "Times of other types become whole ns by: uncia trace import uncia.",
             )
+
+
+def _with_names(table: ir.Table) -> ir.Table:
+    """The table with names of functions as text; whole numbers are names, too.
+
+    Raises:
+        UnciaError: they are neither.
+    """
+    dtype = table.schema()["function"]
+    if dtype.is_integer():
+        return table.mutate(function=table["function"].cast("string"))
+    if dtype.is_string() or is_untyped(dtype):
+        return table
+    raise UnciaError(
+        f"the column function is {type_name(dtype)}, but names of functions are text or whole"
+        " numbers"
+    )
 
 
 def with_shares(

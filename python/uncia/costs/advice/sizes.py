@@ -11,7 +11,7 @@ from uncia.providers import LAMBDA_MB
 from uncia.tariffs.fit import Size as Allocation
 from uncia.tariffs.fit import fit_size
 from uncia.tariffs.model import Tariff
-from uncia.tariffs.sizes import Combinations, Observed
+from uncia.tariffs.sizes import Combinations, Independent, Observed, Proportional
 from uncia.units import GIB, MIB, MICRO_PER_VCPU
 
 
@@ -138,6 +138,17 @@ def candidates(memory: int) -> list[Size]:
 def is_observed(tariff: Tariff) -> bool:
     """Whether a tariff has no sizes but bills the observed allocation."""
     return isinstance(tariff.sizes, Observed)
+
+
+def names_smallest(tariff: Tariff) -> bool:
+    """Whether a tariff says what its smallest size is; otherwise it sells a single byte, too."""
+    match tariff.sizes:
+        case Proportional() | Independent():
+            knob = tariff.sizes.memory
+            listed = knob.values and knob.step is None and knob.maximum is None
+            return knob.minimum is not None or bool(listed)
+        case _:
+            return not is_observed(tariff)
 
 
 def knows_cpu(tariff: Tariff) -> bool:

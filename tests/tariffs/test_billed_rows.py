@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from uncia import record
 from uncia.backends import Backend, connect
 from uncia.cli import build
 from uncia.cli.invocations import Printer
@@ -226,3 +227,44 @@ def test_serve_prints_the_cost_of_the_bill(user: int | None, system: int | None)
     tariff = get("cloudflare-workers")
     (line,) = bill(pa.table(columns), [tariff])
     assert Printer(tariff, as_json=True)._cost(result) == line.exact_cost
+
+
+@pytest.mark.parametrize("outcomes", [["OK", "success", "OK", "ok", None, "timeout"], [1, 2, 1]])
+def test_outcomes_that_are_not_known_are_named(tmp_path: Path, outcomes: list[Any]) -> None:
+    path = tmp_path / "rows.parquet"
+    rows = table([WHOLE] * len(outcomes))
+    rows = rows.append_column("function", pa.array(["f"] * len(outcomes)))
+    at = rows.column_names.index("outcome")
+    pq.write_table(rows.set_column(at, "outcome", pa.array(outcomes)), path)
+    named = "2 'OK', 1 'success'" if "OK" in outcomes else "2 '1', 1 '2'"
+    note = f"Outcomes that are not known, in 3 rows: {named}. They are billed as ok is. Known are"
+    for command in (["bill"], ["cost", "decompose"], ["cost", "advice"]):
+        done = invoke(*command, path, "-t", "aws-lambda-x86", "--json")
+        assert done.exit_code == 0, done.output
+        assert note in done.stderr, command
+
+
+def test_known_outcomes_need_no_note(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table([{**WHOLE, "outcome": word} for word in record.OUTCOMES]), path)
+    assert "Outcomes" not in invoke("bill", path, "-t", "aws-lambda-x86").output
+
+
+def test_many_outcomes_are_not_all_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table([{**WHOLE, "outcome": str(code)} for code in range(7)]), path)
+    output = " ".join(invoke("bill", path, "-t", "aws-lambda-x86").output.split())
+    assert "in 7 rows: 1 '0', 1 '1', 1 '2', 1 '3', 1 '4' and 2 more. They" in output
+
+
+@pytest.mark.parametrize("of_trace", [True, False])
+def test_what_rows_need_fits_where_they_are_from(tmp_path: Path, of_trace: bool) -> None:
+    path = tmp_path / "rows.parquet"
+    rows = table([{**WHOLE, "allocated_memory": None}] * 2)
+    if not of_trace:
+        rows = rows.append_column("sent", pa.array([None, 1], pa.int64()))
+    pq.write_table(rows, path)
+    done = invoke("bill", path, "-t", "aws-lambda-x86")
+    assert "Rows need the memory and the CPU of an instance" in done.output
+    assert ("`uncia load" in done.output) is not of_trace
+    assert ("which these rows do not say: add these columns" in done.output) is of_trace

@@ -106,6 +106,9 @@ def register(app: typer.Typer) -> None:
                 facts=selected.facts,
                 instances=_instances(table, tariff or None, groups, backend, notes),
             )
+            lines = with_memory_names(lines)
+            empty = unpriced.empty_bills(lines)
+            of_trace = bool(empty) and unpriced.is_trace(backend, backend.table(selected.rows))
             if free_tier and any(item.free_tier for item in resolve(tariff or None)):
                 span = span_note(table, backend.table(selected.rows), backend)
                 notes += [] if span is None else [span]
@@ -113,9 +116,7 @@ def register(app: typer.Typer) -> None:
         notes = [*selected.notes, *notes]
         for warning in warnings:
             typer.echo(f"note: {warning}", err=True)
-        lines = with_memory_names(lines)
-        empty = unpriced.empty_bills(lines)
-        for sentence in (*empty, *unpriced.remedies(lines)):
+        for sentence in (*empty, *unpriced.remedies(lines, of_trace=of_trace)):
             typer.echo(sentence, err=as_json)
         if as_json:
             typer.echo(json.dumps([entry(line) for line in lines], indent=2))

@@ -10,23 +10,31 @@ from uncia.cli.cost import options
 from uncia.text import plural
 
 if TYPE_CHECKING:
+    from ibis.expr import types as ir
+
+    from uncia.backends import Backend
     from uncia.tariffs import Line
 
-# How reasons for no price begin -> what to do about it.
+# How reasons for no price begin.
+_NO_EXECUTION: Final = ("execution is null",)
+_NO_ALLOCATION: Final = ("allocated_memory", "allocated_cpu")
+_NO_USE: Final = ("memory_avg", "memory_peak", "cpu_user", "cpu_time", "CPU time")
+
 _REMEDIES: Final = {
-    (
-        "execution is null",
-    ): "how long the function ran: a platform or function that says so (the key uncia"
+    _NO_EXECUTION: "how long the function ran: a platform or function that says so (the key uncia"
     " of its answer), or `uncia load --execution response`, which counts the response time",
-    ("allocated_memory", "allocated_cpu"): "the memory and the CPU of an instance: `uncia load"
+    _NO_ALLOCATION: "the memory and the CPU of an instance: `uncia load"
     " --memory 512MB --vcpu 0.5`, or the keys memory and vcpu of the function in the file",
-    (
-        "memory_avg",
-        "memory_peak",
-        "cpu_user",
-        "cpu_time",
-        "CPU time",
-    ): "what the function used, which only a platform says that measures it; --tariff names others",
+    _NO_USE: "what the function used, which only a platform says that measures it;"
+    " --tariff names others",
+}
+_OF_TRACES: Final = {
+    _NO_EXECUTION: "how long the function ran (execution, ns), which these rows do not say",
+    _NO_ALLOCATION: "the memory and the CPU of an instance (allocated_memory in bytes,"
+    " allocated_cpu in micro-vCPU), which these rows do not say: add these columns, or replay"
+    " the trace, whose requests then have them; --tariff names tariffs that bill what was used",
+    _NO_USE: "what the function used, which these rows do not say; --tariff names tariffs that"
+    " bill what was allocated",
 }
 
 
@@ -63,9 +71,30 @@ def empty_bills(lines: Sequence[Line]) -> list[str]:
     return sentences
 
 
-def remedies(lines: Iterable[Line]) -> Iterator[str]:
-    """Write what to add so that tariffs that price no row can do so."""
+def remedies(lines: Iterable[Line], *, of_trace: bool = False) -> Iterator[str]:
+    """Write what to add so that tariffs that price no row can do so.
+
+    Args:
+        lines: the bills.
+        of_trace: whether the rows are of a trace, which no client can measure once more.
+    """
     reasons = {reason for line in lines if line.rows == 0 for reason in line.unpriced}
     for beginnings, remedy in _REMEDIES.items():
         if any(reason.startswith(beginnings) for reason in reasons):
-            yield f"Rows need {remedy}."
+            yield f"Rows need {_OF_TRACES[beginnings] if of_trace else remedy}."
+
+
+def is_trace(backend: Backend, table: ir.Table) -> bool:
+    """Whether no row has a time of a client, as those of a trace.
+
+    Args:
+        backend: where the table is.
+        table: invocations.
+    """
+    schema = table.schema()
+    names = [name for name in ("scheduled", "sent", "received") if name in schema]
+    if not names:
+        return True
+    counts = {name: table[name].count() for name in names}
+    (row,) = backend.collect(table.aggregate(**counts)).to_pylist()
+    return not any(row.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncia.backends.paths import is_local
+from uncia.costs.outcomes import outcome_note
 from uncia.costs.repeated import INVOCATIONS, MAX_ROWS, repeated_note
 from uncia.costs.warmups import warmup_note, without_warmups
 from uncia.errors import UnciaError
@@ -75,9 +76,13 @@ def select_rows(
         if warmups:
             table = rows
             notes.append(warmup_note(warmups))
+    if "outcome" not in groups:
+        opened = backend.table(source) if table is None else table
+        note = outcome_note(backend, opened, facts)
+        notes += [] if note is None else [note]
     if not common and MEMORY not in groups:
         if table is None:
-            return BilledRows(source, warnings=warnings)
+            return BilledRows(source, notes=notes, warnings=warnings)
         return BilledRows(table, facts, notes, warnings)
     table = backend.table(source) if table is None else table
     if common:

@@ -20,6 +20,7 @@ from uncia.record.files import (
 from uncia.record.schema import (
     EPOCH_KEY,
     INSTANCE_STARTS,
+    OUTCOMES,
     SCHEMA_VERSION,
     TABLES,
     Column,
@@ -33,6 +34,7 @@ from uncia.record.schema import (
 __all__ = [
     "EPOCH_KEY",
     "INSTANCE_STARTS",
+    "OUTCOMES",
     "SCHEMA_VERSION",
     "SUFFIXES",
     "TABLES",

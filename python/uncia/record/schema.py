@@ -20,6 +20,16 @@ _INT64_MAX = (1 << 63) - 1
 _EPOCH = re.compile(rb"-?[0-9]{1,19}")
 _EPOCH_SHOWN = 40  # characters of an invalid epoch in a message
 
+OUTCOMES: Final = (
+    "ok",
+    "function_error",
+    "throttled",
+    "timeout",
+    "transport_error",
+    "preempted",
+)
+"""The values of ``outcome``."""
+
 INSTANCE_STARTS: Final = ("cold", "restored")
 """The values of ``start`` of requests for which an instance was started."""
 

@@ -52,14 +52,6 @@ _TIMES: Final = {
     "spans": ("start", "end"),
     "machine": ("time",),
 }
-_OUTCOMES: Final = (
-    "ok",
-    "function_error",
-    "throttled",
-    "timeout",
-    "transport_error",
-    "preempted",
-)
 _FILE_MAGIC: Final = b"PAR1"
 _STREAM_MAGIC: Final = b"\xff\xff\xff\xff"
 
@@ -232,8 +224,10 @@ def _checks(
     if not column.nullable:
         yield _bools(pc.is_null(values)), "a value: it may not be null"
     if column.name == "outcome":
-        known = pc.is_in(values.cast(pa.utf8()), value_set=pa.array([*_OUTCOMES, None], pa.utf8()))
-        yield ~_bools(known), f"one of {', '.join(_OUTCOMES)}"
+        known = pc.is_in(
+            values.cast(pa.utf8()), value_set=pa.array([*record.OUTCOMES, None], pa.utf8())
+        )
+        yield ~_bools(known), f"one of {', '.join(record.OUTCOMES)}"
     if column.type != "int64":
         return
     whole = values

@@ -17,6 +17,7 @@ from ibis.expr import types as ir
 from uncia.backends import Backend, Source
 from uncia.backends.dtypes import is_untyped, type_name
 from uncia.backends.integers import signed
+from uncia.costs.outcomes import outcome_note
 from uncia.costs.warmups import warmup_note, without_warmups
 from uncia.errors import UnciaError
 from uncia.tariffs.exact import integer
@@ -135,8 +136,8 @@ def source_table(
             raise UnciaError(f"the table holds no function {', '.join(missing)}")
     table, warmups = without_warmups(backend, table)
     table, notes = with_shares(backend, table, ratios)
-    if warmups:
-        notes.insert(0, warmup_note(warmups))
+    unknown = outcome_note(backend, table, {})
+    notes[:0] = [warmup_note(warmups)] * bool(warmups) + ([] if unknown is None else [unknown])
     schema = table.schema()
     empty = ibis.null("string")
     platform = table["platform"].cast("string") if "platform" in schema else empty

@@ -18,6 +18,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return close[0] if close else None
 
 
+def in_other_letters(name: str, known: Iterable[str]) -> str | None:
+    """A hint where a name that is missing is there in letters of another case; else None."""
+    alike = next((other for other in known if other.casefold() == name.casefold()), None)
+    return None if alike is None else f"It has {alike}: rename that to {name}."
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about a word that is not known: ``, did you mean pmu?``, or nothing."""
     close = nearest(word, known)

@@ -293,3 +293,12 @@ def test_ctrl_c_ends_with_the_sum(group: list[Path]) -> None:
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert b"In " in output or b"It was not throttled." in output
+
+
+@pytest.mark.parametrize("milli", [1, 5, 10, 11, 250])
+def test_no_limit_is_compared_twice(milli: int) -> None:
+    given = limits.limit_of(milli)
+    listed = limits.candidates(given, constant(MS), 1)
+    quotas = [limit.quota_ns for limit in listed]
+    assert quotas == sorted(set(quotas))
+    assert given in listed

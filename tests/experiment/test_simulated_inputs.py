@@ -235,7 +235,7 @@ def _refused(folder: Path, **columns: list[Any]) -> str:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"execution": [MS, -5]}, "execution is below 0 in 1 rows, first that of invocation 'i1'"),
+        ({"execution": [MS, -5]}, "execution is below 0 in 1 row, first that of invocation 'i1'"),
         ({"cpu_user": [-1, -1]}, "cpu_user is below 0 in 2 rows, first that of invocation 'i0'"),
         ({"memory_peak": [1, -1]}, "memory_peak is below 0"),
         ({"allocated_cpu": [None, -1]}, "allocated_cpu is below 0"),
@@ -252,7 +252,7 @@ def test_values_that_cannot_be_are_named_by_their_invocation(
 @pytest.mark.parametrize(
     ("phase", "words"),
     [
-        ({"duration": -MS}, "duration of a phase is below 0 in 1 rows, first that of invocation"),
+        ({"duration": -MS}, "duration of a phase is below 0 in 1 row, first that of invocation"),
         ({"threads": -1}, "threads of a phase is below 0"),
         ({"threads": 2**62}, "threads of a phase are more than can be"),
         ({"memory": -1}, "memory of a phase is below 0"),
@@ -275,7 +275,7 @@ def test_phases_add_up_to_the_execution(tmp_path: Path) -> None:
         execution=[1000 * MS, 1000 * MS],
         phases=[phases(900 * MS, 100 * MS), phases(100 * MS)],
     )
-    assert "phases do not add up to execution in 1 rows, first that of invocation 'i1'" in words
+    assert "phases do not add up to execution in 1 row, first that of invocation 'i1'" in words
     assert "they last 100ms, and its execution 1s" in words
     words = _refused(tmp_path, phases=[[], phases(MS + 2_000)])
     assert "in 2 rows, first that of invocation 'i0'" in words
@@ -669,3 +669,20 @@ def test_its_folder_goes_through_all_other_commands(run: Path, tmp_path: Path) -
     command("compare", run, other)
     command("export", run, "--csv", "--out", tmp_path / "csv")
     command("cost", "rounding", run)
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        (["a", "b"], "Its experiments: a, b."),
+        ([None, None], "None of its rows names an experiment: leave trace.experiment out."),
+    ],
+)
+def test_an_experiment_that_is_not_there_is_told(
+    tmp_path: Path, names: list[str | None], hint: str
+) -> None:
+    file = tmp_path / "trace.parquet"
+    record.write(_rows(scheduled=[0, MS], execution=[MS, MS], experiment=names), file)
+    with pytest.raises(UnciaError, match="has no experiment 'c'") as caught:
+        _simulate(tmp_path / "run", {"path": str(file), "experiment": "c"})
+    assert caught.value.hint == hint

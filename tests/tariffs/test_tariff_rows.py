@@ -341,3 +341,24 @@ def test_tables_that_cannot_be_read_are_told(tmp_path: Path) -> None:
         bill([], ["slim"])
     with pytest.raises(UnciaError, match="no tariff was named"):
         bill(table([row()]), [])
+
+
+def test_names_in_other_letters_are_told() -> None:
+    rows = table([row()]).rename_columns(
+        ["Execution" if name == "execution" else name for name in table([row()]).column_names]
+    )
+    with pytest.raises(UnciaError, match="the table has no column execution") as caught:
+        bill(rows, ["slim"])
+    assert caught.value.hint == "It has Execution: rename that to execution."
+    with pytest.raises(UnciaError, match="the table has no column execution") as caught:
+        bill(rows.drop_columns(["Execution"]), ["slim"])
+    assert caught.value.hint is None
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_other_files_than_tables_are_told(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_text("execution,outcome\n1,ok\n", encoding="utf-8")
+    with pytest.raises(UnciaError, match="neither a Parquet file nor an Arrow") as caught:
+        bill(file, ["slim"])
+    assert "COPY (FROM 'rows.csv')" in str(caught.value.hint)

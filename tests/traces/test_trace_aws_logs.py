@@ -291,7 +291,7 @@ def test_an_event_that_two_pages_hold_counts_once(tmp_path: Path) -> None:
     write(tmp_path / "b", "list", events[1:])
     done = aws_logs.convert([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
     assert imported(tmp_path / "out") == [result.row(1)]
-    assert "2 events occurred again, and counts once" in done.warnings
+    assert "2 events that occurred again, taken once" in done.warnings
 
 
 def plain(items: list[Invocation]) -> str:

@@ -143,7 +143,7 @@ def test_a_request_becomes_a_row(lines: bool, trace: str, tmp_path: Path) -> Non
             "execution": 123_456_001,
         }
     ]
-    assert "1 entry occurred again, and counts once" in done.warnings
+    assert "1 entry that occurred again, taken once" in done.warnings
     assert any("allocation is null" in warning for warning in done.warnings)
 
 

@@ -24,6 +24,7 @@ from uncia.backends.paths import Part, check_schema, files, holds, is_address, k
 from uncia.backends.subqueries import unfused_selects
 from uncia.backends.union import typed_keys, union_tables, with_types
 from uncia.errors import UnciaError
+from uncia.record.parquet import unreadable
 from uncia.units import MIB
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class DuckDB:
             if part.remote:
                 raise UnciaError(f"{names} cannot be read: {_first(error)}") from error
             names = ", ".join(_broken(paths)) or names
-            raise UnciaError(f"{names} cannot be read as Parquet: {_first(error)}") from error
+            raise unreadable(names, UnciaError(_first(error)), "Parquet") from error
         if not part.remote:
             self._read += paths
         keys = self._keys(paths[0], table) if part.remote else part.keys

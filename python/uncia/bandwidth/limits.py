@@ -197,12 +197,14 @@ def candidates(limit: Limit, cpu: CpuTime, threads: int) -> list[Limit]:
     least = least_limit(cpu, threads, limit.period_ns)
     median = min(cpu.quantile(Fraction(1, 2)), threads * limit.period_ns)
     whole = [-(-median * _MILLI // (periods * limit.period_ns)) for periods in (1, 2, 3, 4)]
-    milli = {limit.milli_cpu // 2, limit.milli_cpu, limit.milli_cpu * 2, least, *whole}
-    return [
-        limit if value == limit.milli_cpu else limit_of(value, limit.period_ns)
-        for value in sorted(milli)
-        if value >= 1 and (value <= max(least, limit.milli_cpu))
-    ]
+    milli = {limit.milli_cpu // 2, limit.milli_cpu * 2, least, *whole} - {limit.milli_cpu}
+    # Small limits all have the least quota, and are the same limit.
+    by_quota = {limit.quota_ns: limit}
+    for value in milli:
+        if 1 <= value <= max(least, limit.milli_cpu):
+            other = limit_of(value, limit.period_ns)
+            by_quota.setdefault(other.quota_ns, other)
+    return [by_quota[quota] for quota in sorted(by_quota)]
 
 
 def _with_burst(limit: Limit, cpu: CpuTime, quota: int, burst: int) -> Effect:

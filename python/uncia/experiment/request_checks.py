@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from uncia.errors import Mistakes, UnciaError
 from uncia.experiment.simulation import TraceOf
+from uncia.text import plural
 from uncia.units import MICRO_PER_VCPU, format_duration
 
 _SCOPES: Final = ("run", "platform", "function")
@@ -108,7 +109,7 @@ class Checks:
                 if what == _SUM:
                     hint = "Leave execution empty where the phases are right."
                 raise UnciaError(
-                    f"{self._path}: {what} in {flaw.count:,} rows, first {flaw.first}", hint
+                    f"{self._path}: {what} in {plural(flaw.count, 'row')}, first {flaw.first}", hint
                 )
         with mistakes.collect():
             self._check_once(again)

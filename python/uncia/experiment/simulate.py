@@ -34,6 +34,7 @@ from uncia.experiment.simulation import RULES, SIMULATED, Model, SimulationFile,
 from uncia.runs.folder import RunFolder, check_complete
 from uncia.runs.versions import versions
 from uncia.stats import student
+from uncia.text import plural
 from uncia.units import format_cpu, format_size
 
 RESULT: Final = "simulation.json"
@@ -330,7 +331,7 @@ def _simulate(
     parts: dict[str, Path] = {}
     for cell in sorted(cells, key=lambda cell: cell.seed):
         wanted = requests.get(cell.seed)
-        reporter.note(f"Simulating {file.cluster.workers} workers: {cell.name}.")
+        reporter.note(f"Simulating {plural(file.cluster.workers, 'worker')}: {cell.name}.")
         output = work / cell.name
         output.mkdir()
         config = simulation.config(

@@ -179,7 +179,9 @@ def _times(spec: TraceOf, path: Path) -> _Times:
     if spec.experiment is not None and spec.experiment not in names:
         raise UnciaError(
             f"{path} has no experiment {spec.experiment!r}",
-            hint=f"Its experiments: {', '.join(sorted(names))}.",
+            hint=f"Its experiments: {', '.join(sorted(names))}."
+            if names
+            else "None of its rows names an experiment: leave trace.experiment out.",
         )
     if spec.experiment is None and len(names) > 1:
         raise UnciaError(

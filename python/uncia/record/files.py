@@ -80,7 +80,7 @@ def scan(
             for rows in _scan_file(file, columns):
                 yield conform(rows, table, only=columns)
         except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
-            raise UnciaError(f"{file} cannot be read as a table: {error}") from error
+            raise parquet.unreadable(file, error) from error
         except UnciaError as error:
             raise UnciaError(f"{file}: {error.message}", error.hint) from error
 
@@ -145,7 +145,7 @@ def _read_file(file: Path, table: str, is_clipped: bool) -> pa.Table:
     try:
         data = _read_stream(file) if file.suffix == _STREAM else parquet.read_table(file)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
-        raise UnciaError(f"{file} cannot be read as a table: {error}") from error
+        raise parquet.unreadable(file, error) from error
     check_version(file, data.schema)
     try:
         return conform(data, table, is_clipped=is_clipped)

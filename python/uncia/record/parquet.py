@@ -21,6 +21,9 @@ import pyarrow.parquet as pq
 
 from uncia.errors import UnciaError
 
+_MAGIC: Final = b"PAR1"
+_STREAM_MAGIC: Final = b"\xff\xff\xff\xff"
+
 CHECKSUM_KEY: Final = "uncia.checksum"
 UNSEALED: Final = "crc32:00000000"
 """The checksum of a file that is still being written."""
@@ -36,6 +39,29 @@ _VALUE: Final = re.compile(rb"crc32:([0-9a-f]{8})")
 # What has been verified, by path: a file's identity, size and time of change.
 _Identity = tuple[int, int, int, int]
 _verified: dict[Path, _Identity] = {}
+
+
+def unreadable(path: Path | str, error: Exception, what: str = "a table") -> UnciaError:
+    """The error of a file that cannot be read, which says so if it never was a table.
+
+    Args:
+        path: of the file.
+        error: why it cannot be read.
+        what: what it cannot be read as.
+    """
+    start = f"{path} cannot be read as {what}"
+    try:
+        with Path(path).open("rb") as file:
+            begin = file.read(len(_MAGIC))
+    except OSError:
+        begin = _MAGIC
+    if begin in (_MAGIC, _STREAM_MAGIC):
+        return UnciaError(f"{start}: {error}")
+    return UnciaError(
+        f"{start}: it is neither a Parquet file nor an Arrow IPC stream",
+        "Convert CSV with any tool that writes Parquet, such as DuckDB:"
+        " COPY (FROM 'rows.csv') TO 'rows.parquet'.",
+    )
 
 
 class Writer:

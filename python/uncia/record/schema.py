@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from uncia.errors import UnciaError
+from uncia.text import plural
 
 TABLE_KEY = "uncia.table"
 VERSION_KEY = "uncia.schema_version"
@@ -200,7 +201,8 @@ def conform(
         column = data.column(field.name)
         if not field.nullable and column.null_count > 0:
             raise UnciaError(
-                f"{table}.{field.name} must not be null, but is in {column.null_count} rows"
+                f"{table}.{field.name} must not be null, but is in"
+                f" {plural(column.null_count, 'row')}"
             )
         unit = units.get(field.name, "")
         if pa.types.is_timestamp(column.type) and epoch_unix_ns(data):

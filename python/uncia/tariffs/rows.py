@@ -19,6 +19,7 @@ from uncia.record import INSTANCE_STARTS
 from uncia.tariffs.billable_time import lacks_initialization
 from uncia.tariffs.exact import cases, integer
 from uncia.tariffs.facts import UNKNOWN, Facts
+from uncia.text import in_other_letters
 from uncia.units import MAX_TIME, MICRO_PER_VCPU
 
 MAX_CPU: Final = 1000 * MICRO_PER_VCPU
@@ -86,7 +87,10 @@ def billing_columns(
     known = facts or {}
     for required in ("execution", *group_by):
         if required not in schema:
-            raise UnciaError(f"the table has no column {required}, so it cannot be billed")
+            raise UnciaError(
+                f"the table has no column {required}, so it cannot be billed",
+                in_other_letters(required, schema),
+            )
     columns: dict[str, Any] = {f"g_{name}": table[name] for name in group_by}
     absurd_row: Any = ibis.literal(False)
     for name, maximum in MAX_VALUES.items():

@@ -277,7 +277,7 @@ class _Reader:
         if (more := len(self._copies) - 1) > 0:
             notes.append(f"{plural(more, 'other file')} left out as a copy, too")
         for key, noun, what in (
-            ("twice", "event", "occurred again, and counts once"),
+            ("twice", "event", "that occurred again, taken once"),
             (
                 "again",
                 "REPORT",

@@ -266,7 +266,7 @@ class _Reader:
         (row,) = (row for batch in result.query(_COUNTS) for row in batch.to_pylist())
         sentences = []
         for key, noun, what in (
-            ("twice", "entry", "occurred again, and counts once"),
+            ("twice", "entry", "that occurred again, taken once"),
             ("unstarted", "execution", "logged at its end only: started is null"),
             ("open", "execution", "started without an end in the log: no row"),
             ("refused", "request", "refused before it reached an instance: execution is null"),

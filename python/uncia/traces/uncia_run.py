@@ -307,7 +307,7 @@ def _schema(path: Path) -> pa.Schema:
             with pa.OSFile(str(path), "rb") as file:
                 schema = pa.ipc.open_stream(file).schema
     except (pa.ArrowInvalid, OSError) as error:
-        raise UnciaError(f"{path} cannot be read as a table: {error}") from error
+        raise parquet.unreadable(path, error) from error
     return schema
 
 

@@ -99,7 +99,8 @@ def _concurrent(
     facts = study.facts[config]
     share = study.sizes[tariff.id, config].cpu
     if facts.cpu_rows < facts.rows:
-        missing = f"the CPU time was not measured in {facts.rows - facts.cpu_rows:,} rows"
+        unmeasured = plural(facts.rows - facts.cpu_rows, "row")
+        missing = f"the CPU time was not measured in {unmeasured}"
         return [unjudged(config.function, CONCURRENCY, missing)]
     if not share or not facts.execution:
         return []

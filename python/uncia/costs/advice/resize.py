@@ -26,6 +26,7 @@ from uncia.stats.quantiles import Ints, quantile
 from uncia.tariffs import catalogue
 from uncia.tariffs.model import Tariff
 from uncia.tariffs.sizes import Combinations, Fixed, Proportional
+from uncia.text import plural
 from uncia.units import MIB
 
 RIGHT_SIZE: Final = "right-size memory"
@@ -100,7 +101,8 @@ def _not_measured(
     if config.memory < 0:
         return [unjudged(config.function, RIGHT_SIZE, "the allocated memory is not known")]
     if memory_needed(facts) is None:
-        reason = f"the peak of memory was not measured in {facts.rows - facts.peak_rows:,} rows"
+        unmeasured = plural(facts.rows - facts.peak_rows, "row")
+        reason = f"the peak of memory was not measured in {unmeasured}"
         return [unjudged(config.function, kind, reason) for kind in (RIGHT_SIZE, SPLIT_BY_NEED)]
     if missing and all(_memory_moves_cpu(tariff) for tariff in tariffs):
         reason = f"{missing}, and less memory means less vCPU"

@@ -23,6 +23,7 @@ from uncia.errors import UnciaError
 from uncia.tariffs.exact import integer
 from uncia.tariffs.fit import share_of
 from uncia.tariffs.rows import MAX_MEMORY, PRICED, prepare
+from uncia.text import in_other_letters
 from uncia.units import MAX_TIME, format_size
 
 KEYS: Final = ("function", "platform", "memory", "cpu")
@@ -125,7 +126,10 @@ def source_table(
     """
     table = backend.table(source)
     if "function" not in table.schema():
-        raise UnciaError("the table has no column function, so there is nothing to advise on")
+        raise UnciaError(
+            "the table has no column function, so there is nothing to advise on",
+            in_other_letters("function", table.schema()),
+        )
     _check_times(table)
     table = _with_names(table)
     if functions:

@@ -97,7 +97,7 @@ class Sample:
     def describe(self) -> str:
         """Describe the size of the sample, in words."""
         if self.rows == self.total:
-            return f"all {self.total:,} rows"
+            return "the only row" if self.total == 1 else f"all {self.total:,} rows"
         return f"{self.rows:,} of {self.total:,} rows, drawn at random"
 
 

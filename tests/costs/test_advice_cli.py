@@ -131,3 +131,13 @@ def test_a_bound_without_a_unit_is_refused(measured: Path) -> None:
     )
     assert done.returncode == 2
     assert "the bound of the p95" in done.stderr
+
+
+def test_savings_are_those_under_the_tariff_in_use_that_is_no_choice(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    pq.write_table(table(rows("f", [10 * MS] * 8, memory=512)), path)
+    done = CliRunner().invoke(build(), ["cost", "advice", str(path), "-t", "gcp-run-request"])
+    assert done.exit_code == 0, done.output
+    text = " ".join(done.output.split())
+    assert "billed by aws-lambda-x86" in text
+    assert "USD a million less than at present, as billed now." in text

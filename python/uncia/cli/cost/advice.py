@@ -159,7 +159,9 @@ def _print(
     # Without a tariff in use each tariff's own price of the present size stands in for it.
     present = "at present (*)"
     if not choices["present"].astype(bool).any():
-        present = "at the present size under the same tariff"
+        present = "at present, as billed now"
+        if not choices.attrs["in_use_known"]:
+            present = "at the present size under the same tariff"
     notes.append(
         f"p95: of the {of}, with its interval. Measured choices first, then estimated ones. saves:"
         f" USD a million less than {present}."

@@ -88,6 +88,8 @@ def _described(
     frame = _frame(rows, columns, study.notes)
     frame.attrs["bound_ms"] = _over(study.bound, NS_PER_MS)
     frame.attrs["present"] = {function: _present(study, function) for function in study.by_function}
+    in_use = {study.tariff_in_use(study.present(name)) for name in study.by_function}
+    frame.attrs["in_use_known"] = None not in in_use
     frame.attrs["sellers"] = {name: seller(tariff) for name, tariff in study.priced.items()}
     return frame
 

@@ -31,7 +31,9 @@ pub struct History {
 }
 
 impl History {
-    pub(super) fn new(kind: &'static str) -> Self {
+    /// One of which nothing is known but its kind.
+    #[must_use]
+    pub fn new(kind: &'static str) -> Self {
         Self {
             id: 0,
             previous: 0,

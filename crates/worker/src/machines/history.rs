@@ -67,12 +67,7 @@ pub(super) fn cut_off(row: &ExecutionRow, failure: Failure, time: i64) -> String
         id,
         previous: id - 1,
         time: time.into(),
-        kind,
-        state: None,
-        function: None,
-        data: None,
-        failure: None,
-        index: None,
+        ..History::new(kind)
     };
     let input = serde_json::from_str(&row.input).ok().map(Arc::new);
     log.add(History { data: input, ..event(1, "ExecutionStarted", row.started) });
@@ -141,12 +136,9 @@ mod tests {
             id: 2,
             previous: 1,
             time: 1_500_000_000,
-            kind,
             state: Some("S".to_owned()),
-            function: None,
             data: data.map(Arc::new),
-            failure: None,
-            index: None,
+            ..History::new(kind)
         }
     }
 

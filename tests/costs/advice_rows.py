@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+
+from uncia.costs.advice.sample import Sample
 
 MB = 1 << 20
 MS = 10**6
@@ -87,3 +90,23 @@ def aws_per_million(executions: Sequence[int], memory: int) -> Fraction:
     billed_ms = sum(-(-execution // MS) for execution in executions)
     cost = Fraction(memory, 1024) * Fraction(billed_ms, 1000) * AWS_GB_S
     return (cost / len(executions) + AWS_FEE) * 10**6
+
+
+def sample(
+    execution: Sequence[int],
+    *,
+    cpu_time: Sequence[int] | None = None,
+    average: Sequence[int] | None = None,
+) -> Sample:
+    """A sample of rows; what is not given is unknown."""
+    count = len(execution)
+    none = [-1] * count
+    return Sample(
+        total=count,
+        execution=np.array(execution, np.int64),
+        initialization=np.array(none, np.int64),
+        cpu_time=np.array(none if cpu_time is None else cpu_time, np.int64),
+        peak=np.array(none, np.int64),
+        average=np.array(none if average is None else average, np.int64),
+        unknown_start=np.zeros(count, bool),
+    )

@@ -7,15 +7,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from advice_rows import MB, MS, S, rows, table
+from advice_rows import MB, MS, S, rows, sample, table
 
 from uncia.backends import Backend, connect
 from uncia.costs.advice import hints
 from uncia.costs.advice.merged import is_changed_by_merging, merged_rows
-from uncia.costs.advice.sample import Sample
 from uncia.tariffs.catalogue import read
 
 HINT = "merge requests"
@@ -72,20 +70,6 @@ def test_memory_counts_by_how_long_it_was_used(backend: Backend, tmp_path: Path)
     assert float(hint["saving_usd"]) == pytest.approx(float(saved), rel=1e-6)
 
 
-def sample(execution: list[int], average: list[int]) -> Sample:
-    n = len(execution)
-    none = np.full(n, -1, np.int64)
-    return Sample(
-        total=n,
-        execution=np.array(execution, np.int64),
-        initialization=none,
-        cpu_time=none,
-        peak=none,
-        average=np.array(average, np.int64),
-        unknown_start=np.zeros(n, bool),
-    )
-
-
 def test_averages_of_merged_rows() -> None:
     year, most = 366 * 24 * 3600 * S, 1 << 42
     cases = [
@@ -98,7 +82,7 @@ def test_averages_of_merged_rows() -> None:
     ]
     executions = [it for case, _, _ in cases for it in case]
     averages = [it for _, case, _ in cases for it in case]
-    merged = merged_rows(sample(executions, averages), 2)
+    merged = merged_rows(sample(executions, average=averages), 2)
     assert merged.average.tolist() == [expected for _, _, expected in cases]
 
 

@@ -7,35 +7,21 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from advice_rows import MB, MS
+from advice_rows import MB, MS, sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncia.backends import Backend, connect
 from uncia.costs.advice.bills import Price, saving
 from uncia.costs.advice.frames import usd
-from uncia.costs.advice.sample import Sample, stretched, threads_of
+from uncia.costs.advice.sample import stretched, threads_of
 from uncia.costs.advice.sizes import Size, default_tariff, fitted, is_arm, owner, same, slower
 from uncia.tariffs import get
 
 
-def sample(execution: list[int], cpu_time: list[int]) -> Sample:
-    n = len(execution)
-    none = np.full(n, -1, np.int64)
-    return Sample(
-        total=n,
-        execution=np.array(execution, np.int64),
-        initialization=none,
-        cpu_time=np.array(cpu_time, np.int64),
-        peak=none,
-        average=none,
-        unknown_start=np.zeros(n, bool),
-    )
-
-
 def test_cpu_time_is_stretched_and_idle_time_stays() -> None:
     # 100 ms of CPU time at half a vCPU take 200 ms; 50 ms of 250 are idle.
-    result = sample([250 * MS], [100 * MS])
+    result = sample([250 * MS], cpu_time=[100 * MS])
     assert stretched(result, 500_000, 1_000_000, 1).tolist() == [150 * MS]
     assert stretched(result, 500_000, 250_000, 1).tolist() == [450 * MS]
     # One thread cannot use two vCPU; two can.
@@ -53,7 +39,7 @@ def test_cpu_time_is_stretched_and_idle_time_stays() -> None:
 def test_more_vcpu_is_never_slower(
     pairs: list[tuple[int, int]], measured: int, wanted: int, threads: int
 ) -> None:
-    rows = sample([execution for execution, _ in pairs], [cpu for _, cpu in pairs])
+    rows = sample([execution for execution, _ in pairs], cpu_time=[cpu for _, cpu in pairs])
     result = stretched(rows, measured, wanted, threads)
     if wanted >= measured:
         assert (result <= rows.execution).all()
@@ -63,10 +49,10 @@ def test_more_vcpu_is_never_slower(
 
 
 def test_threads_are_counted_from_the_cpu_time() -> None:
-    assert threads_of(sample([100] * 50, [40] * 50)) == 1
-    assert threads_of(sample([100] * 50, [105] * 50)) == 1
-    assert threads_of(sample([100] * 50, [190] * 50)) == 2
-    assert threads_of(sample([0], [0])) == 1
+    assert threads_of(sample([100] * 50, cpu_time=[40] * 50)) == 1
+    assert threads_of(sample([100] * 50, cpu_time=[105] * 50)) == 1
+    assert threads_of(sample([100] * 50, cpu_time=[190] * 50)) == 2
+    assert threads_of(sample([0], cpu_time=[0])) == 1
 
 
 def test_names_of_platforms_tell_their_provider() -> None:

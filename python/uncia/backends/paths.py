@@ -106,13 +106,13 @@ def _check_once(
     Raises:
         UnciaError: with the file.
     """
-    found = [part.paths[0].rstrip("/") for part in addresses]
-    found += [str(path.resolve()) for path in local]
+    files = [part.paths[0].rstrip("/") for part in addresses]
+    files += [str(path.resolve()) for path in local]
     for path in streams:
         inside = (f"{name}{_STREAM}", f"{name}.*{_STREAM}") if path.is_dir() else ()
         parts = [part for pattern in inside for part in path.glob(pattern)]
-        found += [str(part.resolve()) for part in parts or [path]]
-    twice = [file for file, count in Counter(found).items() if count > 1]
+        files += [str(part.resolve()) for part in parts or [path]]
+    twice = [file for file, count in Counter(files).items() if count > 1]
     if twice:
         raise UnciaError(
             f"{twice[0]} is named more than once, and its rows would count each time",
@@ -134,7 +134,7 @@ def check_columns(path: Path, name: str) -> None:
     check_schema(schema, name, str(path))
 
 
-def check_schema(schema: pa.Schema, name: str, place: str = "the table") -> None:
+def check_schema(schema: pa.Schema, name: str, source: str = "the table") -> None:
     """Refuse columns that engines would mistake.
 
     Engines read one of two columns with the same name, and footers tell of the other; letters of
@@ -143,14 +143,14 @@ def check_schema(schema: pa.Schema, name: str, place: str = "the table") -> None
     Args:
         schema: the columns.
         name: of the table that they are for.
-        place: where they are, for messages.
+        source: where they are, for messages.
 
     Raises:
         UnciaError: a column is there more than once, or holds durations in another unit than ns.
     """
     from uncia.record import TABLES, columns
 
-    _check_names(schema.names, place)
+    _check_names(schema.names, source)
     declared = columns(name) if name in TABLES else ()
     times = {it.name for it in declared if it.unit == "ns"}
     # The importer converts times, and takes only tables that have these.
@@ -160,21 +160,21 @@ def check_schema(schema: pa.Schema, name: str, place: str = "the table") -> None
         is_wrong = pa.types.is_duration(field.type) and field.type.unit != "ns"
         if is_wrong and field.name in times:
             raise UnciaError(
-                f"{place}: the column {field.name} is {field.type}, and must hold ns",
+                f"{source}: the column {field.name} is {field.type}, and must hold ns",
                 "Write it as duration[ns] or whole ns, or convert it: uncia trace import uncia"
                 f"{needs}.",
             )
 
 
-def _check_names(names: Sequence[str], place: str) -> None:
+def _check_names(names: Sequence[str], source: str) -> None:
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise UnciaError(f"{place} has the column {', '.join(twice)} more than once")
+        raise UnciaError(f"{source} has the column {', '.join(twice)} more than once")
     counts = Counter(name.casefold() for name in names)
     alike = sorted(name for name in names if counts[name.casefold()] > 1)
     if alike:
         raise UnciaError(
-            f"{place} has the columns {' and '.join(alike)}, and engines take letters of either"
+            f"{source} has the columns {' and '.join(alike)}, and engines take letters of either"
             " case for the same",
             "Rename or drop one of them.",
         )

@@ -70,12 +70,12 @@ def repeated_note(source: Source, table: ir.Table, kind: Kind, backend: Backend)
     rows = rows.select(*keys, moment=_moment(rows))
     counts = rows.group_by([*keys, "moment"]).aggregate(n=rows.count())
     several = counts.filter(counts["n"] > 1)
-    found = _numbers(several.aggregate(copied=several.count(), rows=several["n"].sum()), backend)
-    if not found["copied"]:
+    counts = _numbers(several.aggregate(copied=several.count(), rows=several["n"].sum()), backend)
+    if not counts["copied"]:
         return None
-    are = f"1 {kind.noun} is" if found["copied"] == 1 else f"{found['copied']:,} {kind.noun}s are"
+    are = f"1 {kind.noun} is" if counts["copied"] == 1 else f"{counts['copied']:,} {kind.noun}s are"
     return (
-        f"{are} there more than once, in {found['rows']:,} rows of the same"
+        f"{are} there more than once, in {counts['rows']:,} rows of the same"
         f" {', '.join(keys[:-1])} and {keys[-1]}, and each row is billed."
     )
 

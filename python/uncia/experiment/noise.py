@@ -141,11 +141,11 @@ class MachineWatch:
             ours=[os.getpid()],
         )
         self._during.append(watching)
-        said = list(watching.sentences)
+        sentences = list(watching.sentences)
         try:
-            yield said
+            yield sentences
         finally:
-            description.warnings.extend(it for it in watching.stop() if it not in said)
+            description.warnings.extend(it for it in watching.stop() if it not in sentences)
             # Where the run's own monitors watch, their clocks were compared for longer.
             description.hosts = {**watching.facts, **description.hosts}
 

@@ -70,13 +70,13 @@ def of_file(
         known = KnownCapacity.read(folder)
     if known is None:
         raise RunFailedError(f"{form.experiment}: no capacity was found, so that no rate is known")
-    found = replace(known, search=folder.name)
-    sure = "" if found.decided else ", which could not be decided further"
+    capacity = replace(known, search=folder.name)
+    sure = "" if capacity.decided else ", which could not be decided further"
     reporter.note(
-        f"The capacity of {form.experiment} is {found.per_s:.4g}/s, between {found.low_per_s:.4g}"
-        f" and {found.high_per_s:.4g}{sure}."
+        f"The capacity of {form.experiment} is {capacity.per_s:.4g}/s, between"
+        f" {capacity.low_per_s:.4g} and {capacity.high_per_s:.4g}{sure}."
     )
-    return found
+    return capacity
 
 
 def scaled(document: yamlio.Document, form: Capacity, found_per_s: float) -> yamlio.Document:

@@ -81,11 +81,11 @@ def _addressed(
     function: Mapping[str, Any],
     known: Mapping[str, Mapping[str, Any]],
 ) -> Mapping[str, Any]:
-    found = next((known[name] for name in _names(document, alias, function) if name in known), None)
-    if found is None or function.get("reach") or "source" not in function:
+    names = [name for name in _names(document, alias, function) if name in known]
+    if not names or function.get("reach") or "source" not in function:
         return function
     replicas = int(function.get("replicas", 1))
-    address = {**found, "parameters_of": function["source"]}
+    address = {**known[names[0]], "parameters_of": function["source"]}
     if "urls" in address:
         address["urls"] = address["urls"][:replicas]
     if len(address.get("urls", [None])) < replicas:

@@ -336,8 +336,8 @@ class _Content:
         if event.time is None and event.id is None and line.figures.get("sent") is None:
             self._untimed = True
         parts = (event.function, event.stream, event.time, event.id)
-        said = (line.kind, line.request, line.error, line.outcome, line.figures)
-        self._hash.update(repr((parts, said)).encode("utf-8", "surrogatepass"))
+        content = (line.kind, line.request, line.error, line.outcome, line.figures)
+        self._hash.update(repr((parts, content)).encode("utf-8", "surrogatepass"))
 
     def digest(self) -> bytes | None:
         """What equals that of a copy; None if each event has a time or an identifier."""

@@ -16,12 +16,12 @@ def chart(lines: Sequence[dict[str, Any]], runs: Sequence[RunData]) -> Chart | N
     """Draw it; of runs of which it was searched."""
     del runs
     # It is of a whole run, or of several, and stands in each of their lines.
-    found = dict.fromkeys(
+    capacities = dict.fromkeys(
         tuple(line[key] for key in _KEYS) for line in lines if line["capacity_per_s"] is not None
     )
     rows = [
         {"name": group, "capacity": per_s, "low": low, "high": high}
-        for group, per_s, low, high in found
+        for group, per_s, low, high in capacities
     ]
     if not rows:
         return None
